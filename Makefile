@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
+TSC     := $(VENV)/node/node_modules/.bin/tsc
 PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
 # $(2) into the environment $(1), by uv where it can be installed, else by pip
@@ -18,7 +19,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model test test-all floors budget lint types format bench pictures fuzz clean
+.PHONY: run demo web serve local-model test test-all floors budget lint types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -51,8 +52,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(READY)
+types: $(READY) page-types
 	$(BIN)/mypy
+
+page-types: $(TSC)      ## type-check the JavaScript of the page, where npm is installed
+	@if [ -s $(TSC) ]; then $(TSC) -p tests/web/tsconfig.json; else echo "npm is not installed: the JavaScript of the page is not type-checked"; fi
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -112,3 +116,6 @@ $(BROWSER): $(READY)    # a browser for the tests of the chat's page; where it c
 	@cp bench/gateway_peers.json .venv-gateway-peers/package.json
 	@npm install --silent --no-audit --no-fund --prefix .venv-gateway-peers || echo "what npm installs is not available here and will not be measured"
 	@touch $@
+
+$(TSC):                 # an empty file where npm is missing
+	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/node typescript@5.9.3; else mkdir -p $(@D) && touch $@; fi

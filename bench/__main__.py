@@ -1,6 +1,6 @@
 """`python -m bench [GROUP ...]`: measure, keep the results, and make the report of all that was ever kept.
 
-    python -m bench                 every group; one that fails is told, and stops nothing
+    python -m bench                 every group; one that fails is reported, and stops nothing
     python -m bench loop disk       these groups
     python -m bench --resume        those groups that were not yet measured from this state of the code
     python -m bench report          only the tables and plots of `docs/performance.md`, from `bench/results/`
@@ -86,17 +86,17 @@ def measure(group: str) -> int:
     """Measure one group here and keep what it gives, also if it fails on the way; the exit code."""
     began, load, source = datetime.now(UTC), os.getloadavg()[0], results.source_digest()
     print(f"\n{group}, {began:%Y-%m-%d %H:%M} UTC, load {load:.1f}; ours / theirs, in one run", flush=True)
-    told: list[results.Line] = []
+    lines_done: list[results.Line] = []
     try:
         figures: Iterable[results.Line] = import_module(f"bench.{group}").figures()
         for line in figures:
             print(line, flush=True)
-            told.append(line)
+            lines_done.append(line)
     except Exception as error:
         traceback.print_exc()
-        told.append(not_measured(f"the rest of {group}", f"{type(error).__name__}: {error}"[:200]))
+        lines_done.append(not_measured(f"the rest of {group}", f"{type(error).__name__}: {error}"[:200]))
         source = ""  # of no state of the code: `--resume` measures it again
-    results.write(results.collected(group, told, began=began, load=load, source=source))
+    results.write(results.collected(group, lines_done, began=began, load=load, source=source))
     return int(not source)
 
 

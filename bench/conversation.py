@@ -73,7 +73,7 @@ def chat_request(length: int = MESSAGES) -> dict[str, Any]:
 
 _SYSTEM = (
     "You are a careful engineer who works in a repository with the tools given.\n\n# Rules\n"
-    '- Read before you write; say "I do not know" when you do not.\n- Keep changes small, and run the tests behind each.\n\n'
+    '- Read before you write; say "I do not know" when you do not.\n- Keep changes small, and run the tests after each.\n\n'
 ) * 12
 
 
@@ -82,8 +82,8 @@ def _messages(task: int, ids: Iterator[int]) -> Iterator[dict[str, Any]]:
     yield {"role": "user", "content": f"Task {task}: settings lose keys on saving. {_PROSE}\n\n```\n{_LOG}```\n"}
     for step, width in enumerate(_WIDTHS):
         calls = [_call(next(ids), task, step, lane) for lane in range(width)]
-        told = None if step % 2 else f"Step {step}: I look at what is there, then change the reader."
-        yield {"role": "assistant", "content": told, "tool_calls": calls}
+        comment = None if step % 2 else f"Step {step}: I look at what is there, then change the reader."
+        yield {"role": "assistant", "content": comment, "tool_calls": calls}
         for lane, call in enumerate(calls):
             yield {"role": "tool", "tool_call_id": call["id"], "content": _result(task, step + lane)}
     yield {"role": "assistant", "content": _ANSWER * (1 + task % 3)}

@@ -1,4 +1,4 @@
-"""On the disk: bytes for each byte of what was said, CPU time for each turn, and reading everything back; 400 turns.
+"""On the disk: bytes for each byte of text, CPU time for each turn, and reading everything back; 400 turns.
 
 The file is measured when it is closed, with all that its library put there: versions, indexes, what makes forks and search
 possible. Ours makes each entry durable before `append` returns; the others are taken as they are out of the box. The floor is one
@@ -64,20 +64,29 @@ def figures() -> Iterator[Figure | Growth | str]:
 
 def compared_with(kept: dict[str, list[Kept]], whys: dict[str, str]) -> Iterator[Figure | str]:
     ours = kept["ours"]
-    said = payload(TURNS)
-    yield Figure("bytes on disk a byte said", ours[0].bytes / said, 1.0, "bytes", PROMISED, "the bytes that were said")
+    text_bytes = payload(TURNS)
+    yield Figure(
+        "bytes on disk per byte of text", ours[0].bytes / text_bytes, 1.0, "bytes", PROMISED, "the bytes of the text"
+    )
     for name, runs in kept.items():
         if name == "ours":
             continue
         against = f"{name} {runs[0].version}".strip()
         at_most = 1.0 if name in PEERS else None
-        yield Figure("bytes on disk a byte said", ours[0].bytes / said, runs[0].bytes / said, "bytes", None, against)
-        for told, cost in (
+        yield Figure(
+            "bytes on disk per byte of text",
+            ours[0].bytes / text_bytes,
+            runs[0].bytes / text_bytes,
+            "bytes",
+            None,
+            against,
+        )
+        for label, cost in (
             ("a turn kept, the first 50", lambda run: run.between(0, EDGE)),
             ("a turn kept, the last 50", lambda run: run.between(TURNS - EDGE, TURNS)),
             (f"{TURNS} turns read back", lambda run: run.reopened * 1e6),
         ):
-            yield Figure.of(told, taken(ours, cost), taken(runs, cost), "us", at_most=at_most, against=against)
+            yield Figure.of(label, taken(ours, cost), taken(runs, cost), "us", at_most=at_most, against=against)
     for name, why in whys.items():
         yield not_measured(f"on the disk, {name}", why)
 
@@ -89,11 +98,11 @@ def taken(runs: Sequence[Kept], cost: Callable[[Kept], float]) -> Taken:
 def growing() -> Iterator[Growth]:
     """Ours at ten times and a hundred times the turns."""
     runs = {size: [own("ours", size) for _ in range(GROWTH_RUNS)] for size in SIZES}
-    for told, cost in (
+    for label, cost in (
         ("turns kept", lambda run: (run.stamps[-1] - run.stamps[0]) * 1e3),
         ("turns read back", lambda run: run.reopened * 1e3),
     ):
-        yield Growth.of(told, "turns", {size: taken(kept, cost) for size, kept in runs.items()}, "ms")
+        yield Growth.of(label, "turns", {size: taken(kept, cost) for size, kept in runs.items()}, "ms")
     sizes = {size: taken(kept, lambda run: run.bytes / 1e3) for size, kept in runs.items()}
     yield Growth.of("bytes on disk", "turns", sizes, "KB")
 

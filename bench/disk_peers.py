@@ -163,15 +163,15 @@ def main(name: str, path: str, turns: int) -> dict[str, Any]:
     started = time.process_time()
     texts = reopen()
     reopened = time.process_time() - started
-    said = [text for number in range(turns) for text in turn(number)]
-    if texts != said:
-        raise ValueError(f"{len(said)} texts were written, and {len(texts)} read back are not all of them")
+    expected = [text for number in range(turns) for text in turn(number)]
+    if texts != expected:
+        raise ValueError(f"{len(expected)} texts were written, and {len(texts)} read back are not all of them")
     return {"version": version(name), "stamps": stamps, "reopened": reopened, "bytes": size}
 
 
 if __name__ == "__main__":
     try:
         print(json.dumps(main(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
-    except Exception as error:  # said to whoever reads the report: a peer is never left out in silence
+    except Exception as error:  # shown in the report: a peer is never left out in silence
         print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
         sys.exit(1)

@@ -53,7 +53,7 @@ class Ladder(Struct, frozen=True):
     @property
     def words(self) -> str:
         """What it shows."""
-        return "; ".join(f"{rung.name} {told(rung.value)} {self.unit}" for rung in self.rungs)
+        return "; ".join(f"{rung.name} {readable(rung.value)} {self.unit}" for rung in self.rungs)
 
 
 def ladders(name: str, title: str, panels: Sequence[Ladder]) -> str:
@@ -77,7 +77,7 @@ def _ladder(panel: Ladder, top: float) -> list[str]:
         drawn.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top + _HEAD - 8:g}" y2="{floor:g}"/>')
         if (power - low) % (2 if high - low > 4 else 1) == 0:  # five marks stand beside each other, and no more
             anchor = "start" if power == low else "end" if power == high else "middle"
-            mark = f"{told(10.0**power)} {panel.unit if power == low else ''}".strip()
+            mark = f"{readable(10.0**power)} {panel.unit if power == low else ''}".strip()
             drawn.append(
                 f'<text class="quiet" x="{x:.1f}" y="{floor + 16:g}" text-anchor="{anchor}">{escape(mark)}</text>'
             )
@@ -88,7 +88,7 @@ def _ladder(panel: Ladder, top: float) -> list[str]:
         drawn += [
             f'<text class="{weight}" x="{_LEFT:g}" y="{y + 9:g}">{escape(rung.name)}</text>',
             f'<text class="{weight}" x="{WIDTH - _RIGHT:g}" y="{y + 9:g}" text-anchor="end">'
-            f"{told(rung.value)} {escape(panel.unit)}</text>",
+            f"{readable(rung.value)} {escape(panel.unit)}</text>",
             f'<line class="rail" x1="{_LEFT:g}" x2="{WIDTH - _RIGHT:g}" y1="{y + 18:g}" y2="{y + 18:g}"/>',
             f'<circle class="{rung.kind}" cx="{x:.1f}" cy="{y + 18:g}" r="{6 if rung.kind == "ours" else 5}"/>',
         ]
@@ -124,7 +124,7 @@ def lines(name: str, title: str, sized: str, unit: str, curves: Sequence[Curve],
     for power in range(low, high + 1):
         y = y_of(10.0**power)
         drawn.append(f'<line class="grid" x1="{left:g}" x2="{right:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        mark = f"{told(10.0**power)} {unit}"
+        mark = f"{readable(10.0**power)} {unit}"
         drawn.append(f'<text class="quiet" x="{left - 6:g}" y="{y + 4:.1f}" text-anchor="end">{escape(mark)}</text>')
     for size in sorted(set(sizes)):
         if x_of(max(sizes)) - 110 < x_of(size) < x_of(max(sizes)):
@@ -144,7 +144,7 @@ def lines(name: str, title: str, sized: str, unit: str, curves: Sequence[Curve],
         ]
         y = floor + 44 + place * 20
         weight = "bold" if curve.kind == "ours" and has_others else ""
-        end = f"{told(curve.points[-1][1])} {unit} at {curve.points[-1][0]:,.0f}, slope {curve.slope:.2f}"
+        end = f"{readable(curve.points[-1][1])} {unit} at {curve.points[-1][0]:,.0f}, slope {curve.slope:.2f}"
         drawn += [
             f'<circle class="{curve.kind}" cx="{_LEFT + 5:g}" cy="{y - 4:g}" r="4"/>',
             f'<text class="{weight}" x="{_LEFT + 16:g}" y="{y:g}">{escape(curve.name)}</text>',
@@ -154,7 +154,7 @@ def lines(name: str, title: str, sized: str, unit: str, curves: Sequence[Curve],
     return _picture(name, title, words, floor + 44 + len(ordered) * 20, drawn)
 
 
-def told(value: float) -> str:
+def readable(value: float) -> str:
     """A number with as many digits as mean something."""
     if value >= 100:
         return f"{value:,.0f}"

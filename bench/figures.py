@@ -21,7 +21,7 @@ from msgspec import Struct
 K = TypeVar("K")
 
 STEEPEST = 1.1
-"""The slope above which work is said to grow faster than its size."""
+"""The slope above which work counts as growing faster than its size."""
 
 
 class Taken(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Taken(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True, omit_defaults=True):
-    """One line of the report. `at_most` is what was promised of the ratio, if anything was; medians are told where known."""
+    """One line of the report. `at_most` is what was promised of the ratio, if anything was; medians are shown where known."""
 
     name: str
     ours: float

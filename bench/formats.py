@@ -81,8 +81,8 @@ def growing() -> Iterator[Figure]:
             for length, times in at.items():
                 times.append(round_time(name, messages[:length], rounds) * 1e6)
         many, few = Taken.of(at[MANY]), Taken.of(at[FEW])
-        told = f"a round at {MANY} messages, {name}"
-        yield Figure.of(told, many, few, "us", at_most=1.3, against=f"a round at {FEW} messages")
+        label = f"a round at {MANY} messages, {name}"
+        yield Figure.of(label, many, few, "us", at_most=1.3, against=f"a round at {FEW} messages")
 
 
 def round_time(name: str, messages: tuple[Message, ...], more: tuple[Message, ...]) -> float:
@@ -103,14 +103,14 @@ def assembling() -> Iterator[Figure]:
         against = f"splitting {'objects' if is_array else 'lines'} and msgspec decoding"
         floor = objects_of(stream) if is_array else lines_of(stream)
         ours = assembler(name.partition(",")[0], stream)
-        told = f"assembling {EVENTS} events, {name}"
-        yield compared(told, ours, floor, runs=30, scale=1e3, unit="ms", at_most=3.0, against=against)
+        label = f"assembling {EVENTS} events, {name}"
+        yield compared(label, ours, floor, runs=30, scale=1e3, unit="ms", at_most=3.0, against=against)
 
 
-def assembler(name: str, stream: bytes, said: list[str] = WORDS) -> Callable[[], None]:
+def assembler(name: str, stream: bytes, expected: list[str] = WORDS) -> Callable[[], None]:
     """What puts a stream together, from pieces as a socket gives them, and looks whether it says that."""
     chunks = [stream[start : start + 4096] for start in range(0, len(stream), 4096)]
-    words = "".join(said)
+    words = "".join(expected)
 
     def assemble() -> None:
         reader, whole = formats[name].stream_reader(), Assembler()
@@ -143,7 +143,7 @@ def objects_of(stream: bytes) -> Callable[[], None]:
 
 
 def repairing() -> Iterator[Figure]:
-    """A legal history of 10,000 messages looked through, and a broken one mended, against decoding it."""
+    """A legal history of 10,000 messages looked through, and a broken one repaired, against decoding it."""
     body = chat_request(10_001)
     data = msgspec.json.encode(body)
     legal = formats["openai-chat"].read_request(body)

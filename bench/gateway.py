@@ -58,7 +58,7 @@ NAMES = {
     "small, 1": "gateway, small request, 1 connection",
     "small, 64": "gateway, small request, 64 connections",
 }
-"""The work; a number behind a comma is how many connections ask, where it is not the usual."""
+"""The work; a number after a comma is how many connections ask, where it is not the usual."""
 MORE = {
     "wait": "gateway, added to the wait for an answer",
     "memory": "gateway, memory after all of that",
@@ -165,19 +165,19 @@ def figures() -> Iterator[Figure | str]:
                 measured.add(known.contestant.name, "memory", known.memory)
                 measured.add(known.contestant.name, "start", known.started)
     versions = {contestant.name: f"{contestant.name} {version_of(contestant)}".strip() for contestant in entered}
-    for work, told in (NAMES | MORE).items():
+    for work, label in (NAMES | MORE).items():
         mine = measured.taken(OURS, work)
         if mine is None:
             continue
         unit = UNITS.get(work, "ms")
         if work in PROMISED:
             promised, against = PROMISED[work]
-            yield Figure(told, mine.least, promised, unit, 1.0, against, mine.median)
+            yield Figure(label, mine.least, promised, unit, 1.0, against, mine.median)
         for contestant in entered[1:]:
             theirs = measured.taken(contestant.name, work)
             if theirs is not None:
                 at_most = AT_MOST.get((work, contestant.name))
-                yield Figure.of(told, mine, theirs, unit, at_most=at_most, against=versions[contestant.name])
+                yield Figure.of(label, mine, theirs, unit, at_most=at_most, against=versions[contestant.name])
     yield from measured.latencies.figures(OURS, {one.name: versions[one.name] for one in entered[1:]})
     for peer, why in measured.why.items():
         yield not_measured(f"gateway: {peer}", why)

@@ -1,7 +1,7 @@
 """The floors of the gateway's bench: proxies that pass bytes on and know nothing of what they say.
 
 `python -m bench.gateway_floors aiohttp|raw PORT UPSTREAM_PORT`. The first is aiohttp's server and client put together as its
-documentation shows, which is what our gateway stands on; the second is two asyncio protocols, which nobody can undercut in
+documentation shows, which is what our gateway stands on; the second is two asyncio protocols, which is the lower bound in
 Python. Neither looks into a body, checks a key or counts anything.
 """
 
@@ -56,7 +56,7 @@ class _Towards(Line):
         self._client.write(data)
         super().data_received(data)
 
-    def heard(self, _: bytes) -> None:
+    def received(self, _: bytes) -> None:
         self._idle.append(self)
 
 
@@ -68,7 +68,7 @@ class _From(Line):
         self._upstream = upstream
         self._idle = idle
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if self._idle:
             self._idle.pop().ask(message, self.transport)
         else:

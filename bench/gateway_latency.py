@@ -62,7 +62,7 @@ class _Watcher(Line):
         self.arrivals.append(time.perf_counter())
         super().data_received(data)
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         assert self._over is not None
         if all(part in message for part in self._ask.holds):
             self._over.set_result(None)

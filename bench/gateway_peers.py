@@ -86,8 +86,8 @@ class Running:
 
     def _wait(self, until: float) -> None:
         while self._process.poll() is None and time.perf_counter() < until:
-            if not self.port and (told := _address(self._log.read_text(errors="replace"))):
-                self.port = int(told[1])
+            if not self.port and (address_found := _address(self._log.read_text(errors="replace"))):
+                self.port = int(address_found[1])
             if self.port:
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                     return

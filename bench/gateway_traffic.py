@@ -1,12 +1,12 @@
 """The traffic of the gateway's bench: bodies, a scripted upstream, and a load that counts. Raw sockets, for cheapness.
 
 `python -m bench.gateway_traffic` is the upstream: it speaks Chat Completions, prints its port, and ends when its standard input
-does. Its answers are bytes made beforehand. A stream is 107 events, each an HTTP chunk and a write of its own, one right behind
+does. Its answers are bytes made beforehand. A stream is 107 events, each an HTTP chunk and a write of its own, one right after
 the other; for a model called `…-slowly` each comes by itself, as they do in life. A model called `…-briefly` says a few
 events in two writes.
 
-The load asks over kept-alive connections, one request behind the other, and looks at every answer: one that does not hold
-what the upstream said ends the measurement. `waits` asks now and then over one connection, and tells how long each answer took.
+The load asks over kept-alive connections, one request after the other, and looks at every answer: one that does not hold
+what the upstream sent ends the measurement. `waits` asks now and then over one connection, and reports how long each answer took.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PATIENCE = 60.0
 
 
 class AnswerWrong(Exception):
-    """A contestant did not pass on what the upstream said."""
+    """A contestant did not pass on what the upstream sent."""
 
 
 class Ask(Struct, frozen=True):
@@ -69,14 +69,14 @@ def asks() -> dict[str, Ask]:
     anthropic = {**small, "model": ANTHROPIC_MODEL, "max_tokens": 1_000}
     whole = (ANSWER.encode(),)
     streamed = (b"word0 ", LAST_WORD.encode(), b"[DONE]")
-    told = (b"word0 ", LAST_WORD.encode(), b"message_stop")
+    expected = (b"word0 ", LAST_WORD.encode(), b"message_stop")
     return {
         "small": _chat(small, whole),
         "stream": _chat({**small, "stream": True}, streamed),
         "agent": _chat(chat_request(), whole),
         "agent stream": _chat({**chat_request(), "stream": True}, streamed),
         "translated": Ask("/v1/messages", msgspec.json.encode(anthropic), whole),
-        "translated stream": Ask("/v1/messages", msgspec.json.encode({**anthropic, "stream": True}), told),
+        "translated stream": Ask("/v1/messages", msgspec.json.encode({**anthropic, "stream": True}), expected),
         "short stream": _chat({**small, "model": SHORT_MODEL, "stream": True}, (b"word0 ", b"[DONE]")),
         "slow stream": _chat({**small, "model": SLOW_MODEL, "stream": True}, streamed),
     }
@@ -87,7 +87,7 @@ def _chat(body: dict[str, Any], holds: tuple[bytes, ...]) -> Ask:
 
 
 class Message:
-    """One HTTP message as it comes in. Nobody here sends a second one before the first is answered."""
+    """One HTTP message as it comes in. Our peers never send a second one before the first is answered."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -122,7 +122,7 @@ class Message:
 
 
 class Line(asyncio.Protocol, ABC):
-    """One connection, of which messages are taken whole."""
+    """One connection; messages are taken whole."""
 
     def __init__(self) -> None:
         self._message = Message()
@@ -134,17 +134,17 @@ class Line(asyncio.Protocol, ABC):
     def data_received(self, data: bytes) -> None:
         if self._message.feed(data):
             whole, self._message = self._message.data, Message()
-            self.heard(whole)
+            self.received(whole)
 
     @abstractmethod
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         """A message is there."""
 
 
 class Upstream(Line):
     """The scripted provider: one connection."""
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if not _STREAMS(message):
             self.transport.write(WHOLE)
         elif SLOW_MODEL.encode() in message:
@@ -214,7 +214,7 @@ class _Client(Line):
         super().connection_made(transport)
         self.transport.write(self._sent)
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if not all(part in message for part in self._ask.holds):
             self._end(AnswerWrong(message[:300].decode(errors="replace")))
             return
@@ -250,7 +250,7 @@ async def load(port: int, ask: Ask, headers: Mapping[str, str], seconds: float, 
 
 
 class _Patient(Line):
-    """One connection that asks when it is told to."""
+    """One connection that asks on demand."""
 
     def __init__(self, ask: Ask) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class _Patient(Line):
         self.transport.write(sent)
         return self.answer
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         assert self.answer is not None
         if all(part in message for part in self._ask.holds):
             self.answer.set_result(time.perf_counter())

@@ -43,7 +43,7 @@ Work = Callable[[], object]
 
 
 class HotPath(Struct, frozen=True):
-    """Work of a size that `ready` is told, counted in `sized`. `size` is the one the budget counts at."""
+    """Work of a size given to `ready`, counted in `sized`. `size` is the one the budget counts at."""
 
     name: str
     sized: str
@@ -72,13 +72,13 @@ def hot_paths() -> Iterator[HotPath]:
         yield HotPath(f"a round through {preset}'s client", "rounds", 20, partial(wired, preset))
     small = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Is it raining in Oslo?"}]}
     claude = {**small, "model": "claude-sonnet-4-5", "max_tokens": 100}
-    for told, client, body in (
+    for label, client, body in (
         ("a small request", "openai-chat", small),
         ("a small stream", "openai-chat", {**small, "stream": True}),
         ("a translated request", "anthropic", claude),
         ("a translated stream", "anthropic", {**claude, "stream": True}),
     ):
-        yield HotPath(f"gateway, {told}", "requests", 10, partial(requests_of, client, body))
+        yield HotPath(f"gateway, {label}", "requests", 10, partial(requests_of, client, body))
     yield HotPath("gateway, an agent's request", "messages", 200, handling)
 
 
@@ -140,7 +140,7 @@ def rendering(name: str, rounds: int) -> Work:
 
 
 def messages_of(count: int) -> dict[str, Any]:
-    """The bench's conversation without its tools, cut behind the last whole round within `count` messages."""
+    """The bench's conversation without its tools, cut after the last whole round within `count` messages."""
     body = chat_request(count + 21)
     return {"model": body["model"], "max_tokens": body["max_tokens"], "messages": body["messages"][:count]}
 

@@ -73,11 +73,11 @@ def figures() -> Iterator[Figure | str]:
             yield Figure.of(name, taken[name], Taken(promise, promise), "ms", at_most=1.0, against=against)
         if name != "python itself":
             yield Figure.of(name, taken[name], taken["python itself"], "ms", against="python itself")
-    for name, told in versions.items():
+    for name, label in versions.items():
         if name in taken:
-            yield Figure.of(LOADED, taken[LOADED], taken[name], "ms", at_most=1.0, against=told)
+            yield Figure.of(LOADED, taken[LOADED], taken[name], "ms", at_most=1.0, against=label)
         else:
-            yield not_measured(told, whys[name])
+            yield not_measured(label, whys[name])
 
 
 def version_of(python: Path, package: str) -> str | None:
@@ -90,7 +90,7 @@ def version_of(python: Path, package: str) -> str | None:
 
 
 def cpu_of(command: list[str]) -> float | str:
-    """CPU seconds of a program from start to end, or what it said when it failed."""
+    """CPU seconds of a program from start to end, or its error output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environ = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "PYTHONPATH")}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)

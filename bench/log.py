@@ -103,9 +103,9 @@ def durable_append(folder: Path) -> Iterator[Figure]:
         for body in bodies:
             bare.execute("INSERT INTO entries (at, body) VALUES (?, ?)", (1, body))
 
-    for told, clock in (("durable append", time.perf_counter), ("durable append, CPU", time.process_time)):
+    for label, clock in (("durable append", time.perf_counter), ("durable append, CPU", time.process_time)):
         yield compared(
-            told,
+            label,
             ours,
             theirs,
             runs=9,

@@ -1,6 +1,6 @@
 """The tool loop: CPU time a round, with a scripted model and with the real clients over a transport in memory.
 
-One call a round, an async tool that does nothing, the history in memory, and nobody who reads the events: each is asked for its
+One call a round, an async tool that does nothing, the history in memory, and no reader of the events: each is asked for its
 answer, which is checked. Every framework's model is the least that its class of models allows: it says a call and no more.
 `llm` plays twice, with its plain face, which most of its users see, and with its async one. The other frameworks play the same
 in processes of their own (`loop_peers.py`), in turns with ours. The floor is a loop written by hand: a list of dicts, json, and
@@ -145,7 +145,7 @@ async def play_wired(preset: str, model: str, rounds: int) -> list[float]:
     outputs.append(ModelOutput(parts=(Text("done"),), stop_reason="end", model=model))
     wire = formats[get_preset(preset).format]
     transport = MemoryTransport([streamed(wire, output) for output in outputs])
-    async with HttpProviderClient(preset, keys=["a-key-for-nobody"], transport=transport) as client:
+    async with HttpProviderClient(preset, keys=["a-test-key"], transport=transport) as client:
         await turn(Conversation(model, provider=client, tools=[weather], system="Be brief."), rounds)
     return transport.stamps
 
@@ -205,7 +205,7 @@ async def turn(chat: Conversation, rounds: int) -> None:
 
 
 def by_hand(rounds: int) -> float:
-    """What nobody can undercut: the messages, the arguments, the tool."""
+    """The lower bound: the messages, the arguments, the tool."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Is it raining?"}]
     started = time.process_time()
     for number in range(rounds):

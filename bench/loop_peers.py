@@ -227,6 +227,6 @@ if __name__ == "__main__":
         # Ours is measured in a process that has played before; so is everybody, where that does not take minutes.
         played = [PEERS[sys.argv[1]](rounds) for _ in range(3 if rounds <= 50 else 1)]
         print(json.dumps(min(played, key=lambda stamps: stamps[-1] - stamps[0])))
-    except Exception as error:  # said to whoever reads the report: a peer is never left out in silence
+    except Exception as error:  # shown in the report: a peer is never left out in silence
         print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
         sys.exit(1)

@@ -127,7 +127,7 @@ def _provider(name: str) -> Any:
 
 
 def _mapping(mapped: Callable[[Any, Any], Any], body: Body) -> Convert:
-    """Its own messages are made before: it reads nobody's requests. Only what it writes is timed."""
+    """Its own messages are made before: it reads no requests. Only what it writes is timed."""
     messages = _own_messages(body)
     parameters = import_module("pydantic_ai.models").ModelRequestParameters()
 

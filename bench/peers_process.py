@@ -29,11 +29,15 @@ MOST_RUNS, MOST_SECONDS = 40, 2.0
 def main(library: str, folder: Path) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    told = {"library": library, "version": version(PACKAGES.get(library, library)), "work": list(work(library, folder))}
+    report = {
+        "library": library,
+        "version": version(PACKAGES.get(library, library)),
+        "work": list(work(library, folder)),
+    }
     # The libraries print as they please; what is for us is the last line.
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+    sys.stdout.write("\n" + json.dumps(report) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # some leave threads behind that would wait
+    os._exit(0)  # some leave threads that would wait
 
 
 def work(library: str, folder: Path) -> Iterator[dict[str, Any]]:

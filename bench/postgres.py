@@ -1,7 +1,7 @@
 """`python -m bench.postgres [ADDRESS]`: what a PostgreSQL store costs: appends a second, what telling a listener adds, opening.
 
 Without an address a server is started as the tests start theirs, but one that waits for the disk at every commit as a real one
-does. Each figure is told beside a bare insert of the same bytes through the same driver, measured in turns with it, as the least
+does. Each figure is shown with a bare insert of the same bytes through the same driver, measured in turns with it, as the least
 of several runs; CPU is of this process and, where the server is ours, of the server.
 """
 
@@ -53,7 +53,7 @@ class Meter:
         return Cost(time.perf_counter() - wall, time.process_time() - cpu, self._server_seconds() - server)
 
 
-def told(name: str, cost: Cost, number: int) -> str:
+def label(name: str, cost: Cost, number: int) -> str:
     return (
         f"{name:<44} {number / cost.wall:>8,.0f}/s  {cost.wall / number * 1e6:>7.0f} us"
         f"  CPU ours {cost.cpu / number * 1e6:>5.0f} us, server {cost.server / number * 1e6:>5.0f} us"
@@ -97,17 +97,17 @@ def figures(address: str, server_seconds: Callable[[], float]) -> Iterator[str]:
 
         yield f"entries of {size} bytes, {ROUNDS} a conversation; least of {RUNS} runs"
         one, bare_one, watched_one = meter.least(ours, lambda: theirs(links[0]), watched)
-        yield told("append, one connection", one, ROUNDS)
-        yield told("  the same while somebody listens", watched_one, ROUNDS)
-        yield told("  a bare INSERT", bare_one, ROUNDS)
+        yield label("append, one connection", one, ROUNDS)
+        yield label("  the same with a listener", watched_one, ROUNDS)
+        yield label("  a bare INSERT", bare_one, ROUNDS)
         many, bare_many, watched_many = meter.least(
             lambda: at_once([ours] * THREADS),
             lambda: at_once([lambda link=link: theirs(link) for link in links]),  # type: ignore[misc]
             lambda: at_once([watched] * THREADS),
         )
-        yield told(f"append, {THREADS} threads", many, ROUNDS * THREADS)
-        yield told("  the same while somebody listens to each", watched_many, ROUNDS * THREADS)
-        yield told("  bare INSERTs", bare_many, ROUNDS * THREADS)
+        yield label(f"append, {THREADS} threads", many, ROUNDS * THREADS)
+        yield label("  the same with a listener for each", watched_many, ROUNDS * THREADS)
+        yield label("  bare INSERTs", bare_many, ROUNDS * THREADS)
         history = store.create()
         for entry in conversation(SIZE):
             history.append(entry)

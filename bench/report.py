@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench.drawing import Curve, Ladder, Rung, ladders, lines, told
+from bench.drawing import Curve, Ladder, Rung, ladders, lines, readable
 from bench.figures import Figure, Growth
 from bench.results import FOLDER, ROOT, Results
 
@@ -20,7 +20,7 @@ PICTURES = ROOT / "docs" / "pictures"
 TABLES = FOLDER / "README.md"
 _PLACE = re.compile(r"(<!-- bench:([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROMISES = ("the promise", "what TensorZero took")
-_FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes that were said")
+_FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes of the text")
 
 
 def write(kept: Sequence[Results]) -> Iterator[Path]:
@@ -66,13 +66,13 @@ def filled(page: str, kept: Sequence[Results]) -> str:
 
 def circumstances(kept: Sequence[Results]) -> str:
     """Where, when and under which load."""
-    said = [
+    sentences = [
         f"- {results.group}: {results.taken:%Y-%m-%d %H:%M} UTC, in {results.seconds} s, load {results.load[0]:g} before and "
         f"{results.load[1]:g} after, from `{results.source}`"
         for results in kept
     ]
     machines = {_machine(results): None for results in kept}
-    return "\n".join([*machines, "", *said]) + "\n" if said else "Nothing was measured yet: `make bench`.\n"
+    return "\n".join([*machines, "", *sentences]) + "\n" if sentences else "Nothing was measured yet: `make bench`.\n"
 
 
 def _machine(results: Results) -> str:
@@ -93,8 +93,9 @@ def _short(line: Figure | Growth) -> str:
     if isinstance(line, Growth):
         return f"{line.name}: slope {line.slope:.2f}, at most {line.at_most:g} was promised"
     return (
-        f"{line.name}: {_cell(line.ours, None, line.unit)} against {told(line.theirs)} ({line.against}), {told(line.ratio)}x; "
-        f"at most {told(line.at_most or 0)}x was promised"
+        f"{line.name}: {_cell(line.ours, None, line.unit)} against {readable(line.theirs)} ({line.against}), "
+        f"{readable(line.ratio)}x; "
+        f"at most {readable(line.at_most or 0)}x was promised"
     )
 
 
@@ -120,8 +121,8 @@ def _figure(figure: Figure) -> Sequence[str]:
         figure.name,
         _cell(figure.ours, figure.our_median, figure.unit),
         _cell(figure.theirs, figure.their_median, figure.unit),
-        f"{told(figure.ratio)}x",
-        "" if figure.at_most is None else f"{told(figure.at_most)}x{'' if figure.is_kept else ' **not held**'}",
+        f"{readable(figure.ratio)}x",
+        "" if figure.at_most is None else f"{readable(figure.at_most)}x{'' if figure.is_kept else ' **not held**'}",
         figure.against,
     )
 
@@ -129,19 +130,19 @@ def _figure(figure: Figure) -> Sequence[str]:
 def _cell(least: float, median: float | None, unit: str) -> str:
     """The least, and the median where it is known and tells something else."""
     unit = {"us": "µs"}.get(unit, unit)
-    is_same = median is None or told(median) == told(least)
-    return f"{told(least)} {unit}" if is_same else f"{told(least)} ({told(median or 0)}) {unit}"
+    is_same = median is None or readable(median) == readable(least)
+    return f"{readable(least)} {unit}" if is_same else f"{readable(least)} ({readable(median or 0)}) {unit}"
 
 
 def _growth(growth: Growth) -> Sequence[str]:
-    costs = ", ".join(f"{point.size:,}: {told(point.least)}" for point in growth.points)
+    costs = ", ".join(f"{point.size:,}: {readable(point.least)}" for point in growth.points)
     is_kept = "" if growth.is_kept else " **not held**"
     limit = "" if growth.at_most is None else f"{growth.at_most:g}{is_kept}"
     return growth.name, f"{costs} {growth.unit} by {growth.sized}", f"{growth.slope:.2f}", limit
 
 
 def ladder(kept: Mapping[str, Results], group: str, names: str, title: str) -> Ladder | None:
-    """Everybody who did what a pattern names, ours among them. Promises are nobody and stand in the tables."""
+    """Every contestant of a pattern, ours included. Promises are only in the tables."""
     found = [figure for figure in _figures(kept, group) if re.fullmatch(names, figure.name)]
     rungs: dict[str, Rung] = {}
     for figure in found:
@@ -157,7 +158,7 @@ def ladder(kept: Mapping[str, Results], group: str, names: str, title: str) -> L
 
 
 def _is_floor(name: str) -> bool:
-    """Whether that is somebody who does less than is asked of us, and shows what nobody can undercut."""
+    """Whether a contestant does less than is asked of us and so shows the lower bound."""
     return any(word in name for word in _FLOORS)
 
 
@@ -214,7 +215,7 @@ PLOTS: Mapping[str, Callable[[Mapping[str, Results]], str | None]] = {
     ),
     "disk": _ladders(
         "400 turns on the disk",
-        ("disk", r"bytes on disk a byte said", "Bytes on disk per byte of text"),
+        ("disk", r"bytes on disk per byte of text", "Bytes on disk per byte of text"),
         ("disk", r"a turn kept, the last 50", "Storing a turn after 350 others, CPU"),
     ),
     "rounds": _lines("rounds", r"the loop, 1 call a round.*", "A whole turn of the loop, CPU over rounds"),

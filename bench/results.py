@@ -1,8 +1,8 @@
 """The results of a group: figures, growths, what could not be measured, and what one has to know to read them.
 
-One small JSON file a group, `bench/results/GROUP.json`, written anew when the group is measured again. It names versions, the
+One small JSON file a group, `bench/results/GROUP.json`, rewritten when the group is measured again. It names versions, the
 load and the kind of machine, and no path of it. `source` tells from which state of the code it was taken: a digest of the package
-and of the bench, so that a run that was broken off can go on with what is missing.
+and of the bench, so that a run that was broken off can continue with what is missing.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ def collected(group: str, lines: Sequence[Line], *, began: datetime, load: float
 
 
 def _plain(line: str) -> str:
-    """A line without its columns, and without the place it was said at."""
+    """A line without its columns, and without its source."""
     return " ".join(line.replace(str(ROOT), ".").split())
 
 
 def _rounded(figure: Figure) -> Figure:
     """Five digits are more than a clock can tell."""
     names = ("ours", "theirs", "our_median", "their_median")
-    told = {name: value for name in names if (value := getattr(figure, name)) is not None}
-    return msgspec.structs.replace(figure, **{name: _digits(value) for name, value in told.items()})
+    figure_fields = {name: value for name in names if (value := getattr(figure, name)) is not None}
+    return msgspec.structs.replace(figure, **{name: _digits(value) for name, value in figure_fields.items()})
 
 
 def _rounded_growth(growth: Growth) -> Growth:
@@ -119,9 +119,9 @@ def machine() -> Machine:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    if told.exists():
-        for line in told.read_text().splitlines():
+    figure_fields = Path("/proc/cpuinfo")
+    if figure_fields.exists():
+        for line in figure_fields.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor()

@@ -37,12 +37,12 @@ def own_figures() -> Iterator[Figure | Growth]:
         size: Taken.of([by_hand(size) * size for _ in range(RUNS * 2)]) for size in SIZES
     }  # microseconds a turn, one call a round
     for width in WIDTHS:
-        told = f"the loop, {width} {'call' if width == 1 else 'calls'} a round"
+        label = f"the loop, {width} {'call' if width == 1 else 'calls'} a round"
         for size in SIZES:
             each = taken[width, size].scaled(1e6 / size)
             floor = floors[size].scaled(width / size)
-            yield Figure.of(f"{told}, {size} rounds", each, floor, "us", against=f"{width} written by hand")
-        yield Growth.of(told, "rounds", {size: taken[width, size].scaled(1e3) for size in SIZES}, "ms")
+            yield Figure.of(f"{label}, {size} rounds", each, floor, "us", against=f"{width} written by hand")
+        yield Growth.of(label, "rounds", {size: taken[width, size].scaled(1e3) for size in SIZES}, "ms")
 
 
 def turn_of(width: int, rounds: int) -> Callable[[], object]:
@@ -62,12 +62,12 @@ def turn_of(width: int, rounds: int) -> Callable[[], object]:
 def peer_growth(name: str) -> Growth | str:
     """A framework at the same sizes, as far as it can be waited for. Nothing is promised for others."""
     longest = min(SIZES[-1], LONGEST.get(name, SIZES[-1]))
-    told = f"the loop, 1 call a round: {name}"
+    label = f"the loop, 1 call a round: {name}"
     costs: dict[int, list[float]] = {}
     for _ in range(PEER_RUNS):
         stamps, why = peer(name, longest)
         if not stamps:
-            return not_measured(told, why)
+            return not_measured(label, why)
         for size in sorted({*(size for size in SIZES if size < longest), longest}):
             costs.setdefault(size, []).append((stamps[size] - stamps[0]) * 1e3)
-    return Growth.of(told, "rounds", {size: Taken.of(runs) for size, runs in costs.items()}, "ms", at_most=None)
+    return Growth.of(label, "rounds", {size: Taken.of(runs) for size, runs in costs.items()}, "ms", at_most=None)

@@ -59,16 +59,16 @@ def _responses(words: list[str]) -> list[dict[str, Any]]:
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-4o", "output": []}
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-    said = {"type": "output_text", "text": "".join(words), "annotations": []}
-    whole = {**item, "status": "completed", "content": [said]}
+    text_part = {"type": "output_text", "text": "".join(words), "annotations": []}
+    whole = {**item, "status": "completed", "content": [text_part]}
     usage = {"input_tokens": 10, "output_tokens": 2_000, "total_tokens": 2_010}
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**response, "status": "in_progress"}},
         {"type": "response.output_item.added", "output_index": 0, "item": item},
-        {"type": "response.content_part.added", **place, "part": {**said, "text": ""}},
+        {"type": "response.content_part.added", **place, "part": {**text_part, "text": ""}},
         *({"type": "response.output_text.delta", **place, "delta": word} for word in words),
-        {"type": "response.output_text.done", **place, "text": said["text"]},
-        {"type": "response.content_part.done", **place, "part": said},
+        {"type": "response.output_text.done", **place, "text": text_part["text"]},
+        {"type": "response.content_part.done", **place, "part": text_part},
         {"type": "response.output_item.done", "output_index": 0, "item": whole},
         {
             "type": "response.completed",

@@ -28,7 +28,7 @@ RUNS = 15
 AGREEING = 0.1
 
 
-class Told(Struct, frozen=True):
+class PeerReport(Struct, frozen=True):
     """What the peer's process tells."""
 
     version: str
@@ -106,15 +106,15 @@ def beside_litellm(name: str, ours: Callable[[], int]) -> Figure | str:
             run = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=150)
         except subprocess.TimeoutExpired:
             return not_measured(f"{name}: litellm", "its process took more than 150 seconds")
-        behind = in_turns({"ours": ours}, runs=RUNS)["ours"]
+        second = in_turns({"ours": ours}, runs=RUNS)["ours"]
     if run.returncode:
         return not_measured(f"{name}: litellm", run.stderr.decode(errors="replace").strip().rpartition("\n")[2][-200:])
-    told = msgspec.json.decode(run.stdout.splitlines()[-1], type=Told)
-    if abs(told.tokens / ours() - 1) > AGREEING:
-        return not_measured(f"{name}: litellm", f"it counts {told.tokens:,} tokens where we count {ours():,}")
-    mine = min(before, behind, key=lambda taken: taken.least).scaled(1e3)
-    theirs = Taken.of(told.seconds).scaled(1e3)
-    return Figure.of(name, mine, theirs, "ms", at_most=1.0, against=f"litellm {told.version}")
+    report = msgspec.json.decode(run.stdout.splitlines()[-1], type=PeerReport)
+    if abs(report.tokens / ours() - 1) > AGREEING:
+        return not_measured(f"{name}: litellm", f"it counts {report.tokens:,} tokens where we count {ours():,}")
+    mine = min(before, second, key=lambda taken: taken.least).scaled(1e3)
+    theirs = Taken.of(report.seconds).scaled(1e3)
+    return Figure.of(name, mine, theirs, "ms", at_most=1.0, against=f"litellm {report.version}")
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

@@ -19,7 +19,7 @@ def turn(number: int) -> tuple[str, str]:
 
 
 def payload(turns: int) -> int:
-    """The bytes of what was said."""
+    """The bytes of the text."""
     return sum(len(text.encode()) for number in range(turns) for text in turn(number))
 
 

@@ -1,7 +1,7 @@
 """Parallel researchers with one writer: each looks into one question in a fork of the conversation, all at once, and the writer
 writes in the conversation itself.
 
-A conversation has one writer at a time; a fork is another conversation, which begins with everything that was said before.
+A conversation has one writer at a time; a fork is another conversation, which begins with the history so far.
 Without arguments a scripted model plays all parts; give a name to ask a real one:
 
     python examples/graph_researchers.py openai/gpt-5.5

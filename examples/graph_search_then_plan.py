@@ -1,6 +1,6 @@
 """Search, then a plan, as a LangGraph graph: a model, its tools and a person, each a node.
 
-The graph's checkpoints hold which conversation it is and how far the graph knows it, and nothing that was said. Without
+The graph's checkpoints hold which conversation it is and how far the graph knows it, and no text. Without
 arguments the model is the offline provider (rules, not a language model); give the name of a real one to ask that instead:
 
     python examples/graph_search_then_plan.py anthropic/claude-sonnet-5 "What does IELTS 7 need? Make me a 3 month plan."
@@ -61,9 +61,9 @@ def main(model: str | ProviderClient, question: str, place: Path) -> None:
         state = graph.get_state(thread).values
         (size,) = db.execute("SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints").fetchone()
         (count,) = db.execute("SELECT count(*) FROM checkpoints").fetchone()
-        said = len(str(chats.conversation(state).history.entries))
+        log_length = len(str(chats.conversation(state).history.entries))
         print(f"\nthe graph's state: {state}")
-        print(f"{count} checkpoints in the file, {size // count} bytes each; the log holds {said} characters")
+        print(f"{count} checkpoints in the file, {size // count} bytes each; the log holds {log_length} characters")
 
 
 if __name__ == "__main__":

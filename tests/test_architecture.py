@@ -134,8 +134,10 @@ def test_importing_antiphon_loads_only_the_standard_library_and_msgspec() -> Non
         "rooms = {name.split('.')[0] for name in set(sys.modules) - before};"
         "print(sorted(name for name in door if name.startswith('antiphon.')), sorted(rooms - set(sys.stdlib_module_names)))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.replace(", 'typing_extensions'", "") == "[] ['antiphon', 'msgspec']\n"  # msgspec looks for that itself
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert (
+        output.replace(", 'typing_extensions'", "") == "[] ['antiphon', 'msgspec']\n"
+    )  # msgspec looks for that itself
 
 
 def test_every_public_name_is_there_and_listed_once() -> None:

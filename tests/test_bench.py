@@ -164,7 +164,7 @@ def test_the_page_and_the_plots_match_the_results() -> None:
     kept = results.read_all(GROUPS)
     page = report.PAGE.read_text()
     assert set(re.findall(r"<!-- bench:([a-z-]+) -->", page)) == {*GROUPS, "circumstances", "promises"}
-    assert report.filled(page, kept) == page, "`python -m bench report` makes it anew"
+    assert report.filled(page, kept) == page, "`python -m bench report` rewrites it"
     for name, draw in report.PLOTS.items():
         drawn = draw({found.group: found for found in kept})
         file = report.PICTURES / f"performance-{name}.svg"
@@ -185,8 +185,8 @@ def test_what_is_written_is_read_back_and_has_a_line_for_each_figure(tmp_path: P
 
 
 def test_results_name_no_path_of_the_machine_they_were_taken_on() -> None:
-    told = results.machine()
-    assert str(results.ROOT) not in repr(told)
+    description = results.machine()
+    assert str(results.ROOT) not in repr(description)
     for kept in results.read_all(GROUPS):
         assert str(results.ROOT) not in repr(kept)
 

@@ -74,7 +74,7 @@ def test_links_between_pages_resolve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "said"),
+    ("example", "expected"),
     [
         ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
         ("the_runs.py", ["doomed ended with signal 9", "6 done", "each once: True", "done: answered"]),
@@ -82,9 +82,9 @@ def test_links_between_pages_resolve() -> None:
         ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
     ],
 )
-def test_the_demos_run(example: str, said: list[str], place: Path) -> None:
+def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:
     run = subprocess.run([sys.executable, ROOT / "examples" / example], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert [words for words in said if words not in run.stdout] == []
+    assert [words for words in expected if words not in run.stdout] == []
     if example == "the_loop.py":
         assert run.stdout.count("0 rules broken") == 4

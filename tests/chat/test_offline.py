@@ -28,7 +28,7 @@ from antiphon.tools.builtin import builtin_tools
 from antiphon.wire.delta import Assembler, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from providers.collected import assembled, deltas_of
-from support.history_strategies import json_values, said
+from support.history_strategies import any_text, json_values
 
 TODAY = date(2026, 1, 1)  # a Thursday
 TEXT: dict[str, Any] = {"type": "string"}
@@ -183,8 +183,8 @@ def test_search_then_plan(message: str, query: str, kind: str) -> None:
     assert dates == sorted(dates)
     assert dates[-1] == "2026-04-01"  # ninety days on
     assert any("a.example" in task["notes"] for task in plan["tasks"])
-    for told in (query, plan["title"], "p-3", titles[0], dates[-1]):
-        assert told in answer
+    for expected in (query, plan["title"], "p-3", titles[0], dates[-1]):
+        assert expected in answer
 
 
 @pytest.mark.parametrize(
@@ -336,10 +336,10 @@ GENERIC: list[tuple[ToolDefinition, str, dict[str, Any]]] = [
 def test_any_tool_is_called_with_arguments_from_the_message(
     definition: ToolDefinition, message: str, arguments: dict[str, Any]
 ) -> None:
-    talk = Talk([SEARCH, definition], lambda name, given: f"said {name}")
+    talk = Talk([SEARCH, definition], lambda name, given: f"answer of {name}")
     answer = talk.say(message)
     assert talk.calls == [(definition.name, arguments)]
-    assert f"said {definition.name}" in answer
+    assert f"answer of {definition.name}" in answer
 
 
 def test_what_is_missing_is_asked_for_and_the_answer_is_used() -> None:
@@ -410,9 +410,9 @@ def test_an_error_is_read_and_the_call_corrected_once(
     assert error in answer
     if second:
         answers: list[Answer] = [ValueError(error), "Rain."]
-        mended = Talk([weather], lambda name, arguments: answers.pop(0))
-        assert "Rain." in mended.say("What is the weather in Oslo?")
-        assert error in mended.texts[1]
+        corrected = Talk([weather], lambda name, arguments: answers.pop(0))
+        assert "Rain." in corrected.say("What is the weather in Oslo?")
+        assert error in corrected.texts[1]
 
 
 def test_a_wrong_type_and_an_unknown_argument_are_corrected() -> None:
@@ -471,7 +471,7 @@ def test_without_tools_it_answers_with_the_results_so_far() -> None:
     ],
 )
 def test_the_choice_of_tools_is_kept(choice: ToolChoice, calls: list[str]) -> None:
-    talk = Talk([WEATHER, ADD], lambda name, arguments: "said", choice=choice)
+    talk = Talk([WEATHER, ADD], lambda name, arguments: "done", choice=choice)
     talk.say("What is the weather in Oslo, 1 or 2?")
     assert [name for name, _ in talk.calls] == calls
 
@@ -616,7 +616,7 @@ wishes = st.sampled_from(
         "{}",
     ]
 )
-messages = st.lists(st.builds(lambda wish, word: wish.replace("{}", word), wishes, said), max_size=4).map("".join)
+messages = st.lists(st.builds(lambda wish, word: wish.replace("{}", word), wishes, any_text), max_size=4).map("".join)
 names = st.sampled_from(
     ["search_web", "create_plan", "list_plans", "update_plan", "delete_plan", "get_plan", "weather", "add"]
 )
@@ -635,19 +635,19 @@ schemas = st.one_of(
     ),
 )
 tool_sets = st.lists(
-    st.builds(ToolDefinition, names | st.text("abc_", min_size=1, max_size=8), said | st.none(), schemas),
+    st.builds(ToolDefinition, names | st.text("abc_", min_size=1, max_size=8), any_text | st.none(), schemas),
     max_size=4,
     unique_by=lambda definition: definition.name,
 )
 answers = (
-    said
+    any_text
     | json_values.map(json.dumps)
     | st.sampled_from(["[]", '{"plans": [{"id": "1", "tasks": [1, {}]}]}', "1. a\n2. b"])
 )
 
 
 @given(
-    st.lists(messages | said, min_size=1, max_size=2),
+    st.lists(messages | any_text, min_size=1, max_size=2),
     tool_sets,
     st.lists(st.tuples(st.booleans(), answers), min_size=1),
 )
@@ -668,7 +668,7 @@ def test_any_message_gives_a_legal_turn_that_ends(
         assert len(talk.calls) <= 8
 
 
-@given(said, tool_sets)
+@given(any_text, tool_sets)
 def test_filling_gives_each_required_argument_or_names_it(text: str, tools: list[ToolDefinition]) -> None:
     for definition in tools:
         offer = offer_of(definition)

@@ -1,4 +1,4 @@
-"""A real pseudo-terminal with the real command on it, and somebody who types and reads the screen.
+"""A real pseudo-terminal with the real command on it, typed into and read by the test.
 
 The screen is kept by pyte, with everything that scrolled off its top. The terminal answers where its cursor is, as real ones do.
 """
@@ -74,7 +74,7 @@ class Terminal:
         self.type(f"{text}\r")
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size of the window, which the command is told."""
+        """Change the size of the window and signal the command."""
         self._screen.resize(rows, columns)
         self._resize(columns, rows)
 

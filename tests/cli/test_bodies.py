@@ -188,15 +188,15 @@ def test_progress_is_for_terminals() -> None:
     os.close(terminal)
     assert process.stdin is not None
     line = msgspec.json.encode(LOSSY) + b"\n"
-    said = b""
+    output = b""
     deadline = time.monotonic() + 60
     try:
-        while b" lines  " not in said:
-            assert time.monotonic() < deadline, f"no progress was reported: {said!r}"
+        while b" lines  " not in output:
+            assert time.monotonic() < deadline, f"no progress was reported: {output!r}"
             process.stdin.write(line)
             process.stdin.flush()
             if select.select([shown], [], [], 0.05)[0]:
-                said += os.read(shown, 65536)
+                output += os.read(shown, 65536)
         process.stdin.close()
         assert process.wait(timeout=60) == 0
     finally:

@@ -60,7 +60,7 @@ def json_of(*arguments: str | Path) -> Any:
 
 
 def on_a_terminal(*arguments: str | Path, answer: bytes = b"", **environment: str) -> str:
-    """The same on a terminal of 24 lines, with somebody who types `answer`."""
+    """The same on a terminal of 24 lines, with `answer` typed in."""
     shown, terminal = pty.openpty()
     command = [sys.executable, "-m", "antiphon", *map(str, arguments)]
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
@@ -68,15 +68,15 @@ def on_a_terminal(*arguments: str | Path, answer: bytes = b"", **environment: st
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)
     os.write(shown, answer)
-    said = b""
+    output = b""
     try:
         while more := os.read(shown, 65536):
-            said += more
+            output += more
     except OSError:  # Linux says so when the last writer is gone
         pass
     process.wait(timeout=30)
     os.close(shown)
-    return said.decode()
+    return output.decode()
 
 
 def test_list_is_a_table(path: Path, history: AgentHistory) -> None:
@@ -105,7 +105,7 @@ def test_long_lists_come_in_pages(path: Path) -> None:
 def test_show_prints_model_input_and_model_output(path: Path, history: AgentHistory) -> None:
     code, out, _ = antiphon("history", "show", history.id[-6:], "--store", path)
     assert code == 0
-    for said in (
+    for output in (
         "    2  ModelInput ",
         "(image image/png 9 bytes)",
         "(thinking) I should look.",
@@ -117,7 +117,7 @@ def test_show_prints_model_input_and_model_output(path: Path, history: AgentHist
         "back to version 4: wrong",
         "… 18 more lines (--full shows them)",
     ):
-        assert said in out
+        assert output in out
     assert "\x1b" not in out
     _, out, _ = antiphon("history", "show", "last", "--effective", "--full", "--store", path)
     assert "wrong" not in out

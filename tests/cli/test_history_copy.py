@@ -33,8 +33,8 @@ def antiphon(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monk
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
         code = main([str(argument) for argument in arguments])
-        said = capfdbinary.readouterr()
-        return code, said.out.decode(), said.err.decode()
+        output = capfdbinary.readouterr()
+        return code, output.out.decode(), output.err.decode()
 
     return run
 

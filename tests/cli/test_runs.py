@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What a command says that is done."""
     code = main(["runs", *arguments])
     captured = capsys.readouterr()
@@ -47,61 +47,61 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_invalid_title_is_rejected(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """An argument with a byte that is no UTF-8 comes to us as half a character."""
+    """An argument with an invalid UTF-8 byte arrives as a lone surrogate."""
     title = os.fsdecode(b"rain \xff")
     assert "the title is not Unicode (a lone surrogate at character 5)" in refused(
         capsys, "submit", "--title", title, "Is it raining?"
     )
     assert "no run '\\udcff\\udcff\\udcff\\udcff'" in refused(capsys, "show", os.fsdecode(b"\xff\xff\xff\xff"))
-    assert told(capsys, "list") == "no runs\n"
+    assert printed(capsys, "list") == "no runs\n"
 
 
 def test_worker_without_app_runs_chat(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "list") == "no runs\n"
-    run = told(capsys, "submit", "Find out what IELTS 7 needs, then make me a 3 month plan.").strip()
-    assert "waiting" in told(capsys, "list", "--state", "waiting")
+    assert printed(capsys, "list") == "no runs\n"
+    run = printed(capsys, "submit", "Find out what IELTS 7 needs, then make me a 3 month plan.").strip()
+    assert "waiting" in printed(capsys, "list", "--state", "waiting")
     code, _, log = here.antiphon("worker", "--once")
     assert code == 0
     assert "offline/plain" in log
     assert f"{run} (chat): done, answered" in log
-    listed = told(capsys, "list")
+    listed = printed(capsys, "list")
     assert f"{run}  done   chat" in listed
     assert listed.splitlines()[-1] == "1 done"
-    shown = told(capsys, "show", run[:12])
+    shown = printed(capsys, "show", run[:12])
     assert shown.splitlines()[:3] == [f"{run}  done", "  why           answered", "  kind          chat, code 0"]
-    followed = told(capsys, "follow", "last")
+    followed = printed(capsys, "follow", "last")
     assert "→ search_web" in followed
     assert "→ create_plan" in followed
     assert followed.endswith("done: answered\n")
-    lines = told(capsys, "follow", run, "--json").splitlines()
+    lines = printed(capsys, "follow", run, "--json").splitlines()
     assert msgspec.json.decode(lines[0])["kind"] == "model_input"
-    (facts,) = msgspec.json.decode(told(capsys, "--store", here.store, "list", "--json"))
+    (facts,) = msgspec.json.decode(printed(capsys, "--store", here.store, "list", "--json"))
     assert (facts["id"], facts["standing"]) == (run, "done")
-    again = told(capsys, "submit", "Thank you.", "--conversation", facts["conversation"], "--json")
+    again = printed(capsys, "submit", "Thank you.", "--conversation", facts["conversation"], "--json")
     assert msgspec.json.decode(again)["conversation"] == facts["conversation"]
 
 
 def test_unknown_model_fails_run(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    told(capsys, "submit", "Hello?", "--option", "model=antropic/claude", "--option", "depth=3")
+    printed(capsys, "submit", "Hello?", "--option", "model=antropic/claude", "--option", "depth=3")
     assert here.antiphon("worker", "--once")[0] == 0
-    shown = told(capsys, "show", "last")
+    shown = printed(capsys, "show", "last")
     assert "failed" in shown
     assert "antropic/claude" in shown
     assert '"depth":3' in shown
-    assert "is tried again" in told(capsys, "retry", "last")
+    assert "is tried again" in printed(capsys, "retry", "last")
 
 
 def test_cli_approves_call(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     with WorkerProcess(here), here.open() as store:
-        run = told(capsys, "submit", "Fly.", "--kind", "trip", "--option", "to=Oslo").strip()
+        run = printed(capsys, "submit", "Fly.", "--kind", "trip", "--option", "to=Oslo").strip()
         until(lambda: store.runs.get(run).state == "suspended")
-        shown = told(capsys, "show", run)
+        shown = printed(capsys, "show", run)
         assert re.search(r'call_1_1_1 +book_flight +\{"to": ?"Oslo"\}', shown)
-        assert msgspec.json.decode(told(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
+        assert msgspec.json.decode(printed(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
         assert "is not pending approval" in refused(capsys, "approve", run, "call_of_nobody")
-        edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
+        edit = printed(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
         assert edit == f"run {run} continues\n"
-        assert "Your flight is booked." in told(capsys, "follow", run)
+        assert "Your flight is booked." in printed(capsys, "follow", run)
         assert "no pending calls" in refused(capsys, "approve", run)
         assert "only failed runs" in refused(capsys, "retry", run)
         assert "is done already" in refused(capsys, "cancel", run)
@@ -115,11 +115,11 @@ def test_submit_with_wait_prints_answer(here: Place) -> None:
             "Back again.\n",
             "",
         )
-        code, said, why = here.antiphon("runs", "submit", "Fly.", "--kind", "trip", "--wait")
-        assert (code, said) == (1, "")
+        code, output, why = here.antiphon("runs", "submit", "Fly.", "--kind", "trip", "--wait")
+        assert (code, output) == (1, "")
         assert "antiphon runs approve" in why
-        code, said, _ = here.antiphon("runs", "submit", "Hello?", "--kind", "away", "--wait", "--json")
-        assert (code, msgspec.json.decode(said)["answer"]) == (0, "Back again.")
+        code, output, _ = here.antiphon("runs", "submit", "Hello?", "--kind", "away", "--wait", "--json")
+        assert (code, msgspec.json.decode(output)["answer"]) == (0, "Back again.")
 
 
 def test_ctrl_c_stops_follow_but_not_run(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,10 +137,10 @@ def test_ctrl_c_stops_follow_but_not_run(here: Place, capsys: pytest.CaptureFixt
                 assert "continues" in following.stderr.read()
             finally:
                 following.kill()
-        assert "is asked to end" in told(capsys, "cancel", run.id, "--reason", "enough")
+        assert "is asked to end" in printed(capsys, "cancel", run.id, "--reason", "enough")
         until(lambda: store.runs.get(run.id).state == "cancelled")
-        waiting = told(capsys, "submit", "Hello?", "--kind", "nobodys").strip()
-        assert told(capsys, "cancel", waiting) == f"run {waiting} is cancelled\n"
+        waiting = printed(capsys, "submit", "Hello?", "--kind", "nobodys").strip()
+        assert printed(capsys, "cancel", waiting) == f"run {waiting} is cancelled\n"
 
 
 def test_follow_in_background_ignores_sigint(here: Place) -> None:
@@ -175,8 +175,8 @@ def test_submit_creates_default_store(
     monkeypatch.delenv("ANTIPHON_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert "there is no store" in refused(capsys, "list")
-    run = told(capsys, "submit", "Hello?").strip()
-    assert run in told(capsys, "list")
+    run = printed(capsys, "submit", "Hello?").strip()
+    assert run in printed(capsys, "list")
     assert (tmp_path / "data" / "antiphon" / "history.db").exists()
 
 
@@ -209,16 +209,16 @@ def test_cli_errors_name_the_problem(
         (["--app", "runs.sample_runs:book", "--ask"], "--ask"),
         (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:book"], "cannot create the folder"),
         (
-            ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
+            ["--store", "postgresql://me:not-shown@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
             "Is the server running?",
         ),
     ],
 )
 def test_worker_start_errors(here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str) -> None:
     assert main(["worker", "--once", *arguments]) == 1
-    said = capsys.readouterr().err
-    assert why in said
-    assert "not-told" not in said
+    output = capsys.readouterr().err
+    assert why in output
+    assert "not-shown" not in output
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from providers.scripted_server import Reply, ScriptedServer
 
 ROOT = Path(__file__).parent.parent.parent
-KEY = "sk-a-real-secret-that-nobody-may-see"
+KEY = "sk-a-real-secret-that-must-not-show"
 CLEAN = {"PATH": os.environ["PATH"], "COLUMNS": "160", "ANTIPHON_STORE": os.devnull + "/no"}
 COMMAND = [sys.executable, "-m", "antiphon"]
 
@@ -158,9 +158,9 @@ def test_it_serves_reloads_and_stops(environ: dict[str, str], tmp_path: Path, wo
     command = [*COMMAND, "serve", "--config", str(file), "--port", "0", "--format-port", "0", "--workers", workers]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
     try:
-        said = lines_of(process)
+        output = lines_of(process)
         port = int(
-            next(found[1] for line in said if (found := re.search(r"listening on http://127.0.0.1:(\d+)", line)))
+            next(found[1] for line in output if (found := re.search(r"listening on http://127.0.0.1:(\d+)", line)))
         )
         assert answer_of(port, "/healthz")[0] == 200
         assert [model["id"] for model in answer_of(port, "/v1/models")[1]["data"]] == ["one"]
@@ -170,7 +170,7 @@ def test_it_serves_reloads_and_stops(environ: dict[str, str], tmp_path: Path, wo
             assert time.monotonic() < deadline
             time.sleep(0.05)
         file.write_text("[gateway\n")
-        assert next(line for line in said if "invalid configuration" in line)
+        assert next(line for line in output if "invalid configuration" in line)
         assert answer_of(port, "/healthz")[0] == 200
     finally:
         process.send_signal(signal.SIGTERM)
@@ -201,13 +201,13 @@ def test_doctor_finds_all_well(run: Run, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert KEY not in str(received)
     lines = [line.split(maxsplit=2) for line in out.splitlines()]
-    told = {what: (state, rest) for state, what, rest in lines}
-    assert told["config"] == ("ok", "antiphon.toml: ok")
-    assert told["key"] == ("ok", "mine: env:MINE holds sk-…-see")
-    assert told["reachable"] == ("ok", f"mine: 127.0.0.1:{server.port} answers")
-    assert told["clock"] == ("ok", "agrees with the providers'")
-    assert told["client"][0] == "warn"
-    assert told["port"][1].endswith("is free")
+    checks = {what: (state, rest) for state, what, rest in lines}
+    assert checks["config"] == ("ok", "antiphon.toml: ok")
+    assert checks["key"] == ("ok", "mine: env:MINE holds sk-…show")
+    assert checks["reachable"] == ("ok", f"mine: 127.0.0.1:{server.port} answers")
+    assert checks["clock"] == ("ok", "agrees with the providers'")
+    assert checks["client"][0] == "warn"
+    assert checks["port"][1].endswith("is free")
     assert not (tmp_path / "new").exists()
 
 
@@ -250,8 +250,8 @@ def test_doctor_reports_problems_and_how_to_fix_them(run: Run, tmp_path: Path) -
 
 def test_doctor_looks_at_ports(run: Run, tmp_path: Path) -> None:
     config = '[gateway]\nport = {}\nformat_port = 0\n[[providers]]\nname = "offline"\n'
-    with ScriptedServer(Reply(status=404, has_length=True)) as somebody:
-        (tmp_path / "antiphon.toml").write_text(config.format(somebody.port))
+    with ScriptedServer(Reply(status=404, has_length=True)) as other_server:
+        (tmp_path / "antiphon.toml").write_text(config.format(other_server.port))
         code, out, _ = run("doctor", "--config", "antiphon.toml")
     assert code == 1
     assert "cannot be listened on: Address already in use; choose another" in out

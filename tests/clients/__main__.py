@@ -44,7 +44,7 @@ def main() -> int:
             rows = list(pool.map(_played(folder, upstreams), ((program, NO_TROUBLE) for program in chosen)))
     print(f"| program | version | speaks | {' | '.join(upstreams)} |\n| --- | --- | --- |{' --- |' * len(upstreams)}")
     for row in rows:
-        print(_told(row, versions))
+        print(_print_outcome(row, versions))
     failed = [outcome for row in rows for outcome in row if outcome.problems]
     for title, outcomes in groupby(failed, key=lambda outcome: outcome.title):
         for outcome in outcomes:
@@ -71,7 +71,7 @@ def _played(folder: Path, upstreams: tuple[str, ...]) -> Callable[[tuple[Program
     return played
 
 
-def _told(row: list[Outcome], versions: dict[str, str]) -> str:
+def _print_outcome(row: list[Outcome], versions: dict[str, str]) -> str:
     first = row[0]
     name = first.program.name + (f", {first.trouble}" if first.trouble else "")
     model = "" if first.program.asks_for_any else f" ({first.program.model})"

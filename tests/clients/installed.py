@@ -1,6 +1,6 @@
 """Programs installed from their registries, each into a folder of its own, once.
 
-Whoever installs runs other people's code: it gets a clean environment with a home of its own, and of ours only what says how
+An installer runs other people's code: it gets a clean environment with a home of its own, and of ours only what says how
 the registries are reached.
 """
 

@@ -1,4 +1,4 @@
-"""`Program`: a client that somebody else wrote: what installs it, how it is told of the gateway, and what runs it."""
+"""`Program`: a client of another project: what installs it, how it is pointed at the gateway, and what runs it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Program(Struct, frozen=True, kw_only=True):
     command: Command
     environment: Callable[[Place], Mapping[str, str]] = lambda _: {}
     files: Callable[[Place], Mapping[str, Any]] = lambda _: {}
-    """Files to be written first, by their path in the home folder; what is no text is written as JSON."""
+    """Files to be written first, by their path in the home folder; anything but text is written as JSON."""
     model: str = ANY_MODEL
     last_command: str = ""
     """For programs that end by a command: the last one, with `{marker}` in it."""

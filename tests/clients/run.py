@@ -24,7 +24,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 from clients.faults import Trouble
 from clients.program import Place, Program, text_of_file
 from clients.script import Script
-from clients.wiretap import Heard, Wiretap
+from clients.wiretap import SeenRequest, Wiretap
 from gateway.rig import FAST, MODELS, Rig, rig
 from gateway.strict_upstream import StrictUpstream
 
@@ -44,9 +44,9 @@ class Outcome(Struct, frozen=True):
     upstream: str
     problems: tuple[str, ...]
     losses: tuple[str, ...]
-    """What the gateway told of losses and repairs."""
+    """Losses and repairs that the gateway reported."""
     output: str = ""
-    requests: tuple[Heard, ...] = ()
+    requests: tuple[SeenRequest, ...] = ()
 
     @property
     def title(self) -> str:
@@ -54,18 +54,20 @@ class Outcome(Struct, frozen=True):
 
 
 class Stage:
-    """A gateway with an upstream of each format, of which one answers for every model."""
+    """A gateway with an upstream of each format; one answers for every model."""
 
     def __init__(self, running: Rig, tap: Wiretap, upstream: StrictUpstream) -> None:
         self.rig, self.tap, self.upstream = running, tap, upstream
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """Losses and repairs that the gateway told of."""
+    def reported(self) -> tuple[str, ...]:
+        """Losses and repairs that the gateway reported."""
         with self.rig.client(CLIENT_KEY) as client:
             status = client.get("/status", accept="application/json").json
         requests = status["requests"]
-        return tuple(dict.fromkeys(told for request in requests for told in (*request["losses"], *request["repairs"])))
+        return tuple(
+            dict.fromkeys(reported for request in requests for reported in (*request["losses"], *request["repairs"]))
+        )
 
 
 @contextlib.contextmanager
@@ -107,7 +109,7 @@ def run(program: Program, format_name: str, installed: Path, trouble: Trouble = 
         code, output = _ran(program, place)
         requests = tuple(on.tap.requests())
         problems = [*_problems(code, output, script, on.upstream), *_missing(program.wire, requests, on)]
-        return Outcome(program, trouble.name, format_name, tuple(problems), on.told, output, requests)
+        return Outcome(program, trouble.name, format_name, tuple(problems), on.reported, output, requests)
 
 
 def _furnish(place: Place, program: Program) -> None:
@@ -137,13 +139,13 @@ def _ran(program: Program, place: Place) -> tuple[int, str]:
     try:
         return _command(program.command(place), environment, place.work, program.seconds)
     finally:
-        for process in _left_behind(place.home):
+        for process in _leftover_processes(place.home):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
 
-def _left_behind(home: Path) -> Iterator[int]:
-    """Processes that a program put into a group of their own (Cline has a daemon): its home was nobody else's."""
+def _leftover_processes(home: Path) -> Iterator[int]:
+    """Processes that a program put into a group of their own (Cline has a daemon): its home belonged to it alone."""
     for place in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if f"HOME={home}".encode() in place.read_bytes().split(b"\0"):
@@ -165,15 +167,15 @@ def _command(command: list[str], environment: dict[str, str], work: Path, second
         start_new_session=True,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=seconds)
+            printed, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            said, _ = process.communicate()
-            return 124, said.decode(errors="replace") + f"\nended after {seconds:g} s"
+            printed, _ = process.communicate()
+            return 124, printed.decode(errors="replace") + f"\nended after {seconds:g} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it left behind
-    return process.returncode, said.decode(errors="replace")
+                os.killpg(process.pid, signal.SIGKILL)  # leftover processes
+    return process.returncode, printed.decode(errors="replace")
 
 
 def _problems(code: int, output: str, script: Script, upstream: StrictUpstream) -> Iterator[str]:
@@ -188,16 +190,16 @@ def _problems(code: int, output: str, script: Script, upstream: StrictUpstream) 
     yield from (f"refused: {reason}" for reason in dict.fromkeys(upstream.refused))
 
 
-def _missing(wire: str, requests: Sequence[Heard], on: Stage) -> Iterator[str]:
-    """What a client said and the upstream never heard. Words may be moved and framed, and losses of other things are told."""
-    heard = "\0".join(word for body in on.upstream.bodies for word in _words(on.upstream.wire.read_request(body)))
+def _missing(wire: str, requests: Sequence[SeenRequest], on: Stage) -> Iterator[str]:
+    """What a client sent and the upstream never received. Text may be moved and framed; other losses are reported."""
+    received = "\0".join(word for body in on.upstream.bodies for word in _words(on.upstream.wire.read_request(body)))
     for request in filter(_generates, requests):
-        missing = [word for word in _words(formats[wire].read_request(request.body)) if word not in heard]
+        missing = [word for word in _words(formats[wire].read_request(request.body)) if word not in received]
         if missing:
-            yield f"never heard: {missing[0][:120]!r}"
+            yield f"never received: {missing[0][:120]!r}"
 
 
-def _generates(request: Heard) -> bool:
+def _generates(request: SeenRequest) -> bool:
     endpoint = match_route(request.method, request.path.partition("?")[0], request.headers)
     return isinstance(endpoint, Endpoint) and endpoint.action == "generate"
 
@@ -219,14 +221,14 @@ def _words(request: ModelRequest) -> Iterator[str]:
 
 
 def _settled(text: str) -> str:
-    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are nobody's words.
+    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are not content.
 
-    Arguments that are no JSON stand in `_raw` there, which is told as a loss.
+    Arguments that are not JSON are in `_raw` there, which is reported as a loss.
     """
     try:
-        said = msgspec.json.decode(text)
+        printed = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-    if isinstance(said, dict) and list(said) == ["_raw"]:
-        return str(said["_raw"])
-    return msgspec.json.encode(said, order="sorted").decode()
+    if isinstance(printed, dict) and list(printed) == ["_raw"]:
+        return str(printed["_raw"])
+    return msgspec.json.encode(printed, order="sorted").decode()

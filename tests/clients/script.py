@@ -18,7 +18,7 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from clients.faults import Style
-from gateway.strict_upstream import USAGE, says
+from gateway.strict_upstream import USAGE, text_answer
 
 READERS = (
     re.compile(r"read|read_?files?|view|cat|.*read_(text_)?file|read_note|readFile|readNote", re.IGNORECASE),
@@ -64,16 +64,16 @@ class Script:
             return self._in_words(request)
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
         if not tools:
-            return says(_filled_answer(request), request.model)
+            return text_answer(_filled_answer(request), request.model)
         self.offered = [tool.name for tool in tools]
         if any(self._secret in result for result in _results(request)):
             return self._last(request, tools)
         if self.calls >= 3:
-            return says("I give up.", request.model)
+            return text_answer("I give up.", request.model)
         self.calls += 1
         tool = _reader(tools)
         if tool is None:
-            return says(f"None of these tools reads: {self.offered}", request.model)
+            return text_answer(f"None of these tools reads: {self.offered}", request.model)
         return self._first(tool, request.model)
 
     def _first(self, tool: ToolDefinition, model: str) -> ModelOutput:
@@ -92,12 +92,12 @@ class Script:
 
     def _in_words(self, request: ModelRequest) -> ModelOutput:
         """For programs without tools: a file is asked for by its name, and comes as a message."""
-        said = "\n".join(text_of(message.parts) for message in request.messages)
-        if self._secret in said:
+        prompt = "\n".join(text_of(message.parts) for message in request.messages)
+        if self._secret in prompt:
             self.results.append(self._secret)
-            return says(f"The note was read: {self._marker}", request.model)
+            return text_answer(f"The note was read: {self._marker}", request.model)
         self.calls += 1
-        return says(f"Please add {self._note.name} to the chat, I have to see it.", request.model)
+        return text_answer(f"Please add {self._note.name} to the chat, I have to see it.", request.model)
 
     def _last(self, request: ModelRequest, tools: list[ToolDefinition]) -> ModelOutput:
         words = f"The note was read: {self._marker}"
@@ -109,7 +109,7 @@ class Script:
             assert tool is not None
             command = self._last_command.format(marker=self._marker)
             return _calls(tool, _filled(tool.parameters or {}, {"command": command, "cmd": command}), request.model, 9)
-        return says(words, request.model)
+        return text_answer(words, request.model)
 
     def _arguments(self, tool: ToolDefinition) -> Any:
         path, command = str(self._note), f"cat {self._note}"

@@ -1,6 +1,6 @@
-"""`Wiretap`: a line to the gateway that keeps what clients said on it.
+"""`Wiretap`: a connection to the gateway that records what clients send.
 
-Bytes pass as they come, in both directions; the requests are taken apart only when somebody asks for them.
+Bytes pass as they come, in both directions; the requests are taken apart only when they are read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 from providers.scripted_server import ScriptedServer
 
 
-class Heard(Struct, frozen=True):
+class SeenRequest(Struct, frozen=True):
     """A request of a client. Names of headers are in lower case."""
 
     method: str
@@ -29,7 +29,7 @@ class Wiretap(ScriptedServer):
         self._target = target
         self._heard: list[bytearray] = []
 
-    def requests(self) -> list[Heard]:
+    def requests(self) -> list[SeenRequest]:
         """Every request so far, connection by connection."""
         return [request for data in self._heard for request in _requests(bytes(data))]
 
@@ -37,11 +37,11 @@ class Wiretap(ScriptedServer):
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        heard = bytearray()
-        self._heard.append(heard)
+        received = bytearray()
+        self._heard.append(received)
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         try:
-            await asyncio.gather(_pass(reader, back, heard), _pass(there, writer, None))
+            await asyncio.gather(_pass(reader, back, received), _pass(there, writer, None))
         except asyncio.CancelledError:
             pass  # the tap is taken off; asyncio's streams would make noise of it
         finally:
@@ -63,7 +63,7 @@ async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter, kept
         target.close()
 
 
-def _requests(data: bytes) -> list[Heard]:
+def _requests(data: bytes) -> list[SeenRequest]:
     found = []
     while (end := data.find(b"\r\n\r\n")) >= 0:
         first, *lines = data[:end].decode("latin-1").split("\r\n")
@@ -75,7 +75,7 @@ def _requests(data: bytes) -> list[Heard]:
         else:
             size = int(headers.get("content-length", "0"))
             body, data = data[:size], data[size:]
-        found.append(Heard(method, path, headers, body))
+        found.append(SeenRequest(method, path, headers, body))
     return found
 
 

@@ -26,9 +26,9 @@ def reported(prompt: int, completion: int, reasoning: int = 0) -> EntryMetadata:
 
 
 def test_the_api_knows_best_then_the_tokenizer_then_the_characters() -> None:
-    said = ModelOutputEntry((Text("hello hello hello hello"),), metadata=reported(10, 77))
+    answer = ModelOutputEntry((Text("hello hello hello hello"),), metadata=reported(10, 77))
     asked = ModelInputEntry.of("hello hello hello hello")
-    assert CounterChain().count(said) == 77
+    assert CounterChain().count(answer) == 77
     assert CounterChain().count(asked) == 4
     assert CounterChain([]).count(asked) == 10  # 23 characters / 2.5, rounded up
 
@@ -92,9 +92,7 @@ def test_the_context_takes_what_was_last_reported_plus_what_came_since() -> None
     history.append(ModelInputEntry.of("hello world"))
     assert ledger.context_tokens(history.snapshot()) == 1_052
     history.compact("they greeted each other", up_to=2)
-    assert ledger.context_tokens(history.snapshot()) == 2 + 4, (
-        "the summary and what came since; the report is no longer true"
-    )
+    assert ledger.context_tokens(history.snapshot()) == 2 + 4, "the summary and what came since; the report is outdated"
     history.rollback(2)
     assert ledger.context_tokens(history.snapshot()) == 1_050
 

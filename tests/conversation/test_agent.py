@@ -56,7 +56,7 @@ def test_a_hand_off_switches_instructions_model_and_tools() -> None:
     singer_model = ScriptedModel(call("sing"), "La la.", name="singer-model")
     digger = Agent("digger", "You dig.", model=digger_model, tools=[dig], hand_offs=["singer"])
     singer = Agent("singer", "You sing.", model=singer_model, tools=[sing], description="Knows songs.")
-    chat = Conversation(ScriptedModel(name="nobody"), tools=World().tools()[:1])
+    chat = Conversation(ScriptedModel(name="default"), tools=World().tools()[:1])
     events = asyncio.run(drained(ToolLoop(chat, agents=[digger, singer]), "Sing!"))
     assert last_reason(events) == "answered"
     assert switches(events) == [("digger", "singer")]
@@ -70,7 +70,7 @@ def test_a_hand_off_switches_instructions_model_and_tools() -> None:
     assert tool_names(first.options) == ["look", "dig", "hand_off_to_singer"]
     assert tool_names(second.options) == tool_names(third.options) == ["look", "sing"]
     assert "it wants a song" in next(iter(results_in(chat.history.entries).values()))
-    assert (chat.model, chat.model_or_client) == ("nobody", chat.client), "the conversation's own model is as it was"
+    assert (chat.model, chat.model_or_client) == ("default", chat.client), "the conversation's own model is as it was"
     assert refusals(chat.history.snapshot()) == []
 
 
@@ -110,7 +110,7 @@ def test_another_process_continues_with_the_right_agent(tmp_path: Path) -> None:
 
 
 def test_a_hand_off_continues_after_a_kill_at_any_entry() -> None:
-    """The calls of an answer are run by whoever gave it, even if another has taken over before the kill."""
+    """The calls of an answer are run by the agent that gave it, even if another has taken over before the kill."""
     batch: Said = [call("dig"), call("hand_off_to_singer"), call("dig")]
 
     def play(history: AgentHistory) -> Conversation:
@@ -385,18 +385,18 @@ def test_an_endless_route_is_bounded_and_reported(most: int) -> None:
 def test_a_route_to_an_unknown_agent_raises() -> None:
     chat = Conversation(ScriptedModel())
     agents = [Agent("only", model=ScriptedModel("Done."))]
-    with pytest.raises(ConversationError, match="the route leads to 'nobody'; the agents are only"):
-        ToolLoop(chat, agents=agents, route=lambda agent, answer: "nobody").run_sync("Go.")
+    with pytest.raises(ConversationError, match="the route leads to 'unknown'; the agents are only"):
+        ToolLoop(chat, agents=agents, route=lambda agent, answer: "unknown").run_sync("Go.")
     assert refusals(chat.history.snapshot()) == []
     assert ToolLoop(chat, agents=agents, route=lambda agent, answer: None).run_sync().text == "Done."
 
 
 def test_a_route_continues_after_a_kill_at_any_entry() -> None:
     def play(history: AgentHistory) -> Conversation:
-        def said(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+        def introduce(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
             return f"I am the {system_of(context)}."
 
-        agents = [Agent(name, name, model=FunctionModel(said)) for name in ("planner", "executor", "reviewer")]
+        agents = [Agent(name, name, model=FunctionModel(introduce)) for name in ("planner", "executor", "reviewer")]
         following = {"planner": "executor", "executor": "reviewer"}
         chat = Conversation(ScriptedModel(), history=history)
         loop = ToolLoop(chat, agents=agents, route=lambda agent, answer: following.get(agent.name))

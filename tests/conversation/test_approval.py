@@ -29,7 +29,7 @@ class Office:
     def tools(self, approval: bool | Callable[[dict[str, Any]], bool] = True) -> list[Tool]:
         @tool(needs_approval=approval)
         def pay(to: str, amount: int) -> str:
-            "Pays somebody."
+            "Pays a person."
             self.paid.append((to, amount))
             return f"paid {amount} to {to}"
 
@@ -84,7 +84,7 @@ def desk(tmp_path: Path, office: Office) -> Desk:
         assert loop.chat.by_role("tool") == ()
 
     desk.play(ScriptedModel(BATCH), look, "Pay.")
-    assert (office.paid, office.looked) == ([], 1), "what needs nobody ran before"
+    assert (office.paid, office.looked) == ([], 1), "what needs no approval ran before"
     return desk
 
 
@@ -130,7 +130,7 @@ def test_approve_deny_and_edit_each_in_a_process_of_its_own(desk: Desk, office: 
         (second,) = loop.pending
         loop.deny(second.tool_call_id, "Bob left")
 
-    def go_on(loop: ToolLoop) -> None:
+    def resume_turn(loop: ToolLoop) -> None:
         assert loop.pending == ()
         assert last_reason(resumed(loop)) == "answered"
         paid, balance, denied = results_in(loop.chat.history.entries).values()
@@ -144,7 +144,7 @@ def test_approve_deny_and_edit_each_in_a_process_of_its_own(desk: Desk, office: 
     desk.play(ScriptedModel(), decide_first)
     assert office.paid == [("Ada", 3)]
     desk.play(ScriptedModel(), decide_second)
-    desk.play(ScriptedModel("Ada has 3, Bob nothing."), go_on)
+    desk.play(ScriptedModel("Ada has 3, Bob nothing."), resume_turn)
     assert office.paid == [("Ada", 3)]
     assert office.looked == 1
 
@@ -166,10 +166,10 @@ def test_a_crash_between_decision_and_run_and_one_in_the_run(desk: Desk, office:
     assert last_reason(events) == "answered"
     assert office.paid == [("Bob", 7)], "the one that may have run does not run again; the other does"
 
-    def told(loop: ToolLoop) -> list[str]:
+    def result_texts(loop: ToolLoop) -> list[str]:
         return list(results_in(loop.chat.history.entries).values())
 
-    assert desk.play(ScriptedModel(), told) == [UNKNOWN_OUTCOME, "100 left", "paid 7 to Bob"]
+    assert desk.play(ScriptedModel(), result_texts) == [UNKNOWN_OUTCOME, "100 left", "paid 7 to Bob"]
 
 
 def test_a_new_message_instead_closes_the_calls_honestly(desk: Desk, office: Office) -> None:
@@ -180,7 +180,7 @@ def test_a_new_message_instead_closes_the_calls_honestly(desk: Desk, office: Off
         assert last_reason(events) == "answered"
         ada, balance, bob = results_in(loop.chat.history.entries).values()
         assert ada == f"{NOT_RUN}a person denied it: not now."
-        assert balance == "100 left", "what was found out is told"
+        assert balance == "100 left", "the result is reported"
         assert bob == f"{NOT_RUN}the conversation went on without it."
         assert loop.pending == ()
 
@@ -248,7 +248,7 @@ UNREADABLE = [
     ToolCallRequest("pay", "a", ""),
     ToolCallRequest("pay", "a", '{"to": '),
     ToolCallRequest("pay", "a", "[1]"),
-    ToolCallRequest("pay", "a", '{"nobody": 1}'),
+    ToolCallRequest("pay", "a", '{"unknown": 1}'),
     ToolCallRequest("pay", "a", NESTED),
 ]
 

@@ -59,7 +59,7 @@ def talked() -> Conversation:
 
 def test_each_role_is_added_as_its_entry() -> None:
     chat = Conversation(ScriptedModel())
-    assert chat.add("Be brief.", role="system") == 0, "an instruction is no message"
+    assert chat.add("Be brief.", role="system") == 0, "an instruction is not a message"
     assert chat.add("Look at ", Image("image/png", "aaaa"), "this") == 1
     assert chat.add("I look.", CALL, role="assistant") == 2
     assert chat.add(ToolCallResult.of(CALL, "a cat"), role="tool") == 3
@@ -280,7 +280,7 @@ def test_calls_that_need_a_person_wait_and_the_others_run() -> None:
 
     @tool(needs_approval=True)
     def pay(to: str) -> str:
-        "Pays somebody."
+        "Pays a person."
         ran.append(to)
         return f"paid {to}"
 
@@ -369,12 +369,12 @@ def test_the_model_is_switched_between_turns_by_name_and_by_client() -> None:
 
     provider = FunctionModel(named, "house")
     chat = Conversation("alpha", provider=provider)
-    said = []
+    answers = []
     for model in (None, "beta", ScriptedModel("I am a script.", name="script"), "gamma"):
         if model is not None:
             chat.model = model
-        said.append(ToolLoop(chat).run_sync("Who are you?").text)
-    assert said == ["I am alpha.", "I am beta.", "I am a script.", "I am gamma."]
+        answers.append(ToolLoop(chat).run_sync("Who are you?").text)
+    assert answers == ["I am alpha.", "I am beta.", "I am a script.", "I am gamma."]
     assert chat.model == "gamma"
     assert chat.client is provider
     origins = [entry.origin for entry in chat.history.entries if isinstance(entry, ModelOutputEntry)]
@@ -405,7 +405,7 @@ def test_clients_that_were_given_are_left_open() -> None:
         pass
     with Conversation("any", provider=provider):
         pass
-    assert model.closed == provider.closed == 0, "whoever made it closes it"
+    assert model.closed == provider.closed == 0, "its creator closes it"
 
 
 def test_settings_and_screen_reach_the_model() -> None:

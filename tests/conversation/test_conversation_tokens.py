@@ -53,7 +53,7 @@ def test_tokens_are_as_reported_else_counted_else_guessed(caplog: pytest.LogCapt
     question = "x" * 250
     chat = Conversation(ScriptedModel(ModelOutput(parts=(Text("y"),), usage=TokenUsage(1000, 1))), counter=Hundred())
     chat.add(question)
-    assert chat.tokens == 100, "nobody reported anything yet: counted here"
+    assert chat.tokens == 100, "no usage reported yet: counted here"
     asyncio.run(chat.call_model())
     assert chat.tokens == 1001, "as the API reported"
     chat.add(question)
@@ -71,10 +71,10 @@ def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
 
 
 def test_compaction_is_requested_above_the_limit_and_takes_effect_immediately() -> None:
-    heard: list[CompactionNeeded] = []
+    received: list[CompactionNeeded] = []
 
     def compact(chat: Conversation, event: CompactionNeeded) -> None:
-        heard.append(event)
+        received.append(event)
         chat.history.compact("They counted.", chat.history.version - 1)
 
     chat = Conversation(FunctionModel(echo), counter=Hundred(), token_limit=300)
@@ -84,16 +84,16 @@ def test_compaction_is_requested_above_the_limit_and_takes_effect_immediately() 
     assert asyncio.run(chat.check_tokens()) is None, "at the limit is not above it"
     chat.add("Four?")
     output = asyncio.run(chat.call_model())
-    assert heard == [CompactionNeeded(400, 300)]
+    assert received == [CompactionNeeded(400, 300)]
     assert output.response_markdown == "I see 2 entries.", "the summary and the last question, in this very call"
 
 
 def test_async_subscribers_are_awaited_and_a_failing_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     async def slow(chat: Conversation, event: CompactionNeeded) -> None:
         await asyncio.sleep(0)
-        heard.append("slow")
+        received.append("slow")
 
     def failing(chat: Conversation, event: CompactionNeeded) -> None:
         raise RuntimeError("no summary today")
@@ -107,10 +107,10 @@ def test_async_subscribers_are_awaited_and_a_failing_one_is_logged(caplog: pytes
     stop = [chat.on_compaction(subscriber) for subscriber in (failing, failing_later, slow)]
     with caplog.at_level(logging.ERROR):
         assert asyncio.run(chat.call_model()).response_markdown == "I see 1 entries."
-    assert heard == ["slow"]
+    assert received == ["slow"]
     assert "no summary today" in caplog.text
     assert "no summary tonight" in caplog.text
     for unsubscribe in (*stop, *stop):  # twice is as good as once
         unsubscribe()
     asyncio.run(chat.call_model())
-    assert heard == ["slow"]
+    assert received == ["slow"]

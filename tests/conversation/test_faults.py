@@ -1,4 +1,4 @@
-"""Faults of providers, models, tools and stores: each is told to whoever can mend it, and none breaks the history."""
+"""Faults of providers, models, tools and stores: each is reported where it can be fixed, and none breaks the history."""
 
 from __future__ import annotations
 
@@ -262,8 +262,8 @@ def test_invalid_arguments_are_reported_and_corrected(arguments: str, stop: str)
     assert last_reason(events) == "answered"
     (failed,) = (event for event in events if isinstance(event, ToolCallFailed))
     assert "weather" in failed.result.result_markdown
-    told, corrected = results_in(chat.history.entries).values()
-    assert told == failed.result.result_markdown
+    refused_result, corrected = results_in(chat.history.entries).values()
+    assert refused_result == failed.result.result_markdown
     assert corrected == "rain in Oslo"
     assert refusals(chat.history.snapshot()) == []
 
@@ -301,7 +301,7 @@ def test_ids_are_made_unique_within_an_answer_and_over_the_history() -> None:
 
 
 def test_a_tool_that_was_renamed_between_runs() -> None:
-    """A started call of a tool that is gone may have run; one that was not started is told that there is no such tool."""
+    """A started call of a tool that is gone may have run; one that was not started gets an unknown-tool error."""
     for limit, expected in ((3, UNKNOWN_OUTCOME), (2, "Unknown tool")):
         journal = MortalJournal(limit)
         chat = Conversation(planned([["send"]]), tools=World().tools(), history=AgentHistory(journal=journal))
@@ -311,8 +311,8 @@ def test_a_tool_that_was_renamed_between_runs() -> None:
         renamed = [one for one in world.tools() if one.name != "send"]
         again = Conversation(planned([["send"]]), tools=renamed, history=AgentHistory(journal.kept))
         assert ToolLoop(again).run_sync().reason == "answered"
-        (told,) = results_in(again.history.entries).values()
-        assert told.startswith(expected)
+        (refused_result,) = results_in(again.history.entries).values()
+        assert refused_result.startswith(expected)
         assert refusals(again.history.snapshot()) == []
 
 
@@ -393,7 +393,7 @@ def test_the_turn_continues_after_any_tool_behaviour(name: str) -> None:
     assert good.status is ToolExecutionStatus.SUCCESS  # type: ignore[union-attr]
     if name not in ("floods", "gives_bytes", "gives_something_odd"):
         assert odd.status is ToolExecutionStatus.FAILED  # type: ignore[union-attr]
-    assert odd.content, "the model is told something"  # type: ignore[union-attr]
+    assert odd.content, "the model gets an answer"  # type: ignore[union-attr]
     assert len(odd.result_markdown) < 200_000  # type: ignore[union-attr]
     assert refusals(chat.history.snapshot()) == []
 

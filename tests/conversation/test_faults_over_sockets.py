@@ -1,4 +1,4 @@
-"""Whatever a provider does over real sockets, the turn ends, the history is valid, and `resume` goes on, repeating no tool."""
+"""Whatever a provider does over real sockets, the turn ends, the history is valid, and `resume` repeats no tool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def calling(name: str) -> bytes:
 
 
 def is_complete(name: str, beginning: bytes) -> bool:
-    """Whether everything was said, if the stream ends here: some providers say more behind the end, and it may be missing."""
+    """Whether the answer is complete if the stream ends here: some providers send more after the end, and it may be missing."""
     reader = formats[name].stream_reader()
     return isinstance([*reader.feed(beginning), *reader.close()][-1], Finished)
 
@@ -142,7 +142,7 @@ def test_a_failing_provider_is_reported_and_the_turn_can_continue(fault: str) ->
                 assert len(town.asked) == 1
                 assert refusals(chat.history.snapshot()) == []
                 assert any(isinstance(entry, DebugLogEntry) for entry in chat.history.entries), "the log says so"
-        # The key cools or is invalid: whoever goes on comes with another client, in another process, to the same history.
+        # The key cools or is invalid: another client in another process continues the same history.
         with ScriptedServer(Reply(body=streamed("openai-chat", Text("It rains.")))) as server:
             later = town.conversation("openai-chat", server)
             again = Conversation(
@@ -163,8 +163,8 @@ def test_a_refused_connection() -> None:
             pass
         chat = town.conversation("anthropic", server)
         async with chat, chat.client:
-            told = await ended(ToolLoop(chat), "Rain?")
-            assert told.reason == "failed"
+            result = await ended(ToolLoop(chat), "Rain?")
+            assert result.reason == "failed"
             assert refusals(chat.history.snapshot()) == []
 
     asyncio.run(session())

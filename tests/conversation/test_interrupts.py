@@ -1,4 +1,4 @@
-"""Interrupted at any event, in any way: what was said is kept and marked, every call is answered, and the talk goes on."""
+"""Interrupted at any event, in any way: partial answers are kept and marked, every call is answered, the next turn works."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Workshop:
         return f"done {name}"
 
 
-async def said(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
-    """Two rounds of calls and an answer, each said in pieces, with a break between them."""
+async def stream_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
+    """Two rounds of calls and an answer, each streamed in pieces, with a break between them."""
     outputs = sum(isinstance(entry, ModelOutputEntry) for entry in context)
     rounds: list[list[Item]] = [
         [Thinking("Let me see."), "I ", "work.", call("work", note="x" * 5), call("toil")],
@@ -97,24 +97,24 @@ async def said(context: Sequence[ContextEntry], options: ProviderCallOptions) ->
 
 
 def talking() -> FunctionModel:
-    return FunctionModel(lambda context, options: said(context, options))
+    return FunctionModel(lambda context, options: stream_answer(context, options))
 
 
 async def interrupted_at(
     number: int, way: Way, policy: Literal["cancel", "await"]
 ) -> tuple[Conversation, CheckedJournal, Workshop, list[LoopEvent]]:
-    """Play until event `number`, then interrupt; what was heard, and what there is in the log."""
+    """Play until event `number`, then interrupt; the events received, and what is in the log."""
     workshop, journal = Workshop(), CheckedJournal()
     chat = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(journal=journal))
     loop = ToolLoop(chat, on_interrupt=policy)
-    heard: list[LoopEvent] = []
+    received: list[LoopEvent] = []
     at_the_event = asyncio.Event()
 
     async def listen() -> None:
         stream = loop.stream("Go.")
         async for event in stream:
-            heard.append(event)
-            if len(heard) == number:
+            received.append(event)
+            if len(received) == number:
                 at_the_event.set()
                 if way == "aclose":
                     await stream.aclose()
@@ -135,25 +135,27 @@ async def interrupted_at(
     await asyncio.wait([listening])
     if not listening.cancelled():
         listening.result()
-    return chat, journal, workshop, heard
+    return chat, journal, workshop, received
 
 
 @settings(max_examples=50)
 @given(st.integers(1, 44), st.sampled_from(WAYS), st.sampled_from(["cancel", "await"]))
 def test_an_interruption_leaves_everything_in_order(number: int, way: Way, policy: Any) -> None:
-    chat, journal, workshop, heard = asyncio.run(interrupted_at(number, way, policy))
+    chat, journal, workshop, received = asyncio.run(interrupted_at(number, way, policy))
     entries = list(chat.history.entries)
     assert journal.refused == [], "every provider takes the history at every instant"
 
-    is_over = any(isinstance(event, LoopFinished) and event.reason == "answered" for event in heard)
-    if not way.startswith("speak"):  # it may have been over before anybody heard of it
+    is_over = any(isinstance(event, LoopFinished) and event.reason == "answered" for event in received)
+    if not way.startswith("speak"):  # it may have ended before the event arrived
         is_over = chat.turn.output is not None and chat.turn.output.stop_reason == "end"
     results = results_in(entries)
     assert sorted(calls_in(entries)) == sorted(results), "every call has a result, and only one"
     for call_id, text in results.items():
         if workshop.ended[call_id]:
             # One that was cancelled in the very step in which it returned may count as cancelled.
-            assert text == f"done {call_id}" or (text == CANCELLED and policy == "cancel"), "what was done is told"
+            assert text == f"done {call_id}" or (text == CANCELLED and policy == "cancel"), (
+                "a finished call keeps its result"
+            )
         elif workshop.began[call_id]:
             assert text == CANCELLED
             assert workshop.cancelled[call_id], "a running tool is really cancelled"
@@ -162,13 +164,13 @@ def test_an_interruption_leaves_everything_in_order(number: int, way: Way, polic
     assert sum(workshop.began.values()) == sum(workshop.ended.values()) + sum(workshop.cancelled.values())
     if policy == "await":
         assert not workshop.cancelled
-    words = "".join(event.text for event in heard if isinstance(event, TextDelta))
+    words = "".join(event.text for event in received if isinstance(event, TextDelta))
     outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry)]
     assert "".join(entry.response_markdown for entry in outputs).startswith(words), "what was shown is kept"
     if not is_over:
         assert "interrupted" in {end_reason(entry) for entry in entries}, "and marked"
     if way == "interrupt" and not is_over:
-        assert last_reason(heard) == "interrupted"
+        assert last_reason(received) == "interrupted"
 
     # The turn is over, for this process and for any other; and the next one works.
     again = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(entries))
@@ -180,20 +182,20 @@ def test_an_interruption_leaves_everything_in_order(number: int, way: Way, polic
 
 
 def test_a_result_that_is_awaited_is_kept() -> None:
-    """With one call, and with several of which the last ends behind the interruption."""
+    """With one call, and with several whose last ends after the interruption."""
     batches: list[list[Item]] = [[call("toil")], [call("work"), call("toil")]]
     for calls in batches:
         workshop = Workshop()
 
         async def play(calls: list[Item] = calls, workshop: Workshop = workshop) -> Conversation:
-            chat = Conversation(ScriptedModel(calls, "Never said."), tools=workshop.tools())
+            chat = Conversation(ScriptedModel(calls, "Never sent."), tools=workshop.tools())
             loop = ToolLoop(chat, on_interrupt="await")
-            heard = []
+            received = []
             async for event in loop.stream("Go."):
-                heard.append(event)
+                received.append(event)
                 if isinstance(event, ToolCallStarted):
                     await loop.interrupt()
-            assert last_reason(heard) == "interrupted"
+            assert last_reason(received) == "interrupted"
             return chat
 
         chat = asyncio.run(play())
@@ -234,15 +236,15 @@ def test_a_second_interruption_does_not_wait() -> None:
 
 
 def test_two_concurrent_messages() -> None:
-    """The second comes before the first has taken a step: the first was still said, and both hear how it ended."""
+    """The second comes before the first has taken a step: the first is still logged, and both get its end."""
 
     async def play() -> tuple[Conversation, list[list[LoopEvent]]]:
         chat = Conversation(FunctionModel(lambda context, options: "Hello."))
         loop = ToolLoop(chat)
         return chat, await asyncio.gather(*(drained(loop, words) for words in ("One.", "Two.", "Three.")))
 
-    chat, heard = asyncio.run(play())
-    assert [last_reason(events) for events in heard] == ["interrupted", "interrupted", "answered"]
+    chat, received = asyncio.run(play())
+    assert [last_reason(events) for events in received] == ["interrupted", "interrupted", "answered"]
     assert [entry.content for entry in chat.by_role("user")] == [(Text("One."),), (Text("Two."),), (Text("Three."),)]
     assert [end_reason(entry) for entry in chat.history.entries].count("interrupted") == 2
     assert refusals(chat.history.snapshot()) == []
@@ -256,7 +258,7 @@ def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
         await asyncio.Event().wait()
 
     async def play() -> Conversation:
-        chat = Conversation(ScriptedModel("Never said."), token_limit=1)
+        chat = Conversation(ScriptedModel("Never sent."), token_limit=1)
         chat.on_compaction(summarise)
         loop = ToolLoop(chat)
         listening = asyncio.ensure_future(drained(loop, "A question that is long enough."))
@@ -299,7 +301,7 @@ def test_a_tool_that_stops_its_own_loop() -> None:
 
 def test_what_one_stops_listening_to_is_interrupted_without_a_loop_too() -> None:
     async def play() -> Conversation:
-        chat = Conversation(ScriptedModel(["A long answer, said in pieces.", call("work")]), tools=Workshop().tools())
+        chat = Conversation(ScriptedModel(["A long answer, sent in pieces.", call("work")]), tools=Workshop().tools())
         chat.add("Go.")
         deltas = chat.stream_model()
         for _ in range(3):

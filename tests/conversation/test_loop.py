@@ -125,12 +125,12 @@ def test_events_follow_the_grammar_for_any_answers(script: list[Said], limit: in
                 started.add(event.call.tool_call_id)
             elif isinstance(event, ToolCallProgress | ToolCallFinished | ToolCallFailed):
                 assert event.call.tool_call_id in started
-        said = {
+        answer_text = {
             kind: "".join(event.text for event in events if type(event) is kind) for kind in (TextDelta, ThinkingDelta)
         }
         outputs = [entry for entry in chat.history.entries[version:] if isinstance(entry, ModelOutputEntry)]
-        assert said[TextDelta] == "".join(entry.response_markdown for entry in outputs)
-        assert said[ThinkingDelta] == "".join(entry.plan for entry in outputs)
+        assert answer_text[TextDelta] == "".join(entry.response_markdown for entry in outputs)
+        assert answer_text[ThinkingDelta] == "".join(entry.plan for entry in outputs)
         assert [event.round for event in events if isinstance(event, RoundStarted)] == sorted(
             event.round for event in events if isinstance(event, RoundStarted)
         )
@@ -210,7 +210,7 @@ def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
 
     @tool(effect="read")
     async def wait(name: str, context: ToolContext) -> str:
-        "Waits until the one behind it is done."
+        "Waits until the next one is done."
         context.progress(f"{name} waits")
         await gates[name].wait()
         return name
@@ -299,7 +299,7 @@ def test_a_slow_reader_does_not_block_the_turn() -> None:
         assert [event async for event in stream][-1].reason == "answered"  # type: ignore[union-attr]
         return was_done
 
-    assert asyncio.run(play()), "the tool ran while nobody read"
+    assert asyncio.run(play()), "the tool ran without a reader"
 
 
 def test_resuming_without_an_open_turn() -> None:
@@ -356,8 +356,8 @@ def test_an_invalid_message_is_refused_without_interrupting(content: Any) -> Non
 
 
 def test_embedded_calls_are_found_and_their_text_is_hidden() -> None:
-    said = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
-    chat = Conversation(ScriptedModel(said, "It rains."), tools=World().tools(), embedded_calls=True)
+    answer_text = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    chat = Conversation(ScriptedModel(answer_text, "It rains."), tools=World().tools(), embedded_calls=True)
     events = asyncio.run(drained(ToolLoop(chat), "Go."))
     shown = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert "<tool_call>" not in shown

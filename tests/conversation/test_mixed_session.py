@@ -132,8 +132,8 @@ def test_claude_plans_openai_executes_gemini_reviews() -> None:
         ("", 0),
     ]
     last = upstream.sent[-1][1]
-    for said in ("I look first.", "Plan: ask", "Two at once.", "Rain in Tromsø", "Rain everywhere.", "Approved."):
-        assert said in last, "one history, every model"
+    for expected in ("I look first.", "Plan: ask", "Two at once.", "Rain in Tromsø", "Rain everywhere.", "Approved."):
+        assert expected in last, "one history, every model"
     assert len({call.tool_call_id for entry in chat.messages for call in entry.tool_calls}) == 4
     assert refusals(chat.history.snapshot()) == []
 
@@ -150,7 +150,7 @@ def test_a_signature_goes_back_only_to_the_model_that_made_it() -> None:
                 await ToolLoop(chat).run("Rain?")
                 chat.model = "anthropic/claude-opus-4-1"
                 await ToolLoop(chat).run("Sure?")
-                assert any(loss.what == "signature" for loss in chat.report.losses), "what is not sent is told"
+                assert any(loss.what == "signature" for loss in chat.report.losses), "what is not sent is reported"
                 chat.model = "openai/gpt-4o"
                 await ToolLoop(chat).run("Really?")
                 chat.model = "anthropic/claude-sonnet-4-5"

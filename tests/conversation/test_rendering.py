@@ -17,7 +17,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from support.history_strategies import append_any, conversations, entries, said
+from support.history_strategies import any_text, append_any, conversations, entries
 from support.planned_turns import MODELS
 
 # Any history, step by step.
@@ -43,7 +43,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     entries.map(lambda entry: append_all([entry])),
     conversations.map(append_all),
     shares.map(roll_back),
-    st.builds(compact, shares, said),
+    st.builds(compact, shares, any_text),
 )
 options = st.builds(
     LiveContextOptions,
@@ -62,10 +62,10 @@ def test_an_incremental_renderer_equals_a_full_rendering(played: list[tuple[Step
         step(history)
         snapshots.append(history.snapshot())
         for snapshot in (snapshots[-1], snapshots[0], snapshots[-1]):  # an old one in between disturbs nothing
-            rendered, anew = renderer.render(snapshot, asked), render_live_context(snapshot, asked)
-            assert list(rendered) == list(anew)
-            assert (rendered.left_out, rendered.screen) == (anew.left_out, anew.screen)
-            assert rendered.injected() == anew.injected()
+            rendered, full = renderer.render(snapshot, asked), render_live_context(snapshot, asked)
+            assert list(rendered) == list(full)
+            assert (rendered.left_out, rendered.screen) == (full.left_out, full.screen)
+            assert rendered.injected() == full.injected()
 
 
 def test_what_was_rendered_is_a_copy() -> None:
@@ -104,8 +104,8 @@ def test_an_incremental_body_equals_a_full_body(
         step(history)
         snapshot = history.snapshot()
         grown = render_call(renderer.render(snapshot, shown), asked, target)
-        anew = render_call(render_live_context(snapshot, shown), asked, target)
-        assert comparable(grown) == comparable(anew)
+        full = render_call(render_live_context(snapshot, shown), asked, target)
+        assert comparable(grown) == comparable(full)
         assert list(msgspec.json.decode(b"".join(grown.chunks))) != []
 
 
@@ -119,8 +119,8 @@ def test_a_conversation_rendered_at_every_entry_is_always_taken(
         append_any(history, entry)
         snapshot = history.snapshot()
         grown = render_call(renderer.render(snapshot, shown), asked_for(1, None), target)
-        anew = render_call(render_live_context(snapshot, shown), asked_for(1, None), target)
-        assert b"".join(grown.chunks) == b"".join(anew.chunks)
+        full = render_call(render_live_context(snapshot, shown), asked_for(1, None), target)
+        assert b"".join(grown.chunks) == b"".join(full.chunks)
 
 
 # Proofs of reasoning.
@@ -162,13 +162,13 @@ def gemini(*parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def chat(**message: Any) -> dict[str, Any]:
-    said = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL], **message}
+    any_text = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL], **message}
     return {
         "id": "chatcmpl_1",
         "object": "chat.completion",
         "created": 1,
         "model": MODELS["openai-chat"],
-        "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}],
+        "choices": [{"index": 0, "message": any_text, "finish_reason": "tool_calls"}],
     }
 
 
@@ -251,7 +251,7 @@ def test_a_reasoning_signature_goes_to_no_other_provider_and_is_a_loss(
     rendered = render_call(LiveContextRenderer().render(history.snapshot()), asked_for(1, None), target)
     sent = b"".join(rendered.chunks)
     assert PROOF.encode() not in sent
-    assert rendered.losses != [], "a loss is told"
+    assert rendered.losses != [], "a loss is reported"
     wire_options: dict[str, Any] = {"model": target.model} if target.format == "gemini" else {}
     assert formats[target.format].check_request(msgspec.json.decode(sent), **wire_options) == []
 

@@ -24,7 +24,7 @@ def outline(rounds: list[Round]) -> list[tuple[int, int, tuple[int, ...]]]:
 
 
 def test_iterations_of_a_search_and_a_plan() -> None:
-    """Seed 002's example: search, then plan, then answer; three rounds behind one question."""
+    """Seed 002's example: search, then plan, then answer; three rounds for one question."""
     usage = TokenUsage(10, 5)
     model = ScriptedModel(
         ModelOutput(parts=(Text("I search."), call("look")), usage=usage),
@@ -84,13 +84,13 @@ def test_a_round_has_the_end_reason_of_its_turn() -> None:
 
 
 def test_an_interrupted_round_is_marked() -> None:
-    async def said() -> AsyncIterator[Item]:
+    async def answer_slowly() -> AsyncIterator[Item]:
         for word in ("A ", "long ", "answer."):
             yield word
             await asyncio.sleep(0)
 
     async def play() -> Conversation:
-        chat = Conversation(FunctionModel(lambda context, options: said()))
+        chat = Conversation(FunctionModel(lambda context, options: answer_slowly()))
         loop = ToolLoop(chat)
         async for event in loop.stream("Go."):
             if isinstance(event, TextDelta):
@@ -128,7 +128,7 @@ def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective:
     rounds = rounds_of(history.snapshot(), effective=effective)
     assert [number for one in rounds for number in one.entries] == list(range(1, history.version + 1))
     places = [(one.turn, one.number) for one in rounds]
-    assert places == sorted(set(places)), "rounds are told in order, each once"
+    assert places == sorted(set(places)), "rounds are reported in order, each once"
     outputs = sum(isinstance(entry, ModelOutputEntry) for entry in log)
     assert sum(1 for one in rounds if one.number) == outputs, "one inference, one round"
     questions = sum(isinstance(entry, ModelInputEntry) for entry in log)
@@ -137,9 +137,9 @@ def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective:
 
 def standing(turn: Turn) -> tuple[object, ...]:
     """Everything a turn knows."""
-    told = {name: (state.started, state.decision, state.result) for name, state in turn.open_calls.items()}
+    states_seen = {name: (state.started, state.decision, state.result) for name, state in turn.open_calls.items()}
     counts = (turn.rounds, turn.calls, turn.failed_rounds, turn.repeats, turn.usage)
-    return turn.input, turn.output, turn.ended, turn.needs_model, turn.has_failed, counts, told
+    return turn.input, turn.output, turn.ended, turn.needs_model, turn.has_failed, counts, states_seen
 
 
 @given(st.one_of(conversations, st.lists(entries, max_size=20)))

@@ -1,4 +1,4 @@
-"""Models and tools that never wait for anything: whoever listens hears as it happens, and nobody else is held up for long."""
+"""Models and tools that never wait for anything: readers get events as they happen, and other tasks are not blocked for long."""
 
 from __future__ import annotations
 

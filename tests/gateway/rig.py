@@ -1,4 +1,4 @@
-"""A real gateway in a thread, between real sockets: strict upstreams of every format behind it, and a small client before it."""
+"""A real gateway in a thread, on real sockets: strict upstreams of every format, and a small client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS = {
 }
 """A model of each provider."""
 KEY = "sk-canary-0123456789abcdef-of-{}"
-"""The credential of each provider: nobody but it may ever see it."""
+"""The credential of each provider: only that provider may see it."""
 FAST = GatewaySettings(port=0, format_port=0, hold_seconds=2.0, keep_alive_seconds=30.0, log_level="warning")
 
 
@@ -50,16 +50,16 @@ class Got(Struct, frozen=True):
         assert self.status == 200, self.body
         if not streams:
             return formats[format_name].read_response(self.body)
-        heard = self.heard(format_name)
-        assert heard.is_finished, (heard.error, self.body)
-        return heard.output
+        assembler = self.assembler(format_name)
+        assert assembler.is_finished, (assembler.error, self.body)
+        return assembler.output
 
-    def heard(self, format_name: str) -> Assembler:
+    def assembler(self, format_name: str) -> Assembler:
         """A stream, as far as it came."""
-        reader, heard = formats[format_name].stream_reader(), Assembler()
+        reader, assembler = formats[format_name].stream_reader(), Assembler()
         for delta in [*reader.feed(self.body), *reader.close()]:
-            heard.add(delta)
-        return heard
+            assembler.add(delta)
+        return assembler
 
     def error(self, format_name: str) -> ProviderError:
         """Why it was refused, as a client of that format reads it."""
@@ -78,10 +78,10 @@ class Client:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Got:
         """Ask and wait for all of the answer."""
-        told = {"content-type": "application/json", **(headers or {})}
+        sent_headers = {"content-type": "application/json", **(headers or {})}
         if self._key:
-            told.setdefault("authorization", f"Bearer {self._key}")
-        self._connection.request(method, path, body, told)
+            sent_headers.setdefault("authorization", f"Bearer {self._key}")
+        self._connection.request(method, path, body, sent_headers)
         response = self._connection.getresponse()
         got = {name.lower(): value for name, value in response.getheaders()}
         return Got(response.status, got, response.read())

@@ -1,6 +1,6 @@
 """A talk with a tool round trip, as the user of each official SDK writes it: a question with a picture, two calls, an answer.
 
-A talk keeps what its SDK keeps: `asked` is what the next request says, `hear` takes the answer to it, runs the tool, and gives
+A talk keeps what its SDK keeps: `asked` is the next request, `receive` takes the answer to it, runs the tool, and gives
 the last words where there are any.
 """
 
@@ -39,7 +39,7 @@ class ChatTalk:
     def asked(self) -> dict[str, Any]:
         return {"model": self.model, "messages": self.messages, "tools": self.tools}
 
-    def hear(self, completion: Any) -> str | None:
+    def receive(self, completion: Any) -> str | None:
         """The answer, or None where calls were made: they are answered."""
         choice = completion.choices[0]
         assert completion.usage.total_tokens == 18
@@ -65,7 +65,7 @@ class ResponsesTalk:
     def asked(self) -> dict[str, Any]:
         return {"model": self.model, "input": self.input, "tools": self.tools, "store": False}
 
-    def hear(self, response: Any) -> str | None:
+    def receive(self, response: Any) -> str | None:
         assert response.status == "completed"
         assert response.usage.total_tokens == 18
         self.input += [item.model_dump(exclude_none=True) for item in response.output]
@@ -89,7 +89,7 @@ class MessagesTalk:
     def asked(self) -> dict[str, Any]:
         return {"model": self.model, "max_tokens": 500, "messages": self.messages, "tools": self.tools}
 
-    def hear(self, message: Any) -> str | None:
+    def receive(self, message: Any) -> str | None:
         assert (message.usage.input_tokens, message.usage.output_tokens) == (11, 7)
         calls = [block for block in message.content if block.type == "tool_use"]
         if not calls:
@@ -119,7 +119,7 @@ class ContentsTalk:
     def asked(self) -> dict[str, Any]:
         return {"model": self.model, "contents": self.contents, "config": self.config}
 
-    def hear(self, *chunks: Any) -> str | None:
+    def receive(self, *chunks: Any) -> str | None:
         types = genai.types
         assert chunks[-1].usage_metadata.total_token_count == 18
         parts = [part for chunk in chunks for part in (chunk.candidates[0].content.parts or [])]
@@ -135,21 +135,29 @@ class ContentsTalk:
         return None
 
 
-def said(talk: Any, step: Callable[[dict[str, Any]], Any]) -> str:
-    """Go on until there is an answer."""
+def run_talk(talk: Any, step: Callable[[dict[str, Any]], Any]) -> str:
+    """Continue until there is an answer."""
     for _ in range(3):
-        heard = step(talk.asked())
-        answer: str | None = talk.hear(*heard) if isinstance(heard, list) else talk.hear(heard)
+        response_or_chunks = step(talk.asked())
+        answer: str | None = (
+            talk.receive(*response_or_chunks)
+            if isinstance(response_or_chunks, list)
+            else talk.receive(response_or_chunks)
+        )
         if answer is not None:
             return answer
     raise AssertionError("there was no answer")
 
 
-def said_later(talk: Any, step: Callable[[dict[str, Any]], Any]) -> Callable[[], Any]:
+def run_talk_async(talk: Any, step: Callable[[dict[str, Any]], Any]) -> Callable[[], Any]:
     async def go() -> str:
         for _ in range(3):
-            heard = await step(talk.asked())
-            answer: str | None = talk.hear(*heard) if isinstance(heard, list) else talk.hear(heard)
+            response_or_chunks = await step(talk.asked())
+            answer: str | None = (
+                talk.receive(*response_or_chunks)
+                if isinstance(response_or_chunks, list)
+                else talk.receive(response_or_chunks)
+            )
             if answer is not None:
                 return answer
         raise AssertionError("there was no answer")

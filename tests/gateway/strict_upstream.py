@@ -1,7 +1,7 @@
 """A provider that refuses what the real one refuses: over real sockets, in one format, with its statuses and its words.
 
 Every request is held to the address, the credential and the rules of the API (`check_request`); the first rule that is broken is
-told as the provider tells it. What is accepted is answered by `answer`, as a stream or as a whole body. `faults` come first: each
+in the provider's words. What is accepted is answered by `answer`, as a stream or as a whole body. `faults` come first: each
 takes the place of one answer, or is done to it (a stream that is cut, dripped, or never ends).
 """
 
@@ -90,7 +90,7 @@ class StrictUpstream:
 
     @property
     def bodies(self) -> list[Any]:
-        """What every request said."""
+        """Every request body."""
         return [msgspec.json.decode(request.body) for request in self.received]
 
     def clear(self) -> None:
@@ -191,7 +191,7 @@ class StrictUpstream:
         )
 
     def error_in_stream(self, kind: ErrorKind, message: str, after: ModelOutput | None = None) -> Reply:
-        """A stream with status 200 that says nothing but an error, or says it behind the beginning of an answer."""
+        """A stream with status 200 that says nothing but an error, or sends it after the beginning of an answer."""
         writer = self.wire.stream_writer("m")
         deltas = [delta for delta in deltas_from_output(after, 5) if not isinstance(delta, Finished)] if after else []
         return Reply(body=b"".join(map(writer.write, [*deltas, Failed(ProviderError(message, kind))])))
@@ -199,10 +199,10 @@ class StrictUpstream:
 
 def echo(request: ModelRequest) -> ModelOutput:
     """The last words of the request."""
-    return says(f"heard: {text_of(request.messages[-1].parts) or 'nothing'}", request.model)
+    return text_answer(f"echo: {text_of(request.messages[-1].parts) or 'nothing'}", request.model)
 
 
-def says(text: str, model: str = "m") -> ModelOutput:
+def text_answer(text: str, model: str = "m") -> ModelOutput:
     """A short answer."""
     return ModelOutput(parts=(Text(text),), stop_reason="end", id="answer-1", model=model, usage=USAGE)
 

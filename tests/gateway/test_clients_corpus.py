@@ -13,12 +13,12 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from gateway.rig import Client, Got, Rig, rig
-from gateway.strict_upstream import says
+from gateway.strict_upstream import text_answer
 from support.corpus import CORPUS
 
 WIRES = {"chat": "openai-chat", "openai-chat": "openai-chat", "responses": "openai-responses"}
 OUR_OWN = {"host", "content-length", "connection", "accept-encoding", "transfer-encoding"}
-ANSWER = "Everything was heard."
+ANSWER = "Everything arrived."
 
 
 def captures() -> list[tuple[str, dict[str, Any]]]:
@@ -46,7 +46,7 @@ def gateway() -> Iterator[Rig]:
     own = {(source_of(capture), model_of(capture)) for _, capture in captures()}
     with rig(models={f"{source}-{model}": [f"{source}/{model}"] for source, model in own if model}) as running:
         for upstream in running.upstreams.values():
-            upstream.answer = lambda _: says(ANSWER)
+            upstream.answer = lambda _: text_answer(ANSWER)
         yield running
 
 
@@ -75,18 +75,18 @@ def words(request: ModelRequest) -> Iterator[str]:
             yield tool.description or ""
 
 
-def arrived(said: str, told: str) -> bool:
-    """Whether it was told: as it is, or taken apart where it is JSON and the format takes results as objects."""
-    if said in told:
+def arrived(phrase: str, received_text: str) -> bool:
+    """Whether it arrived: as it is, or taken apart where it is JSON and the format takes results as objects."""
+    if phrase in received_text:
         return True
     try:
-        return all(text in told for text in strings(msgspec.json.decode(said)))
+        return all(text in received_text for text in strings(msgspec.json.decode(phrase)))
     except msgspec.DecodeError:
         return False
 
 
 def replayed(client: Client, capture: dict[str, Any], target: str, before: Got | None) -> Got:
-    """The capture as it was sent, but for the model and the ids that another server gave to what it said `before`."""
+    """The capture as it was sent, but for the model and the ids that another server gave to its answer `before`."""
     body, path = dict(capture["body"] or {}), capture["path"]
     model = asked_of(capture, target)
     path = re.sub(r"(/models/)[^:]+", rf"\1{model}", path)
@@ -132,8 +132,8 @@ def test_every_request_of_a_real_program_is_answered(gateway: Rig, target: str) 
             output = got.output(source, streams=streams)
             assert text_of(output.parts) == ANSWER, name
             assert streams == bool(capture["body"].get("stream") or "stream" in capture["path"]), name
-            told = "\n".join(strings(msgspec.json.decode(upstream.received[-1].body)))
+            received_text = "\n".join(strings(msgspec.json.decode(upstream.received[-1].body)))
             asked = formats[source].read_request(capture["body"])
-            missing = [said for said in words(asked) if not arrived(said, told)]
+            missing = [phrase for phrase in words(asked) if not arrived(phrase, received_text)]
             assert not missing or "x-antiphon-losses" in got.headers, (name, missing)
-            assert all(said.strip() == "" for said in missing), (name, missing, got.headers["x-antiphon-losses"])
+            assert all(phrase.strip() == "" for phrase in missing), (name, missing, got.headers["x-antiphon-losses"])

@@ -1,4 +1,4 @@
-"""Upstreams that misbehave, before the first word and after it: clients hear of it in their own format, never of our secrets."""
+"""Upstreams that misbehave, before the first word and after it: clients get an error in their own format, without our secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.strict_upstream import (
     hang,
     many_times,
     reset,
-    says,
+    text_answer,
     trickle,
 )
 from providers.scripted_server import Reply
@@ -46,7 +46,7 @@ def one_for_all() -> Iterator[Rig]:
 def _long_answers(gateway: Rig) -> None:
     gateway.clear()
     for upstream in gateway.upstreams.values():
-        upstream.answer = lambda _: says(LONG)
+        upstream.answer = lambda _: text_answer(LONG)
 
 
 def half(fault: Callable[[int], Fault]) -> Callable[[Reply], Reply]:
@@ -62,7 +62,7 @@ def half(fault: Callable[[int], Fault]) -> Callable[[Reply], Reply]:
 BREAKS: dict[str, Callable[[StrictUpstream], Fault]] = {
     "cut": lambda _: half(cut),
     "reset": lambda _: half(reset),
-    "error event": lambda upstream: upstream.error_in_stream("overloaded", "Overloaded", after=says(LONG)),
+    "error event": lambda upstream: upstream.error_in_stream("overloaded", "Overloaded", after=text_answer(LONG)),
     "no end": lambda _: lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2]),
     "garbage": lambda _: (
         lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2] + b'\n\ndata: {"no": json\n\n' * 3)
@@ -78,12 +78,12 @@ def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, targ
     with gateway.client() as client:
         got = client.ask(source, f"to-{target}", QUESTION, streams=True)
         assert got.status == 200
-        heard = got.heard(source)
-        assert not heard.is_finished
-        assert heard.error is not None
-        said = text_of(heard.output.parts)
-        assert said
-        assert LONG.startswith(said)
+        assembler = got.assembler(source)
+        assert not assembler.is_finished
+        assert assembler.error is not None
+        text_so_far = text_of(assembler.output.parts)
+        assert text_so_far
+        assert LONG.startswith(text_so_far)
         after = client.ask(source, f"to-{target}", QUESTION, streams=True).output(source, streams=True)
         assert text_of(after.parts) == LONG
 
@@ -121,14 +121,14 @@ def test_an_upstream_that_hangs_is_given_up() -> None:
     with rig(read_seconds=0.4) as gateway, gateway.client() as client:
         for source, target in zip(FORMATS, reversed(FORMATS), strict=True):
             upstream = gateway.upstreams[target]
-            upstream.answer = lambda _: says(LONG)
+            upstream.answer = lambda _: text_answer(LONG)
             upstream.faults.extend([hang() if source == "anthropic" else hang(30), half(hang)])
             late = client.ask(source, f"to-{target}", QUESTION, streams=source != "gemini")
             assert late.status == 504
             assert late.error(source).message
-            heard = client.ask(source, f"to-{target}", QUESTION, streams=True).heard(source)
-            assert heard.error is not None
-            assert LONG.startswith(text_of(heard.output.parts))
+            assembler = client.ask(source, f"to-{target}", QUESTION, streams=True).assembler(source)
+            assert assembler.error is not None
+            assert LONG.startswith(text_of(assembler.output.parts))
 
 
 HARMLESS: dict[str, Fault] = {
@@ -144,7 +144,7 @@ HARMLESS: dict[str, Fault] = {
 @pytest.mark.parametrize("name", HARMLESS)
 def test_odd_but_whole_answers_are_answers(gateway: Rig, source: str, target: str, streams: bool, name: str) -> None:
     if name == "ten times" and (not streams or target == "gemini"):
-        pytest.skip("ten bodies are no body, and a stream of Gemini's has no last event")
+        pytest.skip("ten bodies are not one body, and a stream of Gemini's has no last event")
     gateway.upstreams[target].faults.append(HARMLESS[name])
     with gateway.client() as client:
         got = client.ask(source, f"to-{target}", QUESTION, streams=streams)
@@ -155,7 +155,7 @@ def test_odd_but_whole_answers_are_answers(gateway: Rig, source: str, target: st
 @pytest.mark.parametrize("source", FORMATS)
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic"])  # Gemini has no last event
 def test_an_upstream_that_never_stops_is_stopped(gateway: Rig, source: str, target: str) -> None:
-    """Behind the end of its answer it goes on and on: the client has its answer, and the line is closed."""
+    """It keeps sending after the end of its answer: the client has its answer, and the connection is closed."""
     upstream = gateway.upstreams[target]
     upstream.faults.append(
         lambda reply: structs.replace(reply, body=reply.body + b": more\n\n" * 200_000, piece=65_536, hangs=True)
@@ -182,19 +182,19 @@ def test_a_bad_moment_is_sat_out(fault: Callable[[StrictUpstream], Fault], strea
         upstream = gateway.upstreams["openai-chat"]
         upstream.faults.append(fault(upstream))
         got = client.ask("anthropic", "to-openai-chat", QUESTION, streams=streams)
-        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        assert text_of(got.output("anthropic", streams=streams).parts) == "echo: Is it raining?"
         assert len(upstream.received) == 2
 
 
 def test_a_slow_thinker_is_let_through_after_the_hold() -> None:
-    """It says nothing for longer than the hold: the client is told that the line is open, and then gets the answer."""
+    """It says nothing for longer than the hold: the client gets keep-alives, and then the answer."""
     settings = structs.replace(FAST, hold_seconds=0.1, keep_alive_seconds=0.1)
     with rig(settings) as gateway, gateway.client() as client:
         for source in FORMATS:
             gateway.upstreams["openai-chat"].faults.append(silent_at_first)
             got = client.ask(source, "to-openai-chat", QUESTION, streams=True)
             assert b": keep-alive\n\n" in got.body
-            assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+            assert text_of(got.output(source, streams=True).parts) == "echo: Is it raining?"
 
 
 def silent_at_first(reply: Reply) -> Reply:
@@ -216,7 +216,7 @@ def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[
             secret = f"{KEY.format(target)} and {team} and {token} and a plain word"
             faults: list[Fault] = [
                 upstream.error(400, "invalid_request", f"bad request with {secret}"),
-                upstream.error_in_stream("server", f"failed for {secret}", after=says("Some words.")),
+                upstream.error_in_stream("server", f"failed for {secret}", after=text_answer("Some words.")),
                 upstream.error_in_stream("server", f"failed for {secret}"),
                 Reply(status=500, body=f"<html>{secret}</html>".encode(), content_type="text/html"),
                 Reply(status=200, body=f"<title>{secret}</title>".encode(), content_type="text/html"),
@@ -263,7 +263,7 @@ def test_a_stream_that_breaks_after_an_empty_part_falls_back(source: str, first:
             for fault in (Reply(body=EMPTY_STARTS[first]), Reply(body=EMPTY_STARTS[first] + error.body)):
                 failing.faults.append(fault)
                 got = client.ask(source, "both", QUESTION, streams=True)
-                assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+                assert text_of(got.output(source, streams=True).parts) == "echo: Is it raining?"
                 assert got.headers["x-antiphon-target"].startswith(f"{second}/")
 
 
@@ -308,7 +308,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: b
         assert len(upstream.received) == 1
         upstream.faults.append(fault)
         got = client.ask("openai-chat", "two", QUESTION, streams=streams)
-        assert text_of(got.output("openai-chat", streams=streams).parts) == "heard: Is it raining?"
+        assert text_of(got.output("openai-chat", streams=streams).parts) == "echo: Is it raining?"
         assert (len(upstream.received), len(running.upstreams[other].received)) == (2, 1)
 
 
@@ -319,7 +319,7 @@ def test_a_lost_idle_connection_is_not_a_provider_failure(streams: bool) -> None
         assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
         upstream.faults.append(CLOSED)
         got = client.ask("anthropic", "to-anthropic", QUESTION, streams=streams)
-        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        assert text_of(got.output("anthropic", streams=streams).parts) == "echo: Is it raining?"
         first, idle, new = (request.connection for request in upstream.received)
         assert first == idle != new
         assert b"antiphon_upstream_failures_total{" not in client.get("/metrics").body
@@ -330,7 +330,7 @@ def test_a_lost_idle_connection_is_not_a_provider_failure(streams: bool) -> None
 
 
 def test_retry_after_is_the_wait_that_is_applied() -> None:
-    """The second rate limit doubles the wait of the key: the client hears of that, and not of what the provider said."""
+    """The second rate limit doubles the wait of the key: the client gets that wait, not the provider's."""
     models = {"both": [f"anthropic/{MODELS['anthropic']}", f"gemini/{MODELS['gemini']}"]}
     with rig(models=models) as running, running.client() as client:
         upstream, second = running.upstreams["anthropic"], running.upstreams["gemini"]
@@ -343,23 +343,23 @@ def test_retry_after_is_the_wait_that_is_applied() -> None:
         assert ask("to-anthropic") == (429, 2)
         wait_until_asked(upstream, 2, lambda: ask("to-anthropic"))
         assert len(upstream.received) == 2
-        status, told = ask("to-anthropic")  # no key is usable: this is the wait that is applied
+        status, wait = ask("to-anthropic")  # no key is usable: this is the wait that is applied
         assert status == 429
-        assert 2 < told <= 4  # of 3.8 s; the provider said 1.9
+        assert 2 < wait <= 4  # of 3.8 s; the provider's was 1.9
         second.faults.append(second.error(429, "rate_limit", "slow down", retry_after="60"))
-        status, told = ask("both")
+        status, wait = ask("both")
         assert status == 429
-        assert 1 <= told <= 4  # the first target is free again long before the second
+        assert 1 <= wait <= 4  # the first target is free again long before the second
 
 
 def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tuple[int, int]]) -> None:
-    """Ask until the upstream was asked so often; what the last of these calls was told is what it then applies."""
+    """Ask until the upstream was asked so often; the wait in the last of these answers is the one it then applies."""
     deadline = time.monotonic() + 30
     while len(upstream.received) < count:
         assert time.monotonic() < deadline, "the key was not tried again within 30 s"
         time.sleep(0.05)
-        told = ask()
-    assert told == (429, 4)
+        wait = ask()
+    assert wait == (429, 4)
 
 
 EMPTY_ANSWERS: dict[str, tuple[str, dict[str, object]]] = {
@@ -405,7 +405,7 @@ def test_an_empty_whole_answer_falls_back(name: str) -> None:
         for source in FORMATS:
             running.upstreams[target].faults.append(fault)
             got = client.ask(source, "two", QUESTION, streams=False)
-            assert text_of(got.output(source, streams=False).parts) == "heard: Is it raining?"
+            assert text_of(got.output(source, streams=False).parts) == "echo: Is it raining?"
             assert got.headers["x-antiphon-target"].startswith(f"{other}/")
             running.upstreams[target].faults.append(fault)
             refused = client.ask(source, "one", QUESTION, streams=False)

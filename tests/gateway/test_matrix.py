@@ -1,4 +1,4 @@
-"""Every client format to every upstream format, streamed and whole: what is said arrives, and the answer has the client's shape.
+"""Every client format to every upstream format, streamed and whole: all content arrives, and the answer has the client's shape.
 
 The upstreams are strict: a request that the provider would refuse is refused, so an answer proves that the request was legal.
 """
@@ -19,7 +19,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind, ModelOutput, StopReason
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, ToolDefinition
 from gateway.rig import MODELS, Client, Got, Rig, path_of, rig
-from gateway.strict_upstream import USAGE, StrictUpstream, says
+from gateway.strict_upstream import USAGE, StrictUpstream, text_answer
 from repair.test_broken_sequences import WORDS, bodies
 
 STRICT_KEY, LENIENT_KEY = "sk-strict", "sk-lenient"
@@ -72,7 +72,7 @@ def request(*messages: Message, **settings: Any) -> ModelRequest:
     return ModelRequest(messages=messages or (QUESTION,), max_output_tokens=500, **settings)
 
 
-def heard_by(upstream: StrictUpstream) -> ModelRequest:
+def last_request(upstream: StrictUpstream) -> ModelRequest:
     """The last request an upstream got, which it did not refuse."""
     assert upstream.refused == []
     return upstream.wire.read_request(upstream.received[-1].body)
@@ -84,16 +84,16 @@ def test_text_arrives_and_comes_back(gateway: Rig, client: Client, source: str, 
     upstream.piece = 7  # characters are cut anywhere
     got = client.ask(source, f"to-{target}", request(), streams=streams, headers={"x-request-id": "mine-1"})
     output = got.output(source, streams=streams)
-    heard = heard_by(upstream)
-    assert text_of(output.parts) == f"heard: {text_of(QUESTION.parts)}"
+    request_seen = last_request(upstream)
+    assert text_of(output.parts) == f"echo: {text_of(QUESTION.parts)}"
     assert output.stop_reason == "end"
     assert output.usage is not None
     assert (output.usage.prompt_tokens, output.usage.completion_tokens) == (11, 7)
     assert output.id.startswith(ID_PREFIXES[source])
-    assert output.model == (upstream.answer(heard).model if source == target != "gemini" else output.model)
+    assert output.model == (upstream.answer(request_seen).model if source == target != "gemini" else output.model)
     assert source == target or output.model == f"to-{target}"
-    assert heard.max_output_tokens == 500
-    assert MODELS[target] in (heard.model or upstream.received[-1].target)
+    assert request_seen.max_output_tokens == 500
+    assert MODELS[target] in (request_seen.model or upstream.received[-1].target)
     assert got.headers["x-request-id"] == "mine-1"
     assert got.headers["x-antiphon-target"] == f"{target}/{MODELS[target]}"
     assert "x-antiphon-repairs" not in got.headers
@@ -115,26 +115,26 @@ def test_a_round_trip_of_parallel_calls(gateway: Rig, client: Client, source: st
     upstream.answer = lambda _: first
     output = client.ask(source, model, request(tools=(WEATHER,)), streams=streams).output(source, streams=streams)
     calls = calls_of(output)
-    assert [definition.name for definition in heard_by(upstream).tools if isinstance(definition, ToolDefinition)] == [
-        "weather"
-    ]
+    assert [
+        definition.name for definition in last_request(upstream).tools if isinstance(definition, ToolDefinition)
+    ] == ["weather"]
     assert output.stop_reason == "tool_calls"
     assert text_of(output.parts) == "I look."
     assert [call.tool_name for call in calls] == ["weather", "weather"]
     assert [call.parse_arguments() for call in calls] == [{"city": "北京"}, {"city": "Łódź"}]
 
-    upstream.answer = lambda _: says("It rains in one of them.")
+    upstream.answer = lambda _: text_answer("It rains in one of them.")
     results = Message("user", tuple(ToolCallResult.of(call, f"in {call.arguments}: rain") for call in calls))
     history = request(QUESTION, Message("assistant", output.parts), results, tools=(WEATHER,))
     answer = client.ask(source, model, history, streams=streams)
     assert text_of(answer.output(source, streams=streams).parts) == "It rains in one of them."
     assert "x-antiphon-repairs" not in answer.headers
-    parts = [part for message in heard_by(upstream).messages for part in message.parts]
+    parts = [part for message in last_request(upstream).messages for part in message.parts]
     sent = {part.tool_call_id: part.parse_arguments()["city"] for part in parts if isinstance(part, ToolCallRequest)}
-    told = {part.tool_call_id: text_of(part.content) for part in parts if isinstance(part, ToolCallResult)}
+    received_results = {part.tool_call_id: text_of(part.content) for part in parts if isinstance(part, ToolCallResult)}
     assert list(sent.values()) == ["北京", "Łódź"]
-    assert told.keys() == sent.keys()
-    assert all(city in told[call_id] for call_id, city in sent.items())
+    assert received_results.keys() == sent.keys()
+    assert all(city in received_results[call_id] for call_id, city in sent.items())
 
 
 @everywhere
@@ -150,28 +150,28 @@ def test_thinking_is_shown_and_not_sent_astray(
     assert text_of(output.parts) == "Yes."
     thinking = [part.text for part in output.parts if isinstance(part, Thinking)]
     assert thinking == ["Hmm, clouds."]
-    upstream.answer = lambda _: says("As I said.")
+    upstream.answer = lambda _: text_answer("As before.")
     more = request(QUESTION, Message("assistant", output.parts), Message("user", (Text("Sure?"),)))
     again = client.ask(source, model, more, streams=streams)
-    assert text_of(again.output(source, streams=streams).parts) == "As I said."
-    assert heard_by(upstream).messages[-1].parts == (Text("Sure?"),)
+    assert text_of(again.output(source, streams=streams).parts) == "As before."
+    assert last_request(upstream).messages[-1].parts == (Text("Sure?"),)
 
 
 @everywhere
 def test_an_inline_image_arrives(gateway: Rig, client: Client, source: str, target: str, streams: bool) -> None:
     asked = request(Message("user", (Text("What is this?"), Image(media_type="image/png", data=PIXEL))))
     assert client.ask(source, f"to-{target}", asked, streams=streams).status == 200
-    images = [part for part in heard_by(gateway.upstreams[target]).messages[-1].parts if isinstance(part, Image)]
+    images = [part for part in last_request(gateway.upstreams[target]).messages[-1].parts if isinstance(part, Image)]
     assert [(image.media_type, image.data) for image in images] == [("image/png", PIXEL)]
 
 
 @everywhere
 def test_a_schema_for_the_answer_arrives(gateway: Rig, client: Client, source: str, target: str, streams: bool) -> None:
     asked = request(output_format=OutputFormat("json_schema", SCHEMA, name="place", strict=True))
-    gateway.upstreams[target].answer = lambda _: says('{"city": "Łódź"}')
+    gateway.upstreams[target].answer = lambda _: text_answer('{"city": "Łódź"}')
     output = client.ask(source, f"to-{target}", asked, streams=streams).output(source, streams=streams)
     assert text_of(output.parts) == '{"city": "Łódź"}'
-    wanted = heard_by(gateway.upstreams[target]).output_format
+    wanted = last_request(gateway.upstreams[target]).output_format
     assert wanted is not None
     assert (wanted.kind, (wanted.schema or {}).get("required")) == ("json_schema", ["city"])
 
@@ -186,7 +186,7 @@ def test_stop_sequences_arrive_or_are_a_reported_loss(
     assert got.output(source, streams=streams).stop_reason in ("end", "stop_sequence")
     asked = source != "openai-responses"  # which has no word for it
     is_lost = " stop " in got.headers.get("x-antiphon-losses", "")
-    assert heard_by(gateway.upstreams[target]).stop == (("END",) if asked and not is_lost else None)
+    assert last_request(gateway.upstreams[target]).stop == (("END",) if asked and not is_lost else None)
     assert not is_lost or target == "openai-responses"
 
 
@@ -197,9 +197,9 @@ def test_the_stop_reason_is_translated(
 ) -> None:
     output = ModelOutput(parts=(Text("a b"),), stop_reason=reason, id="a", model="m", usage=USAGE)
     gateway.upstreams[target].answer = lambda _: output
-    told = client.ask(source, f"to-{target}", request(), streams=streams).output(source, streams=streams)
+    received_results = client.ask(source, f"to-{target}", request(), streams=streams).output(source, streams=streams)
     # Anthropic has one word for an answer that was withheld.
-    assert told.stop_reason in ((reason, "refusal") if reason == "content_filter" else (reason,))
+    assert received_results.stop_reason in ((reason, "refusal") if reason == "content_filter" else (reason,))
 
 
 ERRORS: list[tuple[int, ErrorKind, str, dict[str, int]]] = [
@@ -239,7 +239,7 @@ def test_broken_histories_are_repaired_and_accepted(
     gateway: Rig, client: Client, source: str, name: str, body: dict[str, Any], target: str
 ) -> None:
     upstream = gateway.upstreams[target]
-    upstream.answer = lambda _: says("Fine.")
+    upstream.answer = lambda _: text_answer("Fine.")
     streams = len(name) % 2 == 0
     got = client.ask(source, f"to-{target}", body, streams=streams)
     assert text_of(got.output(source, streams=streams).parts) == "Fine."
@@ -252,7 +252,7 @@ def test_a_passed_through_body_refused_for_its_shape_is_rewritten(gateway: Rig, 
     body = {"max_tokens": 100, "messages": [{"role": "user", "content": [text_block("Q1"), text_block("")]}]}
     for model in ("to-anthropic", MODELS["anthropic"]):
         got = client.ask("anthropic", model, body, streams=False)
-        assert text_of(got.output("anthropic", streams=False).parts) == "heard: Q1"
+        assert text_of(got.output("anthropic", streams=False).parts) == "echo: Q1"
     assert len(gateway.upstreams["anthropic"].refused) == 1  # made for another model, it is looked at beforehand
     with gateway.client(STRICT_KEY) as strict:
         refused = strict.ask("anthropic", MODELS["anthropic"], body, streams=False)
@@ -313,4 +313,4 @@ def test_gemini_streams_as_an_array_where_events_were_not_asked_for(gateway: Rig
             for candidate in chunk.get("candidates", ())
             for part in candidate.get("content", {}).get("parts", ())
         ]
-        assert "".join(texts) == f"heard: {text_of(QUESTION.parts)}"
+        assert "".join(texts) == f"echo: {text_of(QUESTION.parts)}"

@@ -22,7 +22,7 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import MODELS, Client, Rig, path_of, rig
-from gateway.strict_upstream import USAGE, says
+from gateway.strict_upstream import USAGE, text_answer
 
 KEY, STRICT_KEY = "sk-programs", "sk-strict"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -223,18 +223,18 @@ def test_a_request_after_a_tool_arrives(gateway: Rig, client: Client, name: str,
     source, body = SHAPES[name]
     upstream = gateway.upstreams[target]
     got = client.ask(source, f"to-{target}", body, streams=True)
-    assert text_of(got.output(source, streams=True).parts).startswith("heard: ")
+    assert text_of(got.output(source, streams=True).parts).startswith("echo: ")
     assert upstream.refused == []
     assert len(upstream.received) == 1
-    heard = upstream.wire.read_request(upstream.received[0].body)
-    results = [part for message in heard.messages for part in message.parts if isinstance(part, ToolCallResult)]
+    request_seen = upstream.wire.read_request(upstream.received[0].body)
+    results = [part for message in request_seen.messages for part in message.parts if isinstance(part, ToolCallResult)]
     assert ["the lamp is green" in text_of(result.content) for result in results] == [True]
     has_lost = source != target or name == "claude-code"
     assert ("x-antiphon-losses" in got.headers) == has_lost
 
 
 def test_a_body_made_for_another_model_is_repaired_before_it_is_refused(gateway: Rig, client: Client) -> None:
-    """Claude Code thinks adaptively on a name it does not know; the model behind the name may not."""
+    """Claude Code thinks adaptively on a name it does not know; the model of that name may not."""
     got = client.ask("anthropic", "to-anthropic", CLAUDE_CODE, streams=False)
     assert got.status == 200
     assert gateway.upstreams["anthropic"].refused == []
@@ -284,7 +284,7 @@ class GoogleChat:
         self._sdk.close()
 
 
-def told_repairs(client: Client) -> list[str]:
+def reported_repairs(client: Client) -> list[str]:
     """The repairs of the last request."""
     requests: list[dict[str, Any]] = client.request("GET", "/status", headers={"accept": "application/json"}).json[
         "requests"
@@ -301,14 +301,14 @@ def test_chats_of_the_google_sdk_keep_their_calls(gateway: Rig, client: Client, 
     with closing(GoogleChat(gateway, target)) as chat:
         assert chat.say("Read.") == "I read."
         assert len(chat.calls) == count
-        upstream.answer = lambda _: says("done")
+        upstream.answer = lambda _: text_answer("done")
         assert chat.answer_calls() == "done"
-        upstream.answer = lambda _: says("again")
+        upstream.answer = lambda _: text_answer("again")
         assert chat.say("And now?") == "again"
-    heard = upstream.wire.read_request(upstream.received[-1].body)
+    request_seen = upstream.wire.read_request(upstream.received[-1].body)
     assert upstream.refused == []
-    assert spoken_by(heard) == ["Read.", "I read.", *["call"] * count, *["result"] * count, "done", "And now?"]
-    assert told_repairs(client) == []
+    assert spoken_by(request_seen) == ["Read.", "I read.", *["call"] * count, *["result"] * count, "done", "And now?"]
+    assert reported_repairs(client) == []
 
 
 def spoken_by(request: ModelRequest) -> list[str]:
@@ -344,8 +344,8 @@ def raw_request(port: int, head: str, body: bytes) -> bytes:
 def test_a_client_may_name_itself_twice(gateway: Rig, client: Client, names: tuple[str, ...]) -> None:
     """pydantic-ai sends its own User-Agent to Gemini beside the SDK's."""
     agents = "".join(f"\r\n{name}: one-{number}" for number, name in enumerate(names))
-    said = 'a "\\r\\nuser-agent: x\\r\\nuser-agent: y" in the body'
-    body = msgspec.json.encode({"contents": [{"role": "user", "parts": [{"text": said}]}]})
+    prompt = 'a "\\r\\nuser-agent: x\\r\\nuser-agent: y" in the body'
+    body = msgspec.json.encode({"contents": [{"role": "user", "parts": [{"text": prompt}]}]})
     head = f"POST {path_of('gemini', 'to-gemini', streams=False)} HTTP/1.1{agents}\r\nx-goog-api-key: {KEY}"
     got = raw_request(gateway.port, head, body)
     assert got.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -17,8 +17,17 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ErrorKind, ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import Rig, rig
-from gateway.sdk_talks import ASKED, ChatTalk, ContentsTalk, MessagesTalk, ResponsesTalk, genai, said, said_later
-from gateway.strict_upstream import USAGE, cut, says
+from gateway.sdk_talks import (
+    ASKED,
+    ChatTalk,
+    ContentsTalk,
+    MessagesTalk,
+    ResponsesTalk,
+    genai,
+    run_talk,
+    run_talk_async,
+)
+from gateway.strict_upstream import USAGE, cut, text_answer
 from gateway.test_matrix import PIXEL, calls_of
 
 openai = pytest.importorskip("openai")
@@ -38,7 +47,7 @@ def model_of(request: ModelRequest) -> ModelOutput:
     """Asks the tool about every city, then answers."""
     results = [part for message in request.messages for part in message.parts if isinstance(part, ToolCallResult)]
     if not request.tools:
-        return says(ANSWER)
+        return text_answer(ANSWER)
     if not results:
         made = [
             ToolCallRequest("weather", f"call_{number}", msgspec.json.encode({"city": city}).decode())
@@ -46,7 +55,7 @@ def model_of(request: ModelRequest) -> ModelOutput:
         ]
         return ModelOutput(parts=(Text("I look."), *made), stop_reason="tool_calls", id="a", model="m", usage=USAGE)
     assert [text_of(result.content) for result in results[-2:]] == ["rain in Łódź", "rain in 北京"]
-    return says(ANSWER)
+    return text_answer(ANSWER)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +74,7 @@ def gateway(running: Rig) -> Rig:
 
 
 def check_arrived(gateway: Rig, target: str) -> None:
-    """The upstream accepted everything, saw the picture and heard the question."""
+    """The upstream accepted everything, saw the picture and the question."""
     upstream = gateway.upstreams[target]
     assert upstream.refused == []
     first = upstream.wire.read_request(upstream.received[0].body).messages[-1].parts
@@ -116,10 +125,12 @@ def test_openai(gateway: Rig, target: str) -> None:
     model, usage = f"to-{target}", {"include_usage": True}
     with openai_client(gateway) as client:
         chat, responses = client.chat.completions, client.responses
-        assert said(ChatTalk(model), lambda asked: chat.create(**asked)) == ANSWER
-        assert said(ChatTalk(model), to_the_end(chat.stream, "get_final_completion", stream_options=usage)) == ANSWER
-        assert said(ResponsesTalk(model), lambda asked: responses.create(**asked)) == ANSWER
-        assert said(ResponsesTalk(model), to_the_end(responses.stream, "get_final_response")) == ANSWER
+        assert run_talk(ChatTalk(model), lambda asked: chat.create(**asked)) == ANSWER
+        assert (
+            run_talk(ChatTalk(model), to_the_end(chat.stream, "get_final_completion", stream_options=usage)) == ANSWER
+        )
+        assert run_talk(ResponsesTalk(model), lambda asked: responses.create(**asked)) == ANSWER
+        assert run_talk(ResponsesTalk(model), to_the_end(responses.stream, "get_final_response")) == ANSWER
     check_arrived(gateway, target)
 
 
@@ -127,8 +138,8 @@ def test_openai(gateway: Rig, target: str) -> None:
 def test_anthropic(gateway: Rig, target: str) -> None:
     with anthropic_client(gateway) as client:
         messages = client.messages
-        assert said(MessagesTalk(f"to-{target}"), lambda asked: messages.create(**asked)) == ANSWER
-        assert said(MessagesTalk(f"to-{target}"), to_the_end(messages.stream, "get_final_message")) == ANSWER
+        assert run_talk(MessagesTalk(f"to-{target}"), lambda asked: messages.create(**asked)) == ANSWER
+        assert run_talk(MessagesTalk(f"to-{target}"), to_the_end(messages.stream, "get_final_message")) == ANSWER
     check_arrived(gateway, target)
 
 
@@ -136,8 +147,10 @@ def test_anthropic(gateway: Rig, target: str) -> None:
 def test_google_genai(gateway: Rig, target: str) -> None:
     with genai_client(gateway) as client:
         models = client.models
-        assert said(ContentsTalk(f"to-{target}"), lambda asked: models.generate_content(**asked)) == ANSWER
-        assert said(ContentsTalk(f"to-{target}"), lambda asked: [*models.generate_content_stream(**asked)]) == ANSWER
+        assert run_talk(ContentsTalk(f"to-{target}"), lambda asked: models.generate_content(**asked)) == ANSWER
+        assert (
+            run_talk(ContentsTalk(f"to-{target}"), lambda asked: [*models.generate_content_stream(**asked)]) == ANSWER
+        )
     check_arrived(gateway, target)
 
 
@@ -170,24 +183,24 @@ def test_the_asynchronous_clients(gateway: Rig, target: str) -> None:
             async_genai(gateway) as third,
         ):
             return await asyncio.gather(
-                said_later(ChatTalk(model), lambda asked: first.chat.completions.create(**asked))(),
-                said_later(
+                run_talk_async(ChatTalk(model), lambda asked: first.chat.completions.create(**asked))(),
+                run_talk_async(
                     ChatTalk(model),
                     lambda asked: ended(
                         first.chat.completions.stream(**asked, stream_options={"include_usage": True}),
                         "get_final_completion",
                     ),
                 )(),
-                said_later(ResponsesTalk(model), lambda asked: first.responses.create(**asked))(),
-                said_later(
+                run_talk_async(ResponsesTalk(model), lambda asked: first.responses.create(**asked))(),
+                run_talk_async(
                     ResponsesTalk(model), lambda asked: ended(first.responses.stream(**asked), "get_final_response")
                 )(),
-                said_later(MessagesTalk(model), lambda asked: second.messages.create(**asked))(),
-                said_later(
+                run_talk_async(MessagesTalk(model), lambda asked: second.messages.create(**asked))(),
+                run_talk_async(
                     MessagesTalk(model), lambda asked: ended(second.messages.stream(**asked), "get_final_message")
                 )(),
-                said_later(ContentsTalk(model), lambda asked: third.generate_content(**asked))(),
-                said_later(ContentsTalk(model), lambda asked: contents_stream(third, asked))(),
+                run_talk_async(ContentsTalk(model), lambda asked: third.generate_content(**asked))(),
+                run_talk_async(ContentsTalk(model), lambda asked: contents_stream(third, asked))(),
             )
 
     assert asyncio.run(all_at_once()) == [ANSWER] * 8
@@ -210,7 +223,7 @@ def test_errors_are_the_exceptions_of_the_sdks(
     status: int, kind: ErrorKind, for_openai: str, for_anthropic: str, streams: bool
 ) -> None:
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "stream": streams}
-    told = "as it was meant|no usable key"  # the one key is on cooldown after a failure
+    no_key_message = "as it was meant|no usable key"  # the one key is on cooldown after a failure
     with rig() as gateway:
 
         def fails(target: str) -> str:
@@ -220,40 +233,43 @@ def test_errors_are_the_exceptions_of_the_sdks(
             return f"to-{target}"
 
         with openai_client(gateway) as client:
-            with pytest.raises(getattr(openai, for_openai), match=told):
+            with pytest.raises(getattr(openai, for_openai), match=no_key_message):
                 client.chat.completions.create(model=fails("gemini"), **asked)
-            with pytest.raises(getattr(openai, for_openai), match=told):
+            with pytest.raises(getattr(openai, for_openai), match=no_key_message):
                 client.responses.create(model=fails("anthropic"), input="Hi", stream=streams)
-        with anthropic_client(gateway) as client, pytest.raises(getattr(anthropic, for_anthropic), match=told):
+        with (
+            anthropic_client(gateway) as client,
+            pytest.raises(getattr(anthropic, for_anthropic), match=no_key_message),
+        ):
             client.messages.create(model=fails("openai-chat"), max_tokens=9, **asked)
         with genai_client(gateway) as client:
             sends = client.models.generate_content_stream if streams else client.models.generate_content
             wanted = genai_errors.ClientError if status < 500 else genai_errors.ServerError
-            with pytest.raises(wanted, match=told):
+            with pytest.raises(wanted, match=no_key_message):
                 list(sends(model=fails("anthropic"), contents="Hi"))
 
 
 def test_an_unknown_model_and_an_unknown_key_are_exceptions_too(gateway: Rig) -> None:
     with openai_client(gateway) as client, pytest.raises(openai.NotFoundError, match="to-gemini"):
-        client.chat.completions.create(model="to-nobody", messages=[{"role": "user", "content": "Hi"}])
+        client.chat.completions.create(model="to-unknown", messages=[{"role": "user", "content": "Hi"}])
     with anthropic_client(gateway) as client, pytest.raises(anthropic.NotFoundError, match="to-gemini"):
-        client.messages.create(model="to-nobody", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
+        client.messages.create(model="to-unknown", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
     with genai_client(gateway) as client, pytest.raises(genai_errors.ClientError, match="to-gemini"):
-        client.models.generate_content(model="to-nobody", contents="Hi")
+        client.models.generate_content(model="to-unknown", contents="Hi")
 
 
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_stream_that_breaks_is_an_exception_and_no_answer(gateway: Rig, target: str) -> None:
     upstream, model = gateway.upstreams[target], f"to-{target}"
-    upstream.answer = lambda _: says("One. " * 100)
-    half = len(upstream.stream(says("One. " * 100))) // 2
+    upstream.answer = lambda _: text_answer("One. " * 100)
+    half = len(upstream.stream(text_answer("One. " * 100))) // 2
     messages = [{"role": "user", "content": "Hi"}]
     upstream.faults.extend([cut(half)] * 4)
     with openai_client(gateway) as client:
         with pytest.raises(openai.APIError):
             list(client.chat.completions.create(model=model, messages=messages, stream=True))
         events = [event.type for event in client.responses.create(model=model, input="Hi", stream=True)]
-        assert events[-1] in ("response.failed", "error")  # the SDK leaves it to whoever reads the events
+        assert events[-1] in ("response.failed", "error")  # the SDK leaves it to the reader of the events
         assert "response.completed" not in events
     with anthropic_client(gateway) as client, pytest.raises(anthropic.APIError):
         list(client.messages.create(model=model, max_tokens=9, messages=messages, stream=True))
@@ -285,7 +301,7 @@ def test_responses_continue_from_a_stored_one(gateway: Rig, target: str) -> None
     upstream, model = gateway.upstreams[target], f"to-{target}"
     if target == "openai-responses":
         pytest.skip("it keeps them itself")
-    upstream.answer = lambda _: says("The word is FOX.")
+    upstream.answer = lambda _: text_answer("The word is FOX.")
     with openai_client(gateway) as client:
         first = client.responses.create(model=model, input="Tell a word.")
         with client.responses.stream(model=model, input="Again?", previous_response_id=first.id) as stream:

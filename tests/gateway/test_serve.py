@@ -1,4 +1,4 @@
-"""The gateway as a process: it stops gracefully, reloads under load, outlives its workers, and mixes nobody's answers up."""
+"""The gateway as a process: it stops gracefully, reloads under load, outlives its workers, and mixes no answers up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, Rig, rig, variable_of
-from gateway.strict_upstream import CLOSED, EMPTY, PAGE, StrictUpstream, cut, gzipped, late, reset, says, trickle
+from gateway.strict_upstream import CLOSED, EMPTY, PAGE, StrictUpstream, cut, gzipped, late, reset, text_answer, trickle
 
 PATIENCE = 30.0
 
@@ -139,7 +139,7 @@ def until(wanted: Any) -> Any:
 
 def test_a_stop_lets_a_stream_come_to_its_end(config: Path, upstream: StrictUpstream) -> None:
     words = "One after the other. " * 20
-    upstream.answer = lambda _: says(words)
+    upstream.answer = lambda _: text_answer(words)
     upstream.faults.append(trickle(1500, 0.1))
     with served(config) as running:
         got: list[Any] = []
@@ -163,7 +163,7 @@ def test_a_stop_lets_a_stream_come_to_its_end(config: Path, upstream: StrictUpst
 def test_a_shutdown_waits_until_a_slow_reader_has_the_whole_response(tmp_path: Path, fields: dict[str, str]) -> None:
     size = 20 * 1024 * 1024
     with StrictUpstream("openai-chat", [KEY.format("openai-chat")]) as upstream:
-        upstream.answer = lambda _: says("x" * size)
+        upstream.answer = lambda _: text_answer("x" * size)
         config = tmp_path / "antiphon.toml"
         config.write_text(config_text([upstream], {"m": f"openai-chat/{MODELS['openai-chat']}"}))
         body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
@@ -217,7 +217,7 @@ def test_a_reload_under_load_loses_no_request(config: Path, upstream: StrictUpst
                 words, streams = f"marker-{number}-{counts[number]}.", counts[number] % 2 == 0
                 got = client.ask(source, "m", asking(words), streams=streams)
                 counts[number] += 1
-                if got.status != 200 or text_of(got.output(source, streams=streams).parts) != f"heard: {words}":
+                if got.status != 200 or text_of(got.output(source, streams=streams).parts) != f"echo: {words}":
                     failures.append(f"{words} {got.status} {got.body[:300]!r}")
 
     with served(config) as running:
@@ -295,8 +295,8 @@ def test_workers_do_not_outlive_their_parent(config: Path) -> None:
 
 
 def answered(request: ModelRequest) -> ModelOutput:
-    """The marker of the request, many times: any piece of somebody else's answer would show."""
-    return says(" ".join([text_of(request.messages[-1].parts)] * 30))
+    """The marker of the request, many times: any piece of another answer would show."""
+    return text_answer(" ".join([text_of(request.messages[-1].parts)] * 30))
 
 
 FAULTS = [CLOSED, EMPTY, PAGE, cut(300), reset(300), late(0.05), trickle(200, 0.001), gzipped]
@@ -345,9 +345,13 @@ class Soak:
         if got.status != 200:
             is_right = bool(got.error(source).message) and got.status >= 400
         elif streams:
-            heard = got.heard(source)
-            said = text_of(heard.output.parts)
-            is_right = said == whole if heard.is_finished else heard.error is not None and whole.startswith(said)
+            assembler = got.assembler(source)
+            text_so_far = text_of(assembler.output.parts)
+            is_right = (
+                text_so_far == whole
+                if assembler.is_finished
+                else assembler.error is not None and whole.startswith(text_so_far)
+            )
         else:
             is_right = text_of(got.output(source, streams=False).parts) == whole
         with self._lock:

@@ -12,7 +12,7 @@ from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Rig, rig
-from gateway.strict_upstream import hang, says
+from gateway.strict_upstream import hang, text_answer
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 MIB = 1024 * 1024
@@ -32,12 +32,12 @@ def test_requests_are_answered(gateway: Rig, source: str, target: str, streams: 
     with gateway.client() as client:
         for _ in range(3):  # on one connection, and to the upstream on one too
             got = client.ask(source, f"to-{target}", QUESTION, streams=streams)
-            assert text_of(got.output(source, streams=streams).parts) == "heard: Is it raining?"
+            assert text_of(got.output(source, streams=streams).parts) == "echo: Is it raining?"
 
 
 def test_a_slow_reader_gets_its_whole_response(gateway: Rig) -> None:
     upstream = gateway.upstreams["openai-chat"]
-    upstream.answer = lambda _: says("x" * (8 * MIB))
+    upstream.answer = lambda _: text_answer("x" * (8 * MIB))
     body = b'{"model":"to-openai-chat","messages":[{"role":"user","content":"hi"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
     with socket.socket() as raw:
@@ -55,7 +55,7 @@ def test_a_slow_reader_gets_its_whole_response(gateway: Rig) -> None:
 def test_a_client_that_leaves_ends_the_call_of_the_upstream(gateway: Rig) -> None:
     gateway.clear()
     upstream = gateway.upstreams["openai-chat"]
-    upstream.answer = lambda _: says("word " * 400)
+    upstream.answer = lambda _: text_answer("word " * 400)
     upstream.faults.append(hang(2000))
     body = b'{"model":"to-openai-chat","stream":true,"messages":[{"role":"user","content":"hi"}]}'
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as raw:

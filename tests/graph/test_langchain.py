@@ -1,4 +1,4 @@
-"""LangChain messages in and out: what we write is what we read, what others write keeps its meaning, and losses are told."""
+"""LangChain messages in and out: what we write is what we read, what others write keeps its meaning, and losses are reported."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_edited_message_overrides_carried_entry() -> None:
 
 
 def test_origin_and_usage_round_trip() -> None:
-    said = AIMessage(
+    answer = AIMessage(
         "Yes.",
         id="m1",
         response_metadata={"model_provider": "anthropic", "model_name": "claude-x", "stop_reason": "end_turn"},
@@ -192,7 +192,7 @@ def test_origin_and_usage_round_trip() -> None:
             "input_token_details": {"cache_read": 3},
         },
     )
-    (entry,) = from_langchain([said])
+    (entry,) = from_langchain([answer])
     assert isinstance(entry, ModelOutputEntry)
     assert entry.origin == Origin("anthropic", "", "claude-x")
     assert entry.stop_reason == "end_turn"
@@ -328,9 +328,9 @@ def test_messages_graph_runs_our_nodes(is_awaited: bool) -> None:
 
 def test_messages_node_streams_each_message_once() -> None:
     graph = messages_graph(ScriptedModel("It rains in Oslo and in Bergen."))
-    told = list(graph.stream({"messages": [("user", "Rain?")]}, stream_mode="messages"))
-    assert "".join(message.content for message, _ in told) == "It rains in Oslo and in Bergen."
-    assert len({message.id for message, _ in told}) == 1
+    streamed_messages = list(graph.stream({"messages": [("user", "Rain?")]}, stream_mode="messages"))
+    assert "".join(message.content for message, _ in streamed_messages) == "It rains in Oslo and in Bergen."
+    assert len({message.id for message, _ in streamed_messages}) == 1
 
 
 def test_messages_nodes_respect_bounds() -> None:

@@ -99,17 +99,17 @@ def test_lease_held_error_names_holder(tmp_path: Path) -> None:
         lease = store.claim(question["conversation"], "process a", 60)
         assert lease is not None
         run(tmp_path, "b", wait=0.12)
-        (told,) = Diary(tmp_path / "diary").counts()
-        assert "LeaseHeld" in told
-        assert "process a" in told
-        assert "after waiting 0.12 s" in told
+        (tool_runs,) = Diary(tmp_path / "diary").counts()
+        assert "LeaseHeld" in tool_runs
+        assert "process a" in tool_runs
+        assert "after waiting 0.12 s" in tool_runs
         store.release(lease)
     run(tmp_path, "b")
     assert Diary(tmp_path / "diary").counts()["b done"] == 1
 
 
 def stop(process: int, file: Path) -> None:
-    """Stop a process, but not while it writes the file: then nobody could."""
+    """Stop a process, but not while it writes the file, which would block all others."""
     while True:
         os.kill(process, signal.SIGSTOP)
         os.waitpid(process, os.WUNTRACED)
@@ -219,7 +219,7 @@ def test_lease_is_renewed_during_long_step(tmp_path: Path) -> None:
             assert first is not None
             while datetime.now(UTC) <= first.expires:
                 time.sleep(0.1)
-            refused.append(others.claim(question["conversation"], "somebody", 1) is None)
+            refused.append(others.claim(question["conversation"], "other", 1) is None)
             return "done"
 
         with chats_in(tmp_path, ScriptedModel(call("slow"), "Done."), tools=[slow], seconds=4) as chats:
@@ -255,7 +255,7 @@ def test_unbound_graph_releases_idle_lease(tmp_path: Path) -> None:
         graph = loop_graph(chats, is_bound=False)
         state = graph.invoke(chats.ask("Go."), thread())
         assert chats.store.leased(state["conversation"]) is not None
-        state = graph.invoke(chats.ask("Again.", state=state), thread())  # the same process goes on with it
+        state = graph.invoke(chats.ask("Again.", state=state), thread())  # the same process continues with it
         until = time.monotonic() + 60
         while chats.store.leased(state["conversation"]) is not None and time.monotonic() < until:
             time.sleep(0.01)

@@ -57,7 +57,7 @@ def test_graph_runs_turn_with_tools(tmp_path: Path, is_awaited: bool) -> None:
         graph = loop_graph(chats)
         question = chats.ask("Is it raining in Oslo?")
         state = asyncio.run(graph.ainvoke(question, thread())) if is_awaited else graph.invoke(question, thread())
-        assert set(state) == {"conversation", "version"}, "the state holds nothing that was said"
+        assert set(state) == {"conversation", "version"}, "the state holds no text"
         history = log_of(tmp_path, state)
         assert state["version"] == history.version
         assert kinds(history.entries) == TURN
@@ -123,7 +123,7 @@ def test_node_called_by_another_node(tmp_path: Path) -> None:
 
 
 class Remember(ConversationNode):
-    """A node of somebody's own."""
+    """A custom node."""
 
     async def work(self, step: GraphStep) -> dict[str, Any]:
         if not step.replayed_entries:
@@ -195,12 +195,12 @@ def test_events_and_messages_are_streamed(tmp_path: Path) -> None:
     with chats_in(tmp_path, model, tools=[weather]) as chats:
         graph = loop_graph(chats)
 
-        async def heard() -> list[tuple[str, Any]]:
+        async def collect_events() -> list[tuple[str, Any]]:
             modes = ["custom", "messages", "updates"]
             return [one async for one in graph.astream(chats.ask("Rain?"), thread(), stream_mode=modes)]
 
-        told = asyncio.run(heard())
-    events = [event for mode, event in told if mode == "custom"]
+        events_seen = asyncio.run(collect_events())
+    events = [event for mode, event in events_seen if mode == "custom"]
     assert (
         "".join(e.text for e in events if isinstance(e, TextDelta))
         == "Let me look.It rains in Oslo, and it will go on."
@@ -210,12 +210,12 @@ def test_events_and_messages_are_streamed(tmp_path: Path) -> None:
         ToolCallFinished,
         RoundStarted,
     ]
-    messages = [message_and_about for mode, message_and_about in told if mode == "messages"]
+    messages = [message_and_about for mode, message_and_about in events_seen if mode == "messages"]
     assert {about["langgraph_node"] for _, about in messages} == {"llm"}
     chunks = [message for message, _ in messages]
     assert "".join(chunk.content for chunk in chunks) == "Let me look.It rains in Oslo, and it will go on."
     assert len({chunk.id for chunk in chunks}) == 2, "the pieces of an answer have one id"
-    assert [list(update) for mode, update in told if mode == "updates"] == [["llm"], ["tools"], ["llm"]]
+    assert [list(update) for mode, update in events_seen if mode == "updates"] == [["llm"], ["tools"], ["llm"]]
 
 
 # Bounds: a graph that loops for ever.
@@ -328,7 +328,7 @@ def test_human_node_applies_decision(
         (asked,) = stopped.value["calls"]
         assert (asked["tool"], asked["arguments"]) == ("book", '{"to":"Oslo"}')
         assert chats.needs_person(waiting)
-        assert chats.store.leased(waiting["conversation"]) is None, "nobody is kept out while a person thinks"
+        assert chats.store.leased(waiting["conversation"]) is None, "no lease is held while a person thinks"
         if isinstance(resumed_with, dict) and "ID" in resumed_with:
             resumed_with = {asked["id"]: resumed_with["ID"]}
         command: Any = Command(resume=resumed_with)
@@ -432,7 +432,7 @@ def test_human_node_adds_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error_text"),
     [
         ({"seconds": 0}, "seconds"),
         ({"wait": -1}, "wait"),
@@ -440,8 +440,8 @@ def test_human_node_adds_message(tmp_path: Path) -> None:
         ({"max_hand_overs": -1}, "max_hand_overs"),
     ],
 )
-def test_invalid_conversations_options_raise(tmp_path: Path, options: Any, said: str) -> None:
-    with pytest.raises(GraphError, match=said):
+def test_invalid_conversations_options_raise(tmp_path: Path, options: Any, error_text: str) -> None:
+    with pytest.raises(GraphError, match=error_text):
         Conversations(tmp_path / "chats.db", **options)
 
 

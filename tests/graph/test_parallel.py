@@ -161,9 +161,9 @@ def test_graph_on_postgresql(postgres: str, postgres_server: PostgresServer) -> 
         history = chats.store.open(state["conversation"])
         assert kinds(history.entries).count("model_output") == 6
         assert kinds(history.effective).count("model_output") == 4
-        lease = chats.store.claim(state["conversation"], "somebody", 30)
+        lease = chats.store.claim(state["conversation"], "other", 30)
         assert lease is not None
-        with pytest.raises(LeaseHeld, match="somebody"):
+        with pytest.raises(LeaseHeld, match="other"):
             chats.ask("Now?", state=state)
 
 
@@ -179,13 +179,13 @@ def example(name: str) -> ModuleType:
 def test_graph_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = example("graph_search_then_plan")
     plan.main(OfflineModel(), plan.QUESTION, tmp_path / "plan.db")
-    told = capsys.readouterr().out
-    assert "→ search_web" in told
-    assert "→ create_plan" in told
+    output = capsys.readouterr().out
+    assert "→ search_web" in output
+    assert "→ create_plan" in output
     roles = example("graph_planner_executor_reviewer")
     roles.main(roles.scripted(), tmp_path / "roles.db")
-    told = capsys.readouterr().out
-    spoke = [line.split()[0] for line in told.splitlines()[:7]]
+    output = capsys.readouterr().out
+    spoke = [line.split()[0] for line in output.splitlines()[:7]]
     assert spoke == ["planner", *["executor", "executor", "reviewer"] * 2]
     researchers = example("graph_researchers")
     asyncio.run(researchers.main(FunctionModel(researchers.play), tmp_path / "research.db"))

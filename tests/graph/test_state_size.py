@@ -68,7 +68,7 @@ def test_checkpoint_size_over_200_steps(tmp_path: Path, capsys: pytest.CaptureFi
     assert their_whole > 3.5 * their_half, "quadratic"
     with capsys.disabled():
         print(
-            f"\n  {STEPS} steps, {STEPS * len(WORDS) // 1024} KiB said: checkpoints {whole / 1024:,.0f} KiB "
+            f"\n  {STEPS} steps, {STEPS * len(WORDS) // 1024} KiB of text: checkpoints {whole / 1024:,.0f} KiB "
             f"({whole // STEPS} bytes a step), with messages in the state {their_whole / 1024:,.0f} KiB ",
             end="",
         )
@@ -90,5 +90,5 @@ def test_checkpoint_size_is_constant(tmp_path: Path) -> None:
         assert max(steps) < 1.05 * min(steps)
         written = b"".join(file.read_bytes() for file in tmp_path.glob("graph.db*"))
         assert len(written) > 10_000
-        assert WORDS[:40].encode() not in written, "the checkpointer holds nothing that was said"
+        assert WORDS[:40].encode() not in written, "the checkpointer holds no text"
     db.close()

@@ -42,7 +42,7 @@ def counting() -> tuple[list[str], Any]:
 
 
 def model() -> FunctionModel:
-    """Calls the tool once a turn, and then says what it is asked and what the tool said."""
+    """Calls the tool once a turn, and then repeats the question and the result."""
 
     def answer(context: Any, _: Any) -> Any:
         if context[-1].role == "model_input":
@@ -74,7 +74,7 @@ def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield SqliteSaver(db)
 
 
-def said(history: AgentHistory) -> list[str]:
+def texts_in(history: AgentHistory) -> list[str]:
     return [
         entry.content[0].text  # type: ignore[union-attr]
         for entry in history.effective
@@ -96,7 +96,7 @@ def test_earlier_checkpoint_rolls_log_back(tmp_path: Path, saver: Any) -> None:
         assert ran == ["ran"] * 2
         # The last answer again: the tool has its result, and does not run.
         state = graph.invoke(None, before(graph, "llm").config)
-        assert said(log_of(tmp_path, state)) == ["One", "One: run 1", "Two", "Two: run 2"]
+        assert texts_in(log_of(tmp_path, state)) == ["One", "One: run 1", "Two", "Two: run 2"]
         assert ran == ["ran"] * 2
         # From before the tool on: it is run again, since that is what was asked for.
         state = graph.invoke(None, before(graph, "tools").config)
@@ -105,7 +105,7 @@ def test_earlier_checkpoint_rolls_log_back(tmp_path: Path, saver: Any) -> None:
         edited = graph.update_state(before(graph, "ask").config, {"question": "Zwei"})
         state = graph.invoke(None, edited)
         history = log_of(tmp_path, state)
-        assert said(history) == ["One", "One: run 1", "Zwei", "Zwei: run 4"]
+        assert texts_in(history) == ["One", "One: run 1", "Zwei", "Zwei: run 4"]
         rollbacks = [entry for entry in history.entries if isinstance(entry, RollbackEntry)]
         assert [entry.reason for entry in rollbacks] == ["the graph went back to here"] * 3
         assert rollbacks[-1].to == first["version"]
@@ -115,7 +115,7 @@ def test_earlier_checkpoint_rolls_log_back(tmp_path: Path, saver: Any) -> None:
             one for one in graph.get_state_history(thread()) if one.values.get("question") == "Two" and not one.next
         )
         state = graph.invoke({"question": "Three"}, old.config)
-        assert said(log_of(tmp_path, state))[-3:-1] == ["Two: run 3", "Three"]
+        assert texts_in(log_of(tmp_path, state))[-3:-1] == ["Two: run 3", "Three"]
 
 
 def test_earlier_checkpoint_rolls_log_back_async(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_earlier_checkpoint_rolls_log_back_async(tmp_path: Path) -> None:
 
     with chats_in(tmp_path, model(), tools=[count]) as chats:
         state = asyncio.run(back_and_forth(chats))
-        assert said(log_of(tmp_path, state)) == ["One", "One: run 2"]
+        assert texts_in(log_of(tmp_path, state)) == ["One", "One: run 2"]
 
 
 def test_crash_in_branch_keeps_branch(tmp_path: Path, saver: Any) -> None:
@@ -155,7 +155,7 @@ def test_crash_in_branch_keeps_branch(tmp_path: Path, saver: Any) -> None:
         is_away[0] = False
         state = graph.invoke(None, thread())
         history = log_of(tmp_path, state)
-        assert said(history) == ["One", "One: run 1"]
+        assert texts_in(history) == ["One", "One: run 1"]
         assert [entry.reason for entry in history.entries if isinstance(entry, RollbackEntry)].count(
             "the graph went back to here"
         ) == 1, "trying again is not going back"
@@ -195,7 +195,7 @@ def test_new_question_keeps_work_of_crashed_step(tmp_path: Path) -> None:
         history = log_of(tmp_path, state)
         assert "rollback" not in kinds(history.entries)
         assert sorted(results_in(history.effective).values()) == ["run 1", "run 2"]
-        assert said(history)[-1] == "Two: run 2"
+        assert texts_in(history)[-1] == "Two: run 2"
 
 
 def test_copied_state_forks_conversation(tmp_path: Path, saver: Any) -> None:
@@ -207,8 +207,8 @@ def test_copied_state_forks_conversation(tmp_path: Path, saver: Any) -> None:
         copied = {name: first[name] for name in ("conversation", "version")}
         other = graph.invoke({**copied, "question": "Other"}, thread("2"))
         assert other["conversation"] != first["conversation"]
-        assert said(log_of(tmp_path, other)) == ["One", "One: run 1", "Other", "Other: run 3"]
-        assert said(log_of(tmp_path, first))[-1] == "Two: run 2", "the first thread is as it was"
+        assert texts_in(log_of(tmp_path, other)) == ["One", "One: run 1", "Other", "Other: run 3"]
+        assert texts_in(log_of(tmp_path, first))[-1] == "Two: run 2", "the first thread is as it was"
         assert chats.store.info(other["conversation"]).parent == first["conversation"]
         again = graph.invoke({"question": "More"}, thread("2"))
         assert again["conversation"] == other["conversation"], "it has its own from then on"
@@ -228,7 +228,7 @@ def test_node_can_set_version_back(tmp_path: Path) -> None:
         builder.add_conditional_edges("judge", lambda state: state["version"] == 1, {True: "llm", False: "__end__"})
         graph: Any = chats.bind(builder.compile(checkpointer=InMemorySaver()))
         state = graph.invoke(chats.ask("Well?"), thread())
-        assert said(log_of(tmp_path, state)) == ["Well?", "Good."]
+        assert texts_in(log_of(tmp_path, state)) == ["Well?", "Good."]
 
 
 def test_message_between_runs_is_included(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_message_between_runs_is_included(tmp_path: Path) -> None:
         state = graph.invoke({"question": "One"}, thread())
         chats.store.open(state["conversation"]).append(ModelInputEntry.of("By the way."))
         state = graph.invoke({"question": "Two"}, thread())
-        assert said(log_of(tmp_path, state)) == ["One", "Yes.", "By the way.", "Two", "Both."]
+        assert texts_in(log_of(tmp_path, state)) == ["One", "Yes.", "By the way.", "Two", "Both."]
 
 
 def test_rolled_back_decision_is_requested_again(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """L7 in a graph: a process that runs one is killed with `kill -9`, at any instant and at every write of its checkpointer; another
-one invokes the thread again. What is in the log is neither asked nor run again, and what may have half-run is told as that."""
+one invokes the thread again. What is in the log is neither asked nor run again, a half-run call is reported."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Scene:
         self.place = place
         self.plan = plan
         self.diary = Diary(place / "diary")
-        self.epoch = 2  # claimed and given back by whoever asked
+        self.epoch = 2  # claimed and released by the caller
         with Conversations(place / "chats.db", model(self.diary, self.plan)) as chats:
             self.question = chats.ask("Go.")
         with closing(sqlite3.connect(place / "graph.db", check_same_thread=False)) as db:
@@ -218,7 +218,7 @@ def killed_until_done(
     attempts: int,
     dying: Callable[[MortalSaver], None] = lambda _: None,
 ) -> int:
-    """Run the graph in one process after the other, each of which `kill` may end; returns how many were."""
+    """Run the graph in one process after the other; `kill` may end each. Returns how many were killed."""
     for number in range(attempts):
         settled = set(scene.settled())
         before = scene.diary.counts()
@@ -263,7 +263,7 @@ def test_turn_completes_after_random_kills(tmp_path: Path, capsys: pytest.Captur
 def test_turn_completes_after_kill_at_each_checkpoint_write(
     tmp_path: Path, writes: int, is_written_first: bool
 ) -> None:
-    """Between an append and its checkpoint, and right behind it; each process gets a few writes further."""
+    """Between an append and its checkpoint, and right after it; each process gets a few writes further."""
     scene = Scene(tmp_path, PLAN[:2])
 
     def die(saver: MortalSaver) -> None:
@@ -276,20 +276,20 @@ def test_turn_completes_after_kill_at_each_checkpoint_write(
     assert all(count == 1 for line, count in scene.diary.counts().items() if line.startswith(("began", "asked")))
 
 
-@pytest.mark.parametrize(("name", "told", "times"), [("send", UNKNOWN_OUTCOME, 1), ("put", "done", 2)])
-def test_resume_after_kill_during_tool(tmp_path: Path, name: str, told: str, times: int) -> None:
-    """Of what must not run twice the model is told that the outcome is unknown; the rest runs again under the same key."""
+@pytest.mark.parametrize(("name", "expected", "times"), [("send", UNKNOWN_OUTCOME, 1), ("put", "done", 2)])
+def test_resume_after_kill_during_tool(tmp_path: Path, name: str, expected: str, times: int) -> None:
+    """For calls that must not run twice the model gets an unknown outcome; the rest runs again under the same key."""
     scene = Scene(tmp_path, [[name]])
     scene.diary.last_words.touch()
     assert killed_until_done(scene, lambda _, __: None, attempts=3) == 1
     scene.check()
     (result,) = results_in(scene.log.effective).values()
-    assert result.startswith(told)
+    assert result.startswith(expected)
     assert [count for line, count in scene.diary.counts().items() if line.startswith("began")] == [times]
 
 
 def test_new_question_after_kill_during_tool(tmp_path: Path) -> None:
-    """The graph is not resumed; the model hears of the call all the same."""
+    """The graph is not resumed; the model still learns about the call."""
     scene = Scene(tmp_path, [["send", "look"]])
     scene.diary.last_words.touch()
     os.waitpid(scene.in_a_process(), 0)
@@ -311,7 +311,7 @@ class Asked(ConversationState, total=False):
 
 @pytest.mark.parametrize("prompt", [None, "Is it good?"])
 def test_cancelled_answer_is_requested_again(tmp_path: Path, prompt: str | None) -> None:
-    """Somebody stops the run in mid-answer; the graph is not done with it, so neither is the turn."""
+    """The run is stopped in mid-answer; the graph is not done with it, so neither is the turn."""
     begun = asyncio.Event()
     answers = iter(["quick", "slow", "quick"])
 
@@ -343,10 +343,10 @@ def test_cancelled_answer_is_requested_again(tmp_path: Path, prompt: str | None)
         state = asyncio.run(stopped_and_resumed(chats))
         history = chats.store.open(state["conversation"])
     assert history.memory_notebook == "They like Bergen.", "what was set meanwhile stays"
-    said = ["Well?", "answer.", prompt or CONTINUE_PROMPT, "answer."]
+    expected_texts = ["Well?", "answer.", prompt or CONTINUE_PROMPT, "answer."]
     shown = [entry for entry in history.effective if isinstance(entry, ModelInputEntry | ModelOutputEntry)]
-    assert [text_of(entry.content) for entry in shown] == said
-    assert "Half an " in str(history.entries), "the log keeps what was said"
+    assert [text_of(entry.content) for entry in shown] == expected_texts
+    assert "Half an " in str(history.entries), "the log keeps the partial answer"
     assert refusals(history.snapshot()) == []
 
 

@@ -1,4 +1,4 @@
-"""Leases: one writer at a time, and whoever had the lease before writes nothing more, however late it wakes up."""
+"""Leases: one writer at a time, and a previous holder writes nothing more, however late it wakes up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def claimed(store: HistoryStore, conversation: str, holder: str = "one", seconds
     return lease
 
 
-def say(history: AgentHistory, text: str = "hello") -> None:
+def append_text(history: AgentHistory, text: str = "hello") -> None:
     history.append(ModelInputEntry.of(text))
 
 
@@ -36,7 +36,7 @@ def test_a_lease_is_held_by_one_until_it_is_given_back(any_store: HistoryStore) 
     assert timedelta(seconds=50) < lease.expires - datetime.now(UTC) < timedelta(seconds=70)
     assert any_store.leased(chat.id) == lease
     assert any_store.claim(chat.id, "two") is None
-    assert any_store.claim(chat.id, "one") is None  # a name is no proof of being the same
+    assert any_store.claim(chat.id, "one") is None  # the same name does not prove the same holder
     any_store.release(lease)
     assert any_store.leased(chat.id) is None
     assert claimed(any_store, chat.id, "two").epoch > lease.epoch
@@ -46,24 +46,24 @@ def test_a_conversation_is_claimed_by_an_end_of_its_id(any_store: HistoryStore) 
     chat = any_store.create()
     assert claimed(any_store, chat.id[-8:]).conversation == chat.id
     with pytest.raises(UnknownConversation):
-        any_store.claim("nobody's", "one")
+        any_store.claim("unknown-id", "one")
 
 
 def test_only_the_holder_writes(any_store: HistoryStore) -> None:
     chat = any_store.create()
-    say(chat, "before")
+    append_text(chat, "before")
     lease = claimed(any_store, chat.id, "worker 7")
     with pytest.raises(LeaseHeld, match="worker 7"):
-        say(chat, "without a lease")
+        append_text(chat, "without a lease")
     mine = any_store.open(chat.id, lease=lease)
-    say(mine, "with it")
+    append_text(mine, "with it")
     any_store.release(lease)
     with pytest.raises(LeaseLost):
-        say(mine, "given back")
+        append_text(mine, "given back")
     with pytest.raises(WriterConflict):  # it has not seen what was written meanwhile
-        say(chat, "again")
+        append_text(chat, "again")
     chat.refresh()
-    say(chat, "after")
+    append_text(chat, "after")
     assert [searchable_text(entry) for entry in chat.entries] == [
         "before",
         "with it",
@@ -75,15 +75,15 @@ def test_a_zombie_writes_nothing(any_store: HistoryStore) -> None:
     chat = any_store.create()
     lease = claimed(any_store, chat.id, "zombie", OVER_AT_ONCE)
     zombie = any_store.open(chat.id, lease=lease)
-    say(zombie, "late, but nobody claimed it yet")
+    append_text(zombie, "late, but not claimed yet")
     other = claimed(any_store, chat.id, "other")
     heir = any_store.open(chat.id, lease=other)
-    for trial in (lambda: say(zombie), lambda: any_store.renew(lease), lambda: zombie.rollback(0)):
+    for trial in (lambda: append_text(zombie), lambda: any_store.renew(lease), lambda: zombie.rollback(0)):
         with pytest.raises(LeaseLost, match=chat.id):
             trial()
     any_store.release(lease)  # not its lease any more: nothing happens
     assert any_store.leased(chat.id) == other
-    say(heir, "mine")
+    append_text(heir, "mine")
     assert any_store.open(chat.id).version == 2
     assert zombie.version == 1  # what was refused is not in the memory either
 
@@ -115,7 +115,7 @@ def test_one_of_many_concurrent_claims_wins(any_store: HistoryStore) -> None:
 
     def claim() -> None:
         start.wait()
-        got.append(any_store.claim(chat.id, "somebody"))
+        got.append(any_store.claim(chat.id, "other"))
 
     threads = [threading.Thread(target=claim) for _ in range(8)]
     for thread in threads:
@@ -152,12 +152,12 @@ def test_the_epoch_decides_after_any_events(any_store: HistoryStore, happening: 
                 leases[who], epoch, held = lease, lease.epoch, what == "claim"
         elif what == "append without":
             writer = any_store.open(chat.id)
-            assert _goes_well(lambda writer=writer: say(writer), LeaseHeld) == (not held)
+            assert _goes_well(lambda writer=writer: append_text(writer), LeaseHeld) == (not held)
         elif mine is None:
             continue
         elif what == "append":
             writer = any_store.open(chat.id, lease=mine)
-            assert _goes_well(lambda writer=writer: say(writer), LeaseLost) == is_current
+            assert _goes_well(lambda writer=writer: append_text(writer), LeaseLost) == is_current
         elif what == "release":
             any_store.release(mine)
             if is_current:
@@ -181,17 +181,17 @@ def _goes_well(trial: object, refusal: type[Exception]) -> bool:
 
 def test_a_tail_yields_each_entry_once(any_store: HistoryStore) -> None:
     chat = any_store.create()
-    say(chat, "1")
-    say(chat, "2")
+    append_text(chat, "1")
+    append_text(chat, "2")
 
     async def listen() -> list[str]:
-        heard: list[str] = []
+        texts_read: list[str] = []
         async for entry in any_store.tail(chat.id, after=1):
-            heard.append(searchable_text(entry))
-            if len(heard) == 4:
-                return heard
+            texts_read.append(searchable_text(entry))
+            if len(texts_read) == 4:
+                return texts_read
             # Another writer, as in another process.
-            await asyncio.to_thread(lambda: say(any_store.open(chat.id), str(len(heard) + 2)))
+            await asyncio.to_thread(lambda: append_text(any_store.open(chat.id), str(len(texts_read) + 2)))
         raise AssertionError("a tail does not end by itself")
 
     assert asyncio.run(asyncio.wait_for(listen(), 20)) == ["2", "3", "4", "5"]
@@ -201,7 +201,7 @@ def test_older_program_with_the_file_open_reads_on_and_its_appends_are_refused(t
     path = tmp_path / "old.db"
     with SqliteStore(path) as store:
         chat = store.create("old")
-        say(chat)
+        append_text(chat)
     _make_old(path)
     with SqliteStore(path, read_only=True) as reader:
         assert reader.leased(chat.id) is None

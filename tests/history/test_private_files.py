@@ -110,7 +110,7 @@ def test_files_of_a_chat_are_private_at_every_moment(tmp_path: Path, arguments: 
         assert mode(output) == 0o600
         output.chmod(0o644)
         subprocess.run(exported, env=environment, check=True, capture_output=True)
-        assert mode(output) == 0o644  # somebody opened it on purpose
+        assert mode(output) == 0o644  # it was opened on purpose
         output.unlink()
     assert all(int(found, 8) & 0o077 == 0 for found in modes(home).values()), modes(home)
 

@@ -18,8 +18,8 @@ BROKEN = f"postgres://me:{SECRET}@:x/@"
 @pytest.mark.parametrize("given", [ADDRESS, BROKEN])
 def test_the_settings_of_a_chat_show_no_password(given: str) -> None:
     settings = ChatSettings(store=given, model="offline/plain")
-    for told in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__()), display_location(given)):
-        assert SECRET not in told
+    for shown in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__()), display_location(given)):
+        assert SECRET not in shown
     assert "store='postgresql://…', model='offline/plain'" in repr(settings)
 
 
@@ -31,6 +31,6 @@ def test_a_file_is_shown() -> None:
 def test_an_address_shows_its_place_alone() -> None:
     pytest.importorskip("psycopg")
     address = Address.of(ADDRESS)
-    for told in (repr(address), str(address), str(address.__rich_repr__())):
-        assert SECRET not in told
-        assert "db.example" in told
+    for shown in (repr(address), str(address), str(address.__rich_repr__())):
+        assert SECRET not in shown
+        assert "db.example" in shown

@@ -270,8 +270,8 @@ def broken(lines: list[bytes]) -> dict[str, tuple[list[bytes], str]]:
         "no head": ([first, second], "line 1: not an export"),
         "a newer schema": ([msgspec.json.encode(newer), first], "newer Antiphon.*schema 99"),
         "a bad id": ([head.replace(b'"id":"0', b'"id":"!'), first], "not the id of a conversation"),
-        "bytes that are no text": ([head, attachment, b'{"kind":"\xa2"}'], "line 3: not an entry"),
-        "a head that is no text": ([b'{"antiphon":"\xa2"}'], "line 1: not an export"),
+        "bytes that are not text": ([head, attachment, b'{"kind":"\xa2"}'], "line 3: not an entry"),
+        "a head that is not text": ([b'{"antiphon":"\xa2"}'], "line 1: not an export"),
         "a cut line": ([head, attachment, first, second, third[:-9]], "line 5: not an entry"),
         "a lost last line": ([head, attachment, first, second], "promises 3 entries, and it has 2"),
         "a lost line": ([head, attachment, first, third], "line 4: entry 3 is out of sequence; entry 2 belongs here"),
@@ -365,9 +365,9 @@ def test_titles_tags_and_queries_may_hold_anything(store: HistoryStore) -> None:
     assert (info.title, info.tags) == (strange, (strange, ""))
     assert [found.id for found in store.list(tag=strange)] == [history.id]
     assert store.search(strange) == []
-    for nobody in (strange, "%", "'" * 8):
+    for unknown in (strange, "%", "'" * 8):
         with pytest.raises(UnknownConversation):
-            store.open(nobody)
+            store.open(unknown)
 
 
 def test_half_a_character_is_refused_before_anything_is_written(store: HistoryStore) -> None:

@@ -63,12 +63,12 @@ def test_the_type_checker_keeps_the_rest_out(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 1, run.stderr
-    said: dict[int, str] = {}
+    messages: dict[int, str] = {}
     for line in run.stdout.splitlines():
         if ": error: " in line:
             place, _, complaint = line.partition(": error: ")
-            said.setdefault(int(place.rpartition(":")[2]), complaint)
+            messages.setdefault(int(place.rpartition(":")[2]), complaint)
     first_wrong = len(lines) + len(RIGHT) + 1
-    assert not [line for line in said if line < first_wrong], run.stdout
+    assert not [line for line in messages if line < first_wrong], run.stdout
     for number, (wrong, complaint) in enumerate(WRONG.items(), first_wrong):
-        assert complaint in said.get(number, "(nothing)"), wrong
+        assert complaint in messages.get(number, "(nothing)"), wrong

@@ -120,7 +120,7 @@ class Office:
 
 
 def is_asked(call: Written, approval: Approval) -> bool:
-    """Whether the first process must ask before it runs a call: the law, said once more and simply."""
+    """Whether the first process must ask before it runs a call: the law, stated again and simply."""
     if call.name not in ("pay", "note") or approval == "never":
         return False
     if approval in ("always", "fails"):
@@ -166,7 +166,7 @@ def check(plan: list[list[Written]], approval: Approval, ran: list[str], entries
     for call_id in ran:
         _, round_, index = call_id.split("_")
         written = plan[int(round_)][int(index)]
-        assert not is_asked(written, approval) or call_id in allowed, f"{written} ran and nobody allowed it"
+        assert not is_asked(written, approval) or call_id in allowed, f"{written} ran without an approval"
 
 
 @settings(max_examples=40, deadline=None)
@@ -185,7 +185,7 @@ def test_no_process_runs_an_unapproved_call(
     process.run(approval, "loop", "Go.")
     kept = process.journal.kept
     check(plan, approval, office.ran, kept)
-    judged = calls_in(kept)  # by a process that asks; what one that asks nobody got from the model is its own affair
+    judged = calls_in(kept)  # by a process that asks; calls of one that does not ask are not judged
     for surface in surfaces:
         # It may have been set up without approval: what the first process asked for holds all the same.
         declared = data.draw(st.sampled_from([approval, "never"]), label="resumed with")

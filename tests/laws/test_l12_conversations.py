@@ -132,7 +132,7 @@ class Conversations(RuleBasedStateMachine):
     # The process and what it has open.
 
     def settle_in(self, history: AgentHistory) -> None:
-        """Go on with this history, and with nothing that was open before."""
+        """Continue this history, and with nothing that was open before."""
         self.history = self.world.history = history
         self.world.conversation = history.id
         self.chats.clear()
@@ -322,7 +322,7 @@ def drive(machine: type[Conversations], examples: int, capsys: pytest.CaptureFix
     logging.getLogger("antiphon").setLevel(logging.CRITICAL)  # which is undone after each test
     run_state_machine_as_test(machine, settings=how)
     assert counts.crashes, "no process died"
-    assert counts.decisions, "nobody decided anything"
+    assert counts.decisions, "there were no decisions"
     assert counts.runs > examples, "the tools hardly ran"
     with capsys.disabled():
         done = (f"{number:,} {what}" for what, number in structs.asdict(counts).items())

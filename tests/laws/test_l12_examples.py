@@ -1,4 +1,4 @@
-"""L12 by example: short conversations, each of which broke a law once. The driver of the law must find nothing in them."""
+"""L12 by example: short conversations; each broke a law once. The driver of the law must find nothing in them."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
         [Revoke(), Ask(), Ask(), Reload(change="add upstream key"), Ask(), Ask(), Ask()],
     ),
     "slow reading is overhead": (True, [Ask(streams=True, has_usage=True, reads_slowly=True, long_answer=True)]),
-    "the wait that is told is too short": (
+    "the announced wait is too short": (
         True,
         [
             Ask(model="to-gemini", faults=(("gemini", "429 for 1 s"),)),

@@ -31,7 +31,7 @@ from antiphon.history import (
     SqliteStore,
 )
 from antiphon.history.location import open_store
-from support.history_strategies import append_any, entries, said
+from support.history_strategies import any_text, append_any, entries
 
 
 class AppendOnly(RuleBasedStateMachine):
@@ -59,12 +59,12 @@ class AppendOnly(RuleBasedStateMachine):
         assert entry.sequence_number == 0, "the caller's value was changed"
         self.record(stored, [*self.views[-1], stored])
 
-    @rule(text=said)
+    @rule(text=any_text)
     def set_system(self, text: str) -> None:
         stored = self.history.set_system_instruction(text)
         self.record(stored, [*self.views[-1], stored])
 
-    @rule(text=said)
+    @rule(text=any_text)
     def set_notebook(self, text: str) -> None:
         stored = self.history.set_memory_notebook(text)
         self.record(stored, [*self.views[-1], stored])
@@ -140,7 +140,7 @@ class AppendOnly(RuleBasedStateMachine):
 
 
 class AppendOnlyStored(AppendOnly):
-    """The same with a file under it, which is opened anew now and then."""
+    """The same with a file under it, which is reopened now and then."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,8 +17,8 @@ from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.request import ToolDefinition
 
 ids = st.sampled_from(["a", "b", "c", "call_x", "fc_x", "call_x|fc_x", "a_2", ""])
-said = st.sampled_from(["hi", "stop!", "", "it rains", INTERRUPTED])
-texts = st.builds(Text, said)
+short_texts = st.sampled_from(["hi", "stop!", "", "it rains", INTERRUPTED])
+texts = st.builds(Text, short_texts)
 calls = st.builds(ToolCallRequest, st.sampled_from(["weather", "search"]), ids, st.sampled_from(["{}", '{"q": tr']))
 results = st.builds(
     ToolCallResult,
@@ -31,9 +31,9 @@ pasted = st.builds(
     Native,
     st.just("openai-chat"),
     st.fixed_dictionaries(
-        {"type": st.sampled_from(["tool_use", "tool_result", "x"])}, optional={"id": ids, "name": said}
+        {"type": st.sampled_from(["tool_use", "tool_result", "x"])}, optional={"id": ids, "name": short_texts}
     )
-    | st.fixed_dictionaries({"type": st.just("tool_result"), "tool_use_id": ids, "content": said}),
+    | st.fixed_dictionaries({"type": st.just("tool_result"), "tool_use_id": ids, "content": short_texts}),
 )
 parts: st.SearchStrategy[Part] = st.one_of(texts, calls, results, pasted)
 messages = st.builds(
@@ -67,7 +67,7 @@ def nearly_legal(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 def content_of(sequence: Sequence[Message]) -> Counter[object]:
-    """Every piece of content somebody wrote: words, pictures, calls by what they ask. Stand-ins and labels are ours."""
+    """Every piece of content of a participant: words, pictures, calls by what they ask. Stand-ins and labels are ours."""
     found: Counter[object] = Counter()
     for message in sequence:
         for part in message.parts:
@@ -140,7 +140,7 @@ def test_what_is_legal_everywhere_comes_back_as_the_same_object(name: str, seque
 
 
 def test_repair_is_linear() -> None:
-    """The worst there is: one id for everything, all calls first, all results behind them. Counted, not timed."""
+    """The worst there is: one id for everything, all calls first, all results after them. Counted, not timed."""
     size = 3_000
     call = ToolCallRequest("weather", "a")
     result = ToolCallResult("weather", "a", content=(Text("rain"),))

@@ -21,7 +21,7 @@ import pytest
 from antiphon.errors import AntiphonError, StoreDamaged, StoreFull, WriterConflict
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, SqliteStore
 from antiphon.parts import Image, Text
-from support.child_process import in_a_process, told
+from support.child_process import in_a_process, reported_numbers
 
 KILLS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 120
 
@@ -78,7 +78,7 @@ def test_kill_nine_loses_no_acknowledged_entry(tmp_path: Path, capsys: pytest.Ca
         time.sleep(chance.uniform(0, 0.015))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        last = max(told(pipe), default=int.from_bytes(first, "little") or version)
+        last = max(reported_numbers(pipe), default=int.from_bytes(first, "little") or version)
         with SqliteStore(path) as store:
             found = store.open(conversation)
             assert found.version >= last, f"{last - found.version} acknowledged entries are gone"
@@ -146,7 +146,7 @@ def test_a_torn_copy_opens_with_a_prefix_or_reports_damage(tmp_path: Path) -> No
     store.close()
     assert opened > 60
     assert opened + refused == 120, "a refusal did not name its file"
-    # A log that is cut anywhere is no damage: SQLite's checksums end it at the last whole commit.
+    # A log that is cut anywhere is not damaged: SQLite's checksums end it at the last whole commit.
     assert refused <= 120 // 6 + 60
 
 
@@ -228,7 +228,7 @@ def test_a_full_disk_refuses_the_entry_and_keeps_the_rest(tmp_path: Path) -> Non
 
     process, pipe = in_a_process(fill_the_disk)
     os.waitpid(process, 0)
-    (version,) = told(pipe)
+    (version,) = reported_numbers(pipe)
     assert version > 10
     with SqliteStore(path) as store:
         found = store.open(conversation)
@@ -271,7 +271,7 @@ def test_two_processes_do_not_interleave_entries(tmp_path: Path) -> None:
     right, right_pipe = in_a_process(lambda pipe: write_pairs("right", pipe))
     os.waitpid(left, 0)
     os.waitpid(right, 0)
-    written = {"left": told(left_pipe), "right": told(right_pipe)}
+    written = {"left": reported_numbers(left_pipe), "right": reported_numbers(right_pipe)}
     with SqliteStore(path) as store:
         texts = [_text(entry) for entry in store.open(conversation).entries]
     assert sorted(written["left"] + written["right"]) == list(range(1, len(texts) + 1))
@@ -279,7 +279,7 @@ def test_two_processes_do_not_interleave_entries(tmp_path: Path) -> None:
         assert all(texts[number - 1].startswith(name) for number in numbers)
     for index, text in enumerate(texts):
         if text.endswith("second"):
-            assert texts[index - 1] == text.replace("second", "first"), "somebody wrote between the two"
+            assert texts[index - 1] == text.replace("second", "first"), "another writer came between the two"
     assert sum(text.endswith("second") for text in texts) == 80
     assert len(texts) > 160, "the two never met: nothing was tested"
 

@@ -1,4 +1,4 @@
-"""L7 over PostgreSQL: every acknowledged entry is there, whoever is killed: the writer, or the server itself.
+"""L7 over PostgreSQL: every acknowledged entry is there after killing the writer or the server itself.
 
 As with the file, writers are real processes that tell each entry whose append returned. The server is dropped as a crash would
 drop it, and killed with all its processes, and started again on what it left.
@@ -20,7 +20,7 @@ from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
 from laws.test_l7_crash import check_whole, do_everything, says_the_same, write_on
-from support.child_process import in_a_process, told
+from support.child_process import in_a_process, reported_numbers
 from support.postgres_server import PostgresServer
 from support.store_rows import rows, table
 
@@ -42,8 +42,8 @@ def test_kill_nine_of_the_writer_loses_no_acknowledged_entry(postgres: str, caps
             time.sleep(chance.uniform(0, 0.03))
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-            last = max(told(pipe), default=int.from_bytes(first, "little") or version)
-            _until_nobody_writes(store)
+            last = max(reported_numbers(pipe), default=int.from_bytes(first, "little") or version)
+            _wait_for_last_writer(store)
             found = store.open(conversation)
             # At most one more: the entry that was written, and whose acknowledgement was cut off.
             assert last <= found.version <= last + 1
@@ -56,7 +56,7 @@ def test_kill_nine_of_the_writer_loses_no_acknowledged_entry(postgres: str, caps
         print(f"\n  L7: {KILLS} kills over PostgreSQL, {version} entries, none lost, {torn} not acknowledged ", end="")
 
 
-def _until_nobody_writes(store: object) -> None:
+def _wait_for_last_writer(store: object) -> None:
     """The server finishes the statement of a client that was killed; what it wrote may come a moment after the kill."""
     assert isinstance(store, PostgresStore)
     busy = (
@@ -73,7 +73,7 @@ def _until_nobody_writes(store: object) -> None:
 def test_a_server_that_crashes_has_every_acknowledged_entry(
     postgres_server: PostgresServer, postgres: str, is_killed: bool
 ) -> None:
-    """Writers go on through crash after crash: they are told, look what is there, and write the next."""
+    """Writers continue through crash after crash: they get an error, look what is there, and write the next."""
     chance = random.Random(11)
     with open_store(postgres) as store:
         conversations = [store.create().id for _ in range(WRITERS)]
@@ -108,7 +108,7 @@ def test_a_server_that_crashes_has_every_acknowledged_entry(
     written = 0
     with open_store(postgres) as store:
         for conversation, (_, pipe) in zip(conversations, writers, strict=True):
-            acknowledged = told(pipe)
+            acknowledged = reported_numbers(pipe)
             found = store.open(conversation)
             assert [searchable_text(entry) for entry in found.entries] == [
                 f"entry {n}" for n in range(1, found.version + 1)
@@ -143,7 +143,7 @@ def test_kill_nine_during_any_operation_is_all_or_nothing(postgres: str) -> None
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
             os.close(pipe)
-            _until_nobody_writes(store)
+            _wait_for_last_writer(store)
             check_whole(store)
         unkept = "SELECT count(*) FROM attachment_uses LEFT JOIN attachments USING (name) WHERE data IS NULL"
         assert table(store, unkept) == [(0,)]

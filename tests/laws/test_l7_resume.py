@@ -1,4 +1,4 @@
-"""L7, the loop's part: killed at any entry, a turn is resumed; no tool that finished runs again, and the model is told honestly
+"""L7, the loop's part: killed at any entry, a turn is resumed; no tool that finished runs again, the model gets an honest report
 of one that may have half-run."""
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ def test_a_turn_killed_at_any_entry_is_resumed(plan: Plan) -> None:
         assert last_reason(events) == "answered"
         assert chat.messages[-1].content[0].text == "That is all."  # type: ignore[union-attr]
 
-        told = results_in(list(history.entries))
+        results = results_in(list(history.entries))
         for call_id in finished:
             assert world.began[call_id] == before[call_id], "what finished runs no more"
         for call_id, name in started.items():
             if call_id not in finished and name in ("send", "trip"):
                 assert world.began[call_id] <= 1
-                assert told[call_id] == UNKNOWN_OUTCOME
+                assert results[call_id] == UNKNOWN_OUTCOME
             elif call_id not in finished:
-                assert told[call_id] == f"done {call_id}"
+                assert results[call_id] == f"done {call_id}"
         assert refusals(history.snapshot()) == []
         version = history.version
         assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS)))) == "answered"
@@ -103,9 +103,9 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
     chat = Conversation(planned([["look", "put"]]), tools=world.tools(), history=history)
     asyncio.run(drained(ToolLoop(chat, calls=1)))
     (first, second) = calls_in(history.entries)
-    told = results_in(history.entries)
-    assert told[first] == f"done {first}", "what the budget allows runs again, under the same key"
-    assert told[second] == UNKNOWN_OUTCOME, "it was started, so nobody can say that it was not run"
+    results = results_in(history.entries)
+    assert results[first] == f"done {first}", "what the budget allows runs again, under the same key"
+    assert results[second] == UNKNOWN_OUTCOME, "it was started, so it may have run"
 
 
 WORKER = """
@@ -172,22 +172,22 @@ def test_kill_nine_at_random_instants_repeats_no_finished_call(tmp_path: Path, s
             sys.executable, arguments, dict(os.environ), file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)]
         )
         os.close(write_end)
-        with os.fdopen(read_end, "rb", buffering=0) as said:
-            assert said.readline() == b"ready\n"
+        with os.fdopen(read_end, "rb", buffering=0) as pipe_reader:
+            assert pipe_reader.readline() == b"ready\n"
             time.sleep(chance.uniform(0, 0.008 + kills * 0.001))  # a busy machine gets further in the end
             os.kill(process, signal.SIGKILL)
-            is_over = said.read() == b"over\n"
+            is_over = pipe_reader.read() == b"over\n"
         os.waitpid(process, 0)
     assert kills > 1, "it was killed in mid-turn"
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.open("last")
-        told = results_in(list(history.entries))
+        results = results_in(list(history.entries))
         lines = [line.split() for line in trace.read_text().splitlines()]
-        for call_id, text in told.items():
+        for call_id, text in results.items():
             began = lines.count(["began", "send", call_id])
             assert began <= 1, "what must not be done twice is not"
             if text == UNKNOWN_OUTCOME:
                 continue
             assert lines.count(["ended", "send", call_id]) + lines.count(["ended", "look", call_id]) >= 1
-        assert len(told) == 8
+        assert len(results) == 8
         assert refusals(history.snapshot()) == []

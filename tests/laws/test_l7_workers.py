@@ -1,5 +1,5 @@
-"""L7 across workers: whoever is killed, paused or stopped, every run comes to its end, nothing that finished is done again, and
-what a process says that is no longer meant to is not heard. The workers are real processes."""
+"""L7 across workers: after any kill, pause or stop, every run ends, nothing that finished is done again, and
+a process that lost its lease cannot write. The workers are real processes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_zombie_writes_nothing_and_keeps_running(place: Place) -> None:
             over(store, run)
             version = store.open(run.conversation).version
         zombie.signal(signal.SIGCONT)
-        until(lambda: "lease" in zombie.log, "it is told that the lease is lost")
+        until(lambda: "lease" in zombie.log, "it learns that the lease is lost")
         later = ask(store, ["look"], ["put"])
         assert over(store, later)[0].state == "done"
         history = store.open(run.conversation)
@@ -121,7 +121,7 @@ def test_a_stopped_worker_hands_its_runs_over_immediately(place: Place) -> None:
         waiting = store.runs.get(run.id)
         assert (waiting.standing, waiting.reason) == ("waiting", "handed back by a worker that stopped")
         turn = Turn.of(store.open(run.conversation).snapshot())
-        assert (turn.ended, len(turn.open_calls)) == ("", 1), "the turn is not over, and nobody interrupted it"
+        assert (turn.ended, len(turn.open_calls)) == ("", 1), "the turn is not over and was not interrupted"
         place.go()
         with WorkerProcess(place, lease=600):
             assert over(store, run)[0].reason == "answered"

@@ -65,7 +65,9 @@ def test_any_model_is_brought_to_an_end(outputs: list[ModelOutput], bounds: Boun
     if reason in BOUNDS:
         assert [event.is_last for event in events if isinstance(event, RoundStarted)].count(True) == 1
         assert any(end_reason(entry) == reason for entry in chat.history.entries), "the history says why"
-        assert any(isinstance(entry, LiveContextInjectedEntry) for entry in chat.history.entries), "and what was told"
+        assert any(isinstance(entry, LiveContextInjectedEntry) for entry in chat.history.entries), (
+            "and what was injected"
+        )
     assert refusals(chat.history.snapshot()) == []
     assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=bounds)))) == reason, "what is over stays over"
 
@@ -94,14 +96,14 @@ def test_each_bound_ends_with_an_answer(reason: str, plan: list[list[str]], boun
     assert sum(world.began.values()) == RUNS.get(reason, sum(world.began.values()))
 
 
-@pytest.mark.parametrize("said", ["", "It is ra"])
+@pytest.mark.parametrize("partial_text", ["", "It is ra"])
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_the_time_budget_ends_a_stream(said: str, is_streamed: bool) -> None:
+def test_the_time_budget_ends_a_stream(partial_text: str, is_streamed: bool) -> None:
     closed: list[bool] = []
 
     async def endless(*_: object) -> AsyncIterator[str]:
         try:
-            yield said
+            yield partial_text
             await asyncio.Event().wait()  # a model that never comes to its end
         finally:
             closed.append(True)
@@ -116,7 +118,7 @@ def test_the_time_budget_ends_a_stream(said: str, is_streamed: bool) -> None:
     assert asyncio.run(asyncio.wait_for(play(), 30)) == "time_budget"
     assert closed == [True], "the provider's stream is closed"
     assert chat.turn.ended == "time_budget"
-    assert (chat.turn.output.response_markdown if chat.turn.output else "") == said, "what was said is kept"
+    assert (chat.turn.output.response_markdown if chat.turn.output else "") == partial_text, "the partial text is kept"
     assert refusals(chat.history.snapshot()) == []
     assert last_reason(asyncio.run(drained(ToolLoop(chat)))) == "time_budget", "what is over stays over"
 

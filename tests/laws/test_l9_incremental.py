@@ -15,7 +15,7 @@ from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from support.corpus import accepted_requests, client_requests
 
-said = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
+texts = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
 MODELS = {
     "openai-chat": "gpt-4o",
     "openai-responses": "gpt-4o",
@@ -49,7 +49,7 @@ def has_rounds(source: str, body: dict[str, object]) -> bool:
 
 turns = st.lists(
     st.one_of(
-        st.builds(Message, st.sampled_from(["user", "assistant", "system"]), said.map(lambda text: (Text(text),))),
+        st.builds(Message, st.sampled_from(["user", "assistant", "system"]), texts.map(lambda text: (Text(text),))),
         st.integers(0, 10**9).map(lambda number: ToolCallRequest("weather", f"call_{number}", "{}")),
     ),
     max_size=10,

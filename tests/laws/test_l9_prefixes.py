@@ -19,13 +19,13 @@ from antiphon.history import (
     SetSystemInstructionEntry,
 )
 from antiphon.parts import ToolCallResult
-from support.history_strategies import conversations, entries, said
+from support.history_strategies import any_text, conversations, entries
 
 
 def rendered_bytes(context: list[ContextEntry]) -> list[bytes]:
-    """Each entry as bytes, without the LiveScreen: it stands behind everything else and is meant to change."""
-    said = (entry for entry in context if not isinstance(entry, RenderedContextEntry) or entry.live_screen is None)
-    return [msgspec.json.encode((entry.role, entry.content)) for entry in said]
+    """Each entry as bytes, without the LiveScreen: it comes after everything else and is meant to change."""
+    any_text = (entry for entry in context if not isinstance(entry, RenderedContextEntry) or entry.live_screen is None)
+    return [msgspec.json.encode((entry.role, entry.content)) for entry in any_text]
 
 
 def history_of(appended: list[HistoryEntry]) -> AgentHistory:
@@ -42,7 +42,7 @@ def is_turn(entry: HistoryEntry) -> bool:
 any_history: st.SearchStrategy[list[HistoryEntry]] = st.one_of(conversations, st.lists(entries, max_size=25))
 
 
-@given(any_history, st.lists(entries.filter(is_turn), max_size=5), said)
+@given(any_history, st.lists(entries.filter(is_turn), max_size=5), any_text)
 def test_a_longer_history_renders_with_the_same_beginning(
     before: list[HistoryEntry], after: list[HistoryEntry], screen: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_no_window_and_no_compaction_separates_a_call_from_its_results(
     check_report(history, cut)
 
 
-@given(any_history, st.integers(0, 80), said.filter(bool))
+@given(any_history, st.integers(0, 80), any_text.filter(bool))
 def test_the_system_instruction_and_the_latest_question_are_always_kept(
     appended: list[HistoryEntry], limit: int, instruction: str
 ) -> None:

@@ -54,7 +54,7 @@ def test_every_recorded_request_is_accepted_everywhere(
         refused += [str(found) for found in formats[target].check_request(written)]
         silent += missing_words(request, written, losses)
     with capsys.disabled():
-        print(f"\n  {source} to {target}: {bodies} bodies, {lost} losses told", end="")
+        print(f"\n  {source} to {target}: {bodies} bodies, {lost} losses reported", end="")
     assert bodies > 100
     assert refused == []
     assert silent == []
@@ -62,12 +62,12 @@ def test_every_recorded_request_is_accepted_everywhere(
 
 def missing_words(request: ModelRequest, written: dict[str, Any], losses: list[Any]) -> list[str]:
     there = "\n".join(strings(written))
-    told = {loss.path.split(".parts")[0] for loss in losses}
+    loss_places = {loss.path.split(".parts")[0] for loss in losses}
     return [
         f"messages[{index}]: {text[:80]!r}"
         for index, message in enumerate(request.messages)
         for text in texts_of(message)
-        if text.strip() and text.strip() not in there and f"messages[{index}]" not in told
+        if text.strip() and text.strip() not in there and f"messages[{index}]" not in loss_places
     ]
 
 
@@ -112,7 +112,7 @@ def test_the_same_request_gives_the_same_bytes_and_a_longer_one_the_same_beginni
 
 
 def turn_ends(messages: tuple[Message, ...]) -> list[int]:
-    """Where a request could have ended: behind a user's words or a tool's results, before the model spoke."""
+    """Where a request could have ended: after user text or tool results, before the model's answer."""
     return [
         index
         for index in range(1, len(messages))
@@ -153,7 +153,7 @@ def test_every_recorded_response_is_carried(source: str, target: str) -> None:
         output = formats[source].read_response(record["response"])
         written, losses = formats[target].write_response(output)
         again = formats[target].read_response(msgspec.json.decode(msgspec.json.encode(written)))
-        assert said(again) == said(output) or losses, record["id"]
+        assert text_in(again) == text_in(output) or losses, record["id"]
         assert calls(again) == calls(output), record["id"]
         if output.usage and again.usage:
             assert again.usage.completion_tokens == output.usage.completion_tokens, record["id"]
@@ -180,13 +180,13 @@ def test_every_recorded_stream_is_carried(source: str, target: str) -> None:
         assert first.is_finished == second.is_finished
         assert (first.error is None) == (second.error is None)
         if first.is_finished:
-            assert said(second.output) == said(first.output) or writer.losses
+            assert text_in(second.output) == text_in(first.output) or writer.losses
             assert calls(second.output) == calls(first.output)
             count += 1
     assert count > 10
 
 
-def said(output: ModelOutput) -> str:
+def text_in(output: ModelOutput) -> str:
     return "".join(part.text for part in output.parts if isinstance(part, Text | Refusal))
 
 

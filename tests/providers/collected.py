@@ -10,7 +10,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel
 from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta
-from providers.spoken import QUESTION, said
+from providers.spoken import QUESTION, deltas_from
 
 
 def deltas_of(
@@ -19,7 +19,7 @@ def deltas_of(
     options: ProviderCallOptions | None = None,
 ) -> list[ModelOutputDelta]:
     """Every delta of a call."""
-    return asyncio.run(said(client, options or ProviderCallOptions(), context))
+    return asyncio.run(deltas_from(client, options or ProviderCallOptions(), context))
 
 
 def assembled(deltas: Sequence[ModelOutputDelta]) -> Assembler:
@@ -31,7 +31,7 @@ def assembled(deltas: Sequence[ModelOutputDelta]) -> Assembler:
 
 
 class Endless:
-    """A model that never stops, and whether somebody stopped it."""
+    """A model that never stops, and whether it was stopped."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -46,7 +46,7 @@ class Endless:
 
 
 def left(client: ProviderClient, options: ProviderCallOptions, endless: Endless | None = None) -> bool:
-    """Ask, and leave at the first word. Whether `endless` was stopped at once, and not when somebody tidied up later."""
+    """Ask, and leave at the first word. Whether `endless` was stopped at once, and not by a later cleanup."""
 
     async def leave() -> bool:
         stream = client.call_model(QUESTION, options)

@@ -89,7 +89,7 @@ WHOLES: dict[str, dict[str, Any]] = {
 QUESTION: Sequence[ContextEntry] = (ModelInputEntry((Text("Is it raining?"),)),)
 
 
-async def said(
+async def deltas_from(
     client: ProviderClient,
     options: ProviderCallOptions | None = None,
     context: Sequence[ContextEntry] = QUESTION,

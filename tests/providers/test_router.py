@@ -32,7 +32,7 @@ from antiphon.wire.delta import (
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from providers.collected import Endless, assembled, left
-from providers.spoken import QUESTION, said
+from providers.spoken import QUESTION, deltas_from
 
 
 def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], ProviderCallOptions]:
@@ -40,7 +40,7 @@ def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], P
 
     async def collect() -> list[ModelOutputDelta]:
         async with router:
-            return await said(router, options)
+            return await deltas_from(router, options)
 
     return asyncio.run(collect()), options
 
@@ -136,7 +136,7 @@ def failing(turn: Turn) -> ProviderRouter:
 
 NOTHING_SHOWN: list[tuple[str, Turn]] = [
     ("an error", ProviderError("down", "server")),
-    ("an error behind the start", [Started("x"), Failed(ProviderError("down", "overloaded"))]),
+    ("an error after the start", [Started("x"), Failed(ProviderError("down", "overloaded"))]),
     ("a cut stream", [Started("x"), PartStarted(0, Text("")), UsageReported(TokenUsage(1, 1))]),
     ("a piece of no words", [PartStarted(0, Text("")), PartDelta(0, ""), Failed(ProviderError("down", "timeout"))]),
     ("an empty answer", ModelOutput(stop_reason="end")),
@@ -169,8 +169,8 @@ SHOWN: list[tuple[str, list[ModelOutputDelta]]] = [
 @pytest.mark.parametrize(("case", "deltas"), SHOWN)
 def test_a_failure_after_visible_output_is_passed_on(case: str, deltas: list[ModelOutputDelta]) -> None:
     error = ProviderError("reset", "stream_cut")
-    told, options = asked(failing([*deltas, Failed(error)]), "m")
-    assert told == [*deltas, Failed(error)]
+    received_deltas, options = asked(failing([*deltas, Failed(error)]), "m")
+    assert received_deltas == [*deltas, Failed(error)]
     assert options.report.origin == Origin("mine", "", "a")
     assert [attempt.error for attempt in options.report.attempts] == [error]
 
@@ -214,7 +214,7 @@ def test_an_empty_answer_with_a_reason_does_not_fall_back(stop_reason: str) -> N
 
 
 class Silent(ProviderClient):
-    """Somebody else's client, which writes nothing into reports and forgets to end its streams."""
+    """A third-party client, which writes nothing into reports and forgets to end its streams."""
 
     name = "silent"
 
@@ -224,7 +224,7 @@ class Silent(ProviderClient):
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
-        options.report.losses.append(Loss("messages[0]", "a thing", "of an answer nobody saw"))
+        options.report.losses.append(Loss("messages[0]", "a thing", "of an answer that was not shown"))
         yield Started()
 
     async def aclose(self) -> None:

@@ -50,7 +50,7 @@ TURNS: list[tuple[Turn, tuple[OutputPart, ...], str]] = [
     ([Thinking("Hm."), Text("Yes.")], (Thinking("Hm."), Text("Yes.")), "end"),
     (ToolCallRequest("weather", "mine", "{not json"), (ToolCallRequest("weather", "mine", "{not json"),), "tool_calls"),
     (ModelOutput(parts=(Text("cut off he"),), stop_reason="length"), (Text("cut off he"),), "length"),
-    (lambda context, options: f"You said {len(context)} thing.", (Text("You said 1 thing."),), "end"),
+    (lambda context, options: f"You sent {len(context)} thing.", (Text("You sent 1 thing."),), "end"),
     (lambda context, options: [call("weather", city="Oslo")], (WEATHER,), "tool_calls"),
     (
         [Started("x"), PartStarted(0, Text("")), PartDelta(0, "Own."), PartEnded(0), Finished("end")],

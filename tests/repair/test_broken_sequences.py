@@ -1,6 +1,6 @@
 """Broken histories as they really occur, from every format to every format: accepted by the rules, and nothing is lost.
 
-Each case is told once, as OpenAI messages or as Anthropic messages; every word in it is unique, so that it can be looked for.
+Each case is written once, as OpenAI messages or as Anthropic messages; every word in it is unique, so that it can be looked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def system(text: str) -> dict[str, Any]:
     return {"role": "system", "content": text}
 
 
-def says(text: str) -> dict[str, Any]:
+def text_message(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
@@ -36,13 +36,13 @@ def tool(call_id: str, text: str) -> dict[str, Any]:
 
 
 CHAT: dict[str, list[dict[str, Any]]] = {
-    "the user interrupts": [user("Q1"), calls("a"), user("INTERRUPT"), tool("a", "R1"), says("A1")],
+    "the user interrupts": [user("Q1"), calls("a"), user("INTERRUPT"), tool("a", "R1"), text_message("A1")],
     "the user interrupts twice": [user("Q1"), calls("a"), user("I1"), user("I2"), tool("a", "R1"), user("Q2")],
     "a system message between": [user("Q1"), calls("a"), system("NOTE"), tool("a", "R1"), user("Q2")],
     "no result at the end": [user("Q1"), calls("a")],
-    "no result, and the user goes on": [user("Q1"), calls("a"), user("Q2")],
+    "no result, and the user continues": [user("Q1"), calls("a"), user("Q2")],
     "half a batch": [user("Q1"), calls("a", "b"), tool("a", "R1"), user("Q2")],
-    "half a batch, the rest behind the user": [
+    "half a batch, the rest after the user": [
         user("Q1"),
         calls("a", "b"),
         tool("a", "R1"),
@@ -53,7 +53,7 @@ CHAT: dict[str, list[dict[str, Any]]] = {
         user("Q1"),
         calls("a", "b"),
         tool("a", "R1"),
-        says("A1"),
+        text_message("A1"),
         tool("b", "R2"),
         user("Q2"),
     ],
@@ -86,28 +86,35 @@ CHAT: dict[str, list[dict[str, Any]]] = {
     "a result of a function without a name": [user("Q1"), {"role": "function", "content": "R1"}, user("Q2")],
     "results in another order": [user("Q1"), calls("a", "b"), tool("b", "R2"), tool("a", "R1"), user("Q2")],
     "an early result": [user("Q1"), tool("a", "R1"), calls("a"), user("Q2")],
-    "a late result, two turns on": [user("Q1"), calls("a"), user("Q2"), says("A2"), tool("a", "R1"), user("Q3")],
-    "an orphan result": [user("Q1"), tool("z", "ORPHAN"), says("A1"), user("Q2")],
+    "a late result, two turns on": [
+        user("Q1"),
+        calls("a"),
+        user("Q2"),
+        text_message("A2"),
+        tool("a", "R1"),
+        user("Q3"),
+    ],
+    "an orphan result": [user("Q1"), tool("z", "ORPHAN"), text_message("A1"), user("Q2")],
     "an orphan at the start": [tool("z", "ORPHAN"), user("Q1")],
     "an orphan inside a run": [user("Q1"), calls("a"), tool("z", "ORPHAN"), tool("a", "R1"), user("Q2")],
     "two results for one call": [user("Q1"), calls("a"), tool("a", "R1"), tool("a", "R2"), user("Q2")],
     "one id for two calls": [user("Q1"), calls("a", "a"), tool("a", "R1"), tool("a", "R2"), user("Q2")],
     "an id used again later": [user("Q1"), calls("a"), tool("a", "R1"), calls("a"), tool("a", "R2"), user("Q2")],
     "two calling messages in a row": [user("Q1"), calls("a"), calls("b"), tool("a", "R1"), tool("b", "R2"), user("Q2")],
-    "the answer before the result": [user("Q1"), calls("a"), says("A1"), tool("a", "R1"), user("Q2")],
+    "the answer before the result": [user("Q1"), calls("a"), text_message("A1"), tool("a", "R1"), user("Q2")],
     "cut arguments": [user("Q1"), calls("a", arguments='{"q": "CUT'), tool("a", "R1"), user("Q2")],
     "arguments that are a list": [user("Q1"), calls("a", arguments='["LIST"]'), tool("a", "R1"), user("Q2")],
     "no arguments": [user("Q1"), calls("a", arguments=""), tool("a", "R1"), user("Q2")],
-    "empty texts": [user("Q1"), calls("a", text=""), tool("a", ""), says(""), user("Q2")],
-    "blank texts": [user("Q1"), says("  \n "), user("Q2")],
+    "empty texts": [user("Q1"), calls("a", text=""), tool("a", ""), text_message(""), user("Q2")],
+    "blank texts": [user("Q1"), text_message("  \n "), user("Q2")],
     "illegal ids": [user("Q1"), calls("functions.search:1"), tool("functions.search:1", "R1"), user("Q2")],
     "very long ids": [user("Q1"), calls("x" * 90), tool("x" * 90, "R1"), user("Q2")],
     "an alias": [user("Q1"), calls("call_7|fc_7"), tool("call_7", "R1"), user("Q2")],
     "another alias": [user("Q1"), calls("call_7"), tool("fc_7", "R1"), user("Q2")],
     "a history that starts with a call": [calls("a"), tool("a", "R1"), user("Q2")],
-    "a history that starts with an answer": [says("A0"), user("Q1")],
+    "a history that starts with an answer": [text_message("A0"), user("Q1")],
     "only instructions": [system("NOTE")],
-    "instructions in the middle": [user("Q1"), says("A1"), system("NOTE"), user("Q2")],
+    "instructions in the middle": [user("Q1"), text_message("A1"), system("NOTE"), user("Q2")],
     "anthropic blocks in chat": [
         user("Q1"),
         {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "search", "input": {"q": "x"}}]},
@@ -124,9 +131,9 @@ CHAT: dict[str, list[dict[str, Any]]] = {
 
 
 def use(*ids: str, text: str = "") -> dict[str, Any]:
-    said = [{"type": "text", "text": text}] if text else []
+    other_fields = [{"type": "text", "text": text}] if text else []
     blocks = [{"type": "tool_use", "id": call_id, "name": "search", "input": {"q": "x"}} for call_id in ids]
-    return {"role": "assistant", "content": [*said, *blocks]}
+    return {"role": "assistant", "content": [*other_fields, *blocks]}
 
 
 def result(call_id: str, text: str, **more: Any) -> dict[str, Any]:
@@ -158,7 +165,7 @@ ANTHROPIC: dict[str, list[dict[str, Any]]] = {
     "empty blocks": [turn("Q1", ""), use("a"), turn(result("a", ""), " ", "Q2")],
 }
 
-# The words a case is told in: none of them may be gone.
+# The words of a case: none of them may be gone.
 WORDS = ("Q1", "Q2", "Q3", "R1", "R2", "A0", "A1", "A2", "I1", "I2", "INTERRUPT", "NOTE", "ORPHAN", "CUT", "LIST")
 
 TOOLS = {
@@ -212,6 +219,6 @@ def flat(body: dict[str, Any]) -> list[Any]:
     for message in body.get("messages") or body.get("contents") or body["input"]:
         content = message.get("content", message.get("parts"))
         texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        said = {name: value for name, value in message.items() if name not in ("content", "parts")}
-        blocks += [(said, block) for block in texts or [None]]
+        other_fields = {name: value for name, value in message.items() if name not in ("content", "parts")}
+        blocks += [(other_fields, block) for block in texts or [None]]
     return blocks

@@ -3,7 +3,7 @@
 work     makes the calls of the option `plan`, round by round, and answers
 trip     books a flight that a person must allow
 away     its provider is away until the file `back` is there
-poison   kills whoever plays it
+poison   kills its worker
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def trip(history: AgentHistory, run: Run) -> ToolLoop:
 @book.kind("away")
 async def away(history: AgentHistory, run: Run) -> ToolLoop:
     is_back = (FOLDER / "back").exists()
-    said = "Back again." if is_back else ProviderError("too many requests", "rate_limit", 429, retry_after=0.3)
-    return ToolLoop(Conversation(ScriptedModel(said), history=history))
+    next_turn = "Back again." if is_back else ProviderError("too many requests", "rate_limit", 429, retry_after=0.3)
+    return ToolLoop(Conversation(ScriptedModel(next_turn), history=history))
 
 
 @book.kind("poison")
 def poison(history: AgentHistory, run: Run) -> ToolLoop:
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("nobody lives to see this")
+    raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""Whoever asks for runs: submitting, deciding, cancelling, trying again and following, in whatever process."""
+"""The runs client: submitting, deciding, cancelling, retrying and following, from any process."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def suspended(store: HistoryStore, book: RunBook) -> Run:
     run = Runs(store, book).submit("Fly me there.", kind="trip")
     play(store, book)
     assert store.runs.get(run.id).state == "suspended"
-    assert store.leased(run.conversation) is None, "nobody holds anything"
+    assert store.leased(run.conversation) is None, "no lease is held"
     return run
 
 
@@ -85,7 +85,7 @@ def test_invalid_submissions_raise(place: Place) -> None:
         with pytest.raises(ConversationError, match="expected a string or part"):
             runs.submit(7, kind="trip")  # type: ignore[arg-type]
         with pytest.raises(UnknownConversation):
-            runs.submit("Fly.", kind="trip", conversation="nobody's")
+            runs.submit("Fly.", kind="trip", conversation="unknown-id")
         run = runs.submit("Fly.", kind="trip", max_waiting=1)
         with pytest.raises(TooManyRuns):
             runs.submit("Fly.", kind="trip", max_waiting=1)
@@ -120,10 +120,10 @@ def test_deny_and_edit_calls(place: Place) -> None:
         assert runs.edit(run.id, {"to": "Bari"}, second).state == "suspended"
         assert runs.approve(run.id, third).state == "waiting"
         play(store, book)
-        told = results_in(store.open(run.conversation).entries)
-        assert "too cold" in told[first]
-        assert "booked: Bari" in told[second]
-        assert "booked: Lima" in told[third]
+        results_seen = results_in(store.open(run.conversation).entries)
+        assert "too cold" in results_seen[first]
+        assert "booked: Bari" in results_seen[second]
+        assert "booked: Lima" in results_seen[third]
     assert sorted(ran) == ["Bari", "Lima"]
 
 
@@ -243,11 +243,11 @@ def test_late_cancel_leaves_newer_turn_alone(place: Place) -> None:
 
 def test_retry_accepts_failed_runs_only(place: Place) -> None:
     book = RunBook()
-    said: list[object] = [ProviderError("no", "authentication"), "Yes."]
+    script: list[object] = [ProviderError("no", "authentication"), "Yes."]
 
     @book.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
-        return ToolLoop(Conversation(ScriptedModel(said.pop(0)), history=history))  # type: ignore[arg-type]
+        return ToolLoop(Conversation(ScriptedModel(script.pop(0)), history=history))  # type: ignore[arg-type]
 
     with place.open() as store:
         run = Runs(store).submit("Hello?")
@@ -261,7 +261,7 @@ def test_retry_accepts_failed_runs_only(place: Place) -> None:
         with pytest.raises(RunStateError, match="done"):
             Runs(store).retry(run.id)
         with pytest.raises(UnknownRun):
-            Runs(store).retry("nobody's")
+            Runs(store).retry("unknown-id")
         asleep = suspended(store, flights("Oslo"))
         with pytest.raises(RunStateError, match="decide its pending calls"):
             Runs(store).retry(asleep.id)
@@ -283,14 +283,14 @@ def test_follow_yields_entries_until_run_is_over(place: Place) -> None:
             chat = store.create()
             chat.append(ModelInputEntry.of("An earlier question"))
             run = Runs(store, book).submit("Fly.", kind="trip", conversation=chat.id)
-            heard = []
+            events = []
             async with working(store):
                 async for entry in Runs(watched).follow(run.id):
-                    heard.append(entry.kind)
-                    if entry.kind == "model_output" and heard.count("model_output") == 1:
+                    events.append(entry.kind)
+                    if entry.kind == "model_output" and events.count("model_output") == 1:
                         await Runs(watched).wait(run.id, until_suspended=True)
                         Runs(watched).approve(run.id)
-            assert heard == [
+            assert events == [
                 "model_input",
                 "approval_requested",
                 "model_output",
@@ -300,6 +300,6 @@ def test_follow_yields_entries_until_run_is_over(place: Place) -> None:
                 "model_output",
             ]
             again = [entry.kind async for entry in Runs(watched).follow(run.id)]
-            assert again == heard
+            assert again == events
 
     asyncio.run(follow())

@@ -125,7 +125,7 @@ def test_resume_run_settles_run_of_table(store: SqliteStore) -> None:
     runs.approve(run.id)
     assert resume_run(store, run, book) == "answered"
     assert (store.runs.get(run.id).state, runs.answer(run.id)) == ("done", "Done.")
-    assert resume_run(store, run, book) == "answered", "what is over is only said to be"
+    assert resume_run(store, run, book) == "answered", "a finished run is only reported"
     other = runs.submit("Once more.", kind="turn")
     with pytest.raises(ModelCallFailed):
         resume_run(store, other, book)

@@ -28,7 +28,7 @@ STARTED = ToolCallStartedEntry("look", "call_1", "key")
 RESULT = ToolCallResult.of(CALL, "seen")
 RESULTS = ToolCallResultsEntry((RESULT,))
 UNANSWERED = DebugLogEntry("model call", "server: down", metadata=EntryMetadata(error="down"))
-NOTHING_SAID = DebugLogEntry("model call", "interrupted: nothing was said")
+NO_ANSWER = DebugLogEntry("model call", "interrupted: nothing was said")
 CLAIMED = DebugLogEntry("run claimed", "claimed for the 2nd time, by a worker")
 LEFT = DebugLogEntry("run", "left by a worker, for another worker to go on with")
 
@@ -40,15 +40,15 @@ LEFT = DebugLogEntry("run", "left by a worker, for another worker to go on with"
         ([ASKED, CLAIMED], 1, 0),
         ([ASKED, CLAIMED, CLAIMED, CLAIMED], 3, 0),
         ([ASKED, CLAIMED, CALLED, CLAIMED], 1, 0),
-        # A tool that kills whoever runs it: that it was started again is nothing new.
+        # A tool that kills its worker: that it was started again is not progress.
         ([ASKED, CALLED, STARTED, CLAIMED, STARTED, CLAIMED, STARTED], 2, 0),
         ([ASKED, CALLED, STARTED, CLAIMED, STARTED, RESULTS], 0, 0),
         ([ASKED, CALLED, STARTED, CLAIMED, STARTED, ToolCallFinishedEntry(RESULT)], 0, 0),
         ([ASKED, CALLED, CLAIMED, CLAIMED, HumanDecisionEntry("call_1", "approve")], 0, 0),
         ([ASKED, CLAIMED, CLAIMED, LEFT, CLAIMED], 1, 0),
-        # Whoever wrote down that the model did not answer did not die of it.
+        # A worker that recorded a missing answer was not killed by it.
         ([ASKED, UNANSWERED, CLAIMED, UNANSWERED, CLAIMED, UNANSWERED], 0, 3),
-        ([ASKED, CLAIMED, NOTHING_SAID, CLAIMED], 2, 0),
+        ([ASKED, CLAIMED, NO_ANSWER, CLAIMED], 2, 0),
         ([ASKED, UNANSWERED, CLAIMED, CALLED, STARTED, RESULTS], 0, 0),
         # An answer that was cut off, the results that close its calls, the rollback that takes it back: not progress.
         ([ASKED, CUT, RESULTS, CLAIMED, RollbackEntry(1), CUT, RESULTS], 0, 2),

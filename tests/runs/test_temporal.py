@@ -110,7 +110,7 @@ def test_turn_with_several_rounds(server: TemporalServer, store: SqliteStore) ->
         history = await handle.fetch_history()
         whole = b"".join(event.SerializeToString() for event in history.events)
         assert not any(word in whole for word in (b"say nothing", b"Round 1", b"That is all", b"done call"))
-        assert len(whole) / 9 < 1500, "a step costs Temporal a few hundred bytes, whatever was said in it"
+        assert len(whole) / 9 < 1500, "a step costs Temporal a few hundred bytes, whatever its size"
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(history)
         assert refusals(stage.history(handle).snapshot()) == []
 
@@ -132,7 +132,7 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
         async with stage.worker(kinds):
             handle = await stage.start("Fly me somewhere.", steps_per_run=steps_per_run)
             first, second, third = (await until(handle, "approval")).pending
-        # Nobody works: the signals wait in Temporal.
+        # No worker runs: the signals wait in Temporal.
         await handle.signal(TurnWorkflow.approve, args=["call_unknown", ""])
         await handle.signal(TurnWorkflow.edit, args=[first, {"to": "Narvik"}, "nicer"])
         await handle.signal("deny", args=[second])
@@ -141,11 +141,11 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
                 await asyncio.sleep(0.05)
             assert "call 'call_unknown' is not pending approval" in standing.note
             loop = ToolLoop(Conversation(history=stage.history(handle), tools=[book]))
-            loop.approve(third)  # in the log itself, by somebody who does not know of Temporal
+            loop.approve(third)  # in the log itself, without Temporal
             await handle.signal(TurnWorkflow.wake)
             assert (await handle.result()).reason == "answered"
-        told = list(results_in(stage.history(handle).entries).values())
-        assert ["booked Narvik" in told[0], "denied it" in told[1], told[2]] == [True, True, "booked Moss"]
+        results = list(results_in(stage.history(handle).entries).values())
+        assert ["booked Narvik" in results[0], "denied it" in results[1], results[2]] == [True, True, "booked Moss"]
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(await handle.fetch_history())
 
     staged(server, store, play)

@@ -119,7 +119,7 @@ def test_turn_survives_server_restart(theatre: Theatre) -> None:
         until(lambda: theatre.count("hold_send") == 1)
         theatre.server.kill()
         theatre.place.go()
-        until(lambda: theatre.count("hold_send", "ended") == 1)  # which nobody can be told of
+        until(lambda: theatre.count("hold_send", "ended") == 1)  # whose result cannot be delivered
         theatre.server.start()
         end = theatre.end(conversation)
     assert (end.reason, end.rounds) == ("answered", 4)
@@ -137,7 +137,7 @@ def test_expired_worker_cannot_append(theatre: Theatre) -> None:
             end = theatre.end(conversation)
         entries = list(theatre.history(conversation).entries)
         zombie.send_signal(signal.SIGCONT)
-        assert theatre.end(theatre.start(["send"])).reason == "answered", "it goes on with other work"
+        assert theatre.end(theatre.start(["send"])).reason == "answered", "it continues with other work"
     assert (end.reason, end.version) == ("answered", len(entries))
     assert theatre.results(conversation) == ["done", "done", "done"]
     assert list(theatre.history(conversation).entries) == entries

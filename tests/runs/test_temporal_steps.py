@@ -59,15 +59,15 @@ class Rig:
     def history(self) -> AgentHistory:
         return self.store.open(self.id)
 
-    def step(self, standing: TurnStatus | None = None, **said: Any) -> Step:
-        return Step(self.id, "", {}, 0, 5.0, standing or TurnStatus(), **said)
+    def step(self, standing: TurnStatus | None = None, **options: Any) -> Step:
+        return Step(self.id, "", {}, 0, 5.0, standing or TurnStatus(), **options)
 
     async def play(self, name: str, step: Step, environment: ActivityEnvironment | None = None) -> TurnStatus:
         activities = {function.__name__: function for function in turn_activities(self.store, self.build)}
         return await (environment or ActivityEnvironment()).run(activities[name], step)
 
-    def played(self, standing: TurnStatus, **said: Any) -> TurnStatus:
-        return asyncio.run(self.play(NAMES[standing.state], self.step(standing, **said)))
+    def played(self, standing: TurnStatus, **options: Any) -> TurnStatus:
+        return asyncio.run(self.play(NAMES[standing.state], self.step(standing, **options)))
 
 
 def test_missing_temporal_extra_is_named() -> None:
@@ -122,9 +122,9 @@ def test_step_of_dead_worker_is_continued(store: SqliteStore) -> None:
         key = f"{rig.id}:{state.call.tool_call_id}"
         rig.history.append(ToolCallStartedEntry(state.call.tool_name, state.call.tool_call_id, key))
     standing = rig.played(standing)
-    told = list(results_in(rig.history.entries).values())
-    assert told[0] == UNKNOWN_OUTCOME
-    assert told[1].startswith("done")
+    results = list(results_in(rig.history.entries).values())
+    assert results[0] == UNKNOWN_OUTCOME
+    assert results[1].startswith("done")
     assert sum(world.began.values()) == 1
     assert refusals(rig.history.snapshot()) == []
 
@@ -156,11 +156,11 @@ def test_permanent_errors_are_not_retried(store: SqliteStore) -> None:
 
 def test_leased_conversation_is_retried(store: SqliteStore) -> None:
     rig = Rig(store, ScriptedModel("Here."), [])
-    lease = store.claim(rig.id, "somebody")
+    lease = store.claim(rig.id, "another worker")
     assert lease is not None
     held = failure(lambda: rig.played(TurnStatus("model", version=1)))
     assert (held.type, held.non_retryable) == ("LeaseHeld", False)
-    assert "somebody" in held.message
+    assert "another worker" in held.message
     store.release(lease)
     assert rig.played(TurnStatus("model", version=1)).reason == "answered"
 
@@ -200,8 +200,12 @@ def test_decisions_are_recorded_once(store: SqliteStore) -> None:
     assert "was decided already" in contrary.note
     last = rig.played(after, decisions=[Decision("approve", third)])
     assert (last.state, last.note) == ("model", "")
-    told = list(results_in(rig.history.entries).values())
-    assert ["booked Narvik" in told[0], "denied it: too far" in told[1], told[2]] == [True, True, "booked Moss"]
+    results = list(results_in(rig.history.entries).values())
+    assert ["booked Narvik" in results[0], "denied it: too far" in results[1], results[2]] == [
+        True,
+        True,
+        "booked Moss",
+    ]
 
 
 def test_elapsed_seconds_pass_to_next_step(store: SqliteStore) -> None:
@@ -264,5 +268,5 @@ def test_step_is_interrupted_or_handed_back(
     else:
         assert failure(lambda: asyncio.run(cut())).type == "Left"
         assert rig.history.entries[-1].kind == "tool_call_started", "the log ends as a kill would have left it"
-        assert rig.played(TurnStatus()).state == "calls", "and the turn goes on"
+        assert rig.played(TurnStatus()).state == "calls", "and the turn continues"
     assert store.leased(rig.id) is None

@@ -30,10 +30,10 @@ from support.planned_turns import World, planned, results_in
 QUICK = RunRetryPolicy(first_delay=0.05, longest_delay=0.2)
 
 
-def saying(*said: Said) -> RunBook:
+def saying(*turns: Said) -> RunBook:
     """A book with one kind, whose model says these things, one a call."""
     book = RunBook()
-    left = list(said)
+    left = list(turns)
 
     def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
         return left.pop(0) if len(left) > 1 else left[0]
@@ -223,7 +223,7 @@ def test_worker_backs_off_on_429(place: Place) -> None:
             assert sum(store.runs.get(run.id).attempts for run in runs) == len(calls) == 16
 
     asyncio.run(weather())
-    # 16 calls of 4 runs: each run asked, and asked again no sooner than it was told to.
+    # 16 calls of 4 runs: each run asked, and asked again no sooner than allowed.
     assert calls[-1] - calls[0] > 3 * 0.2
 
 
@@ -338,13 +338,13 @@ def test_kind_accepts_sync_async_and_generator_functions(place: Place, way: str)
     book = RunBook()
     closed: list[str] = []
 
-    class Told(Conversation):
+    class LoggedConversation(Conversation):
         async def aclose(self) -> None:
             closed.append("by the worker")
             await super().aclose()
 
     def loop(history: AgentHistory) -> ToolLoop:
-        return ToolLoop(Told(ScriptedModel("Hello."), history=history))
+        return ToolLoop(LoggedConversation(ScriptedModel("Hello."), history=history))
 
     if way == "returned":
         book.kind("chat")(lambda history, run: loop(history))
@@ -372,7 +372,7 @@ def test_kind_accepts_sync_async_and_generator_functions(place: Place, way: str)
     [
         (lambda history, run: 1 / 0, "ZeroDivisionError"),
         (lambda history, run: "a string", "got str"),
-        (lambda history, run: ToolLoop(Conversation("nobody/knows", history=history)), "nobody"),
+        (lambda history, run: ToolLoop(Conversation("unknown/model", history=history)), "unknown"),
     ],
 )
 def test_failing_kind_fails_only_its_run(place: Place, build: Callable[[AgentHistory, Run], Any], reason: str) -> None:
@@ -440,7 +440,7 @@ def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) 
                 await at_work.wait()
                 lease = store.leased(run.conversation)
                 assert lease is not None
-                store.release(lease)  # as if it had run out, and somebody had claimed it
+                store.release(lease)  # as if it had expired and been claimed
                 assert (await Runs(store).wait(run.id)).state == "done"
                 await until(lambda: sorted(ended) == ["done", "stopped"])
 
@@ -484,7 +484,7 @@ def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCap
         def chat(history: AgentHistory, run: Run) -> ToolLoop:
             @tool(effect="once")
             async def block() -> str:
-                """Is stuck until somebody else could have the conversation."""
+                """Is stuck until another worker could claim the conversation."""
                 while store.leased(run.conversation) is not None:
                     time.sleep(0.05)
                 return "moved"
@@ -498,18 +498,18 @@ def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [({"slots": 0}, "slot"), ({"lease_seconds": 0}, "lease_seconds"), ({"grace": -1}, "grace")],
 )
-def test_invalid_worker_options_raise(place: Place, settings: dict[str, Any], told: str) -> None:
-    with place.open() as store, pytest.raises(RunConfigError, match=told):
+def test_invalid_worker_options_raise(place: Place, settings: dict[str, Any], message: str) -> None:
+    with place.open() as store, pytest.raises(RunConfigError, match=message):
         Worker(store, saying("Hello."), **settings)
 
 
 def test_invalid_kinds_raise(place: Place) -> None:
     book = saying("Hello.")
-    for name, code, told in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "at least 0")]:
-        with pytest.raises(RunConfigError, match=told):
+    for name, code, message in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "at least 0")]:
+        with pytest.raises(RunConfigError, match=message):
             book.kind(name, code=code)
     with place.open() as store, pytest.raises(RunConfigError, match="no kinds of runs"):
         Worker(store, RunBook())

@@ -1,4 +1,4 @@
-"""A store that is locked, read-only or gone for a while: a worker waits and goes on, and says so once."""
+"""A store that is locked, read-only or gone for a while: a worker waits, logs it once and continues."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_worker_waits_for_locked_store(tmp_path: Path, caplog: pytest.LogCapture
 
     with caplog.at_level(logging.INFO, "antiphon.runs"):
         asyncio.run(through())
-    told = [line for line in caplog.messages if "the store is" in line]
-    assert len(told) == 2
-    assert "locked" in told[0]
-    assert told[1] == "the store is back"
+    log_lines = [line for line in caplog.messages if "the store is" in line]
+    assert len(log_lines) == 2
+    assert "locked" in log_lines[0]
+    assert log_lines[1] == "the store is back"
 
 
 def test_store_locked_during_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -118,8 +118,8 @@ def test_store_locked_during_turn(tmp_path: Path, caplog: pytest.LogCaptureFixtu
             assert (done.reason, done.attempts) == ("answered", 2)
             worker.stop()
             await working
-            told = results_in(store.open(run.conversation).entries)
-            assert list(told.values()) == ["sent", "written", "sent"]
+            log_lines = results_in(store.open(run.conversation).entries)
+            assert list(log_lines.values()) == ["sent", "written", "sent"]
 
     asyncio.run(through())
     assert ran == ["send", "put", "put", "send"], "only what has no result is done again"

@@ -1,4 +1,4 @@
-"""Workers as real processes, and what their tools left behind."""
+"""Workers as real processes, and the traces of their tools."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Place:
         return [each for each in self.traced() if each.what == "began" and each.name == name]
 
     def antiphon(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
-        """Run a command, and say how it ended and what it said."""
+        """Run a command; its exit code and output."""
         run = subprocess.run(
             [sys.executable, "-m", "antiphon", *arguments],
             input=given,
@@ -166,27 +166,27 @@ def over(store: HistoryStore, *runs: Run) -> list[Run]:
 def check_log(place: Place, store: HistoryStore, run: Run) -> int:
     """Law L7 for one run: what finished was not begun again, what must not run twice did not. How many outcomes are unknown.
 
-    Whoever begins a tool says so in the log first. So a tool that ran more often than the log has beginnings was run behind its
-    back, and a beginning behind a result is a tool that was repeated. A process that lost its lease between the two may well
+    A start is logged before the tool runs. So a tool that ran more often than the log has starts was run without
+    a record, and a start after a result is a repeated tool. A process that lost its lease between the two may well
     begin late; but for that beginning it had the right.
     """
     history = store.open(run.conversation)
     assert refusals(history.snapshot()) == []
     assert not Turn.of(history.snapshot()).open_calls
-    told: dict[str, ToolCallResult] = {}
+    results_seen: dict[str, ToolCallResult] = {}
     starts: Counter[str] = Counter()
     for entry in history.entries:
         if isinstance(entry, ToolCallStartedEntry):
-            assert entry.tool_call_id not in told, "what finished runs no more"
+            assert entry.tool_call_id not in results_seen, "what finished runs no more"
             assert entry.idempotency_key == f"{run.conversation}:{entry.tool_call_id}"
             starts[entry.tool_call_id] += 1
         elif isinstance(entry, ToolCallFinishedEntry):
-            told[entry.result.tool_call_id] = entry.result
+            results_seen[entry.result.tool_call_id] = entry.result
         elif isinstance(entry, ToolCallResultsEntry):
-            told |= {result.tool_call_id: result for result in entry.results}
+            results_seen |= {result.tool_call_id: result for result in entry.results}
     began = Counter(each.key for each in place.traced() if each.what == "began")
     unknown = 0
-    for call_id, result in told.items():
+    for call_id, result in results_seen.items():
         ran = began[f"{run.conversation}:{call_id}"]
         assert ran <= starts[call_id]
         if result.result_markdown == UNKNOWN_OUTCOME:

@@ -24,8 +24,8 @@ def in_a_process(work: Callable[[int], None]) -> tuple[int, int]:
     return process, read_end
 
 
-def told(pipe: int) -> list[int]:
-    """The numbers of four bytes that a process told before it ended."""
+def reported_numbers(pipe: int) -> list[int]:
+    """The numbers of four bytes that a process wrote before it ended."""
     with os.fdopen(pipe, "rb") as stream:
-        said = stream.read()
-    return [number for (number,) in struct.iter_unpack("<I", said[: len(said) // 4 * 4])]
+        output = stream.read()
+    return [number for (number,) in struct.iter_unpack("<I", output[: len(output) // 4 * 4])]

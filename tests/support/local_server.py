@@ -1,4 +1,4 @@
-"""A small HTTP server on this machine that gives the answer it was told to give, for tests with official SDKs."""
+"""A small HTTP server on this machine with scripted answers, for tests with official SDKs."""
 
 from __future__ import annotations
 

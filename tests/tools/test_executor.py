@@ -122,7 +122,7 @@ def test_progress_comes_from_threads_in_order_and_on_the_loop() -> None:
         def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
             assert threading.current_thread() is threading.main_thread()
             super().progress(call, message, fraction)
-            raise RuntimeError("an observer that fails on progress harms nobody")
+            raise RuntimeError("an observer that fails on progress is harmless")
 
     watcher = Threads()
     run([work], call("work"), watcher=watcher)
@@ -178,11 +178,11 @@ def test_an_unknown_or_renamed_tool() -> None:
     ],
 )
 def test_arguments_that_are_not_right(arguments: str, words: str) -> None:
-    said, outcome = one(echo, arguments)
-    assert words in said
-    assert "echo(text: string)" in said
+    answer_text, outcome = one(echo, arguments)
+    assert words in answer_text
+    assert "echo(text: string)" in answer_text
     assert (outcome.status, outcome.attempts) == (FAILED, 0)
-    assert len(said) < 600
+    assert len(answer_text) < 600
 
 
 def test_a_validator_that_breaks_is_an_answer_too() -> None:
@@ -195,8 +195,8 @@ def test_a_validator_that_breaks_is_an_answer_too() -> None:
     @tool
     def use(item: Fragile) -> None: ...
 
-    said, outcome = one(use, '{"item": {"number": 1}}')
-    assert said == "use could not check its arguments, and was not run: LookupError: no table"
+    answer_text, outcome = one(use, '{"item": {"number": 1}}')
+    assert answer_text == "use could not check its arguments, and was not run: LookupError: no table"
     assert outcome.attempts == 0
 
 
@@ -220,8 +220,8 @@ def test_exceptions_become_results_without_traceback_and_are_logged(caplog: pyte
     def fail() -> None:
         raise ValueError("no such city")
 
-    said, outcome = one(fail)
-    assert said == "fail failed: ValueError: no such city"
+    answer_text, outcome = one(fail)
+    assert answer_text == "fail failed: ValueError: no such city"
     assert outcome.status is FAILED
     assert "Traceback" in caplog.text
     assert "call_1" in caplog.text
@@ -236,8 +236,8 @@ def test_a_tool_error_is_shown_to_the_model() -> None:
     def refuse() -> None:
         raise ToolError("There is no plan 7; call list_plans.")
 
-    said, outcome = one(refuse)
-    assert said == "There is no plan 7; call list_plans."
+    answer_text, outcome = one(refuse)
+    assert answer_text == "There is no plan 7; call list_plans."
     assert outcome.status is FAILED
 
 
@@ -250,8 +250,8 @@ def test_leaving_the_process_from_within_a_tool_ends_only_the_call(error: BaseEx
         raise error
 
     for function in (plain, asynchronous):
-        said, outcome = one(function)
-        assert f"broke off before it was done ({type(error).__name__})" in said
+        answer_text, outcome = one(function)
+        assert f"broke off before it was done ({type(error).__name__})" in answer_text
         assert outcome.status is FAILED
 
 
@@ -265,8 +265,8 @@ def test_an_async_tool_that_hangs_is_stopped() -> None:
         finally:
             was_stopped.append(True)
 
-    said, outcome = one(hang)
-    assert said == "hang did not finish within 0.05 s and was stopped. Part of its work may have been done."
+    answer_text, outcome = one(hang)
+    assert answer_text == "hang did not finish within 0.05 s and was stopped. Part of its work may have been done."
     assert was_stopped == [True]
     assert outcome.seconds >= 0.05
 
@@ -284,8 +284,8 @@ def test_a_tool_that_ignores_cancellation_is_stopped_anyway() -> None:
             finally:
                 steps.append("woken")
 
-    said, _ = one(stubborn, grace=0.05)
-    assert "did not finish within 0.05 s and was stopped" in said
+    answer_text, _ = one(stubborn, grace=0.05)
+    assert "did not finish within 0.05 s and was stopped" in answer_text
     assert steps == ["cancelled", "woken", "woken"]
 
 
@@ -311,8 +311,8 @@ def test_a_tool_that_ignores_even_being_closed_is_never_woken_again() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return result.result_markdown, len(steps) - done
 
-    said, more = asyncio.run(main())
-    assert "was stopped" in said
+    answer_text, more = asyncio.run(main())
+    assert "was stopped" in answer_text
     assert more == 0
 
 
@@ -325,8 +325,8 @@ def test_a_tool_that_ends_well_while_it_is_stopped_has_its_result(caplog: pytest
             return "half of it"
         return "all of it"
 
-    said, outcome = one(tidy)
-    assert (said, outcome.status) == ("half of it", OK)
+    answer_text, outcome = one(tidy)
+    assert (answer_text, outcome.status) == ("half of it", OK)
     assert "held up" not in caplog.text
 
 
@@ -407,18 +407,18 @@ def test_fifty_megabytes_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     def flood() -> str:
         return "x" * 50_000_000
 
-    said, outcome = one(flood)
-    assert len(said) == outcome.size == 100_000
+    answer_text, outcome = one(flood)
+    assert len(answer_text) == outcome.size == 100_000
     assert outcome.is_truncated
-    assert "characters omitted" in said
+    assert "characters omitted" in answer_text
     assert len(one(tool(max_result_chars=500)(flood))[0]) == 500
     assert len(one(flood, max_result_chars=700)[0]) == 700
 
     def complain() -> None:
         raise ValueError("y" * 50_000_000)
 
-    said, outcome = one(complain)
-    assert len(said) == 100_000
+    answer_text, outcome = one(complain)
+    assert len(answer_text) == 100_000
     assert outcome.error == "complain failed: ValueError: " + "y" * 471
     assert len(caplog.text) < 5_000
 
@@ -429,7 +429,7 @@ def test_bytes_and_none_results() -> None:
 
     def nothing() -> None: ...
 
-    assert one(binary)[0] == "(2 bytes that are no text, beginning with 00 ff)"
+    assert one(binary)[0] == "(2 bytes of binary data, beginning with 00 ff)"
     assert one(nothing)[0] == "(no output)"
 
 
@@ -466,8 +466,8 @@ def test_retries(error: BaseException, settings: dict[str, Any], tries: int) -> 
 
 def test_a_retry_may_succeed_and_waits_a_little() -> None:
     fetch, attempts = counted(1, OSError("down"), effect="read", retries=3)
-    said, outcome = one(fetch)
-    assert (said, outcome.attempts, attempts) == ("fetched", 2, [1, 2])
+    answer_text, outcome = one(fetch)
+    assert (answer_text, outcome.attempts, attempts) == ("fetched", 2, [1, 2])
     assert outcome.seconds >= INITIAL_BACKOFF * 0.4
 
 
@@ -499,17 +499,17 @@ def test_identical_calls_are_remembered() -> None:
 
     async def main() -> list[str]:
         executor = ToolExecutor(ToolRegistry([search]), cache=ResultCache())
-        said = []
+        answer_text = []
         for number, arguments in enumerate(
             ['{"query": "a", "limit": 1}', '{"limit":1,"query":"a"}', '{"query": "b"}', '{"query": "bad"}', '{"query": "bad"}']
         ):  # fmt: skip
             (result,) = await executor.execute([call("search", arguments, f"call_{number}")], observer=watcher)
             assert result.tool_call_id == f"call_{number}"
-            said.append(result.result_markdown)
-        return said
+            answer_text.append(result.result_markdown)
+        return answer_text
 
-    said = asyncio.run(main())
-    assert said[:3] == ["about a", "about a", "about b"]
+    answer_text = asyncio.run(main())
+    assert answer_text[:3] == ["about a", "about a", "about b"]
     assert ran == ["a", "b", "bad", "bad"]
     assert [outcome.is_cached for outcome in watcher.outcomes] == [False, True, False, False, False]
     assert [outcome.attempts for outcome in watcher.outcomes] == [1, 0, 1, 1, 1]
@@ -577,17 +577,17 @@ def test_a_thread_that_is_done_serves_again() -> None:
 
 
 def test_context_variables_reach_threads() -> None:
-    user = contextvars.ContextVar("user", default="nobody")
+    user = contextvars.ContextVar("user", default="default")
 
     @tool
     def who() -> str:
         return user.get()
 
     async def main() -> str:
-        user.set("somebody")
+        user.set("mine")
         return (await ToolExecutor(ToolRegistry([who])).execute([call("who")]))[0].result_markdown
 
-    assert asyncio.run(main()) == "somebody"
+    assert asyncio.run(main()) == "mine"
 
 
 async def cancelled(executor: ToolExecutor, *calls: ToolCallRequest, watcher: Watcher | None = None) -> None:
@@ -727,10 +727,10 @@ def test_secrets_of_arguments_and_state_are_not_logged(caplog: pytest.LogCapture
 def test_a_tool_may_return_a_result_of_its_own() -> None:
     @tool
     async def partly() -> ToolCallResult:
-        return ToolCallResult("", "", FAILED, (Text("the server said no"),))
+        return ToolCallResult("", "", FAILED, (Text("the server refused"),))
 
-    said, outcome = one(partly)
-    assert said == "the server said no"
+    answer_text, outcome = one(partly)
+    assert answer_text == "the server refused"
     assert outcome.status is FAILED
 
 

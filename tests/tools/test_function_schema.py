@@ -55,7 +55,7 @@ class Box(msgspec.Struct):
 
 
 class Person(BaseModel):
-    """Somebody."""
+    """A person."""
 
     full_name: str
     age: int = Field(ge=0, description="in years")
@@ -102,7 +102,7 @@ ANNOTATIONS: list[tuple[Any, dict[str, Any], Any, Any]] = [
     (Box, {"type": "object", "description": "A box of points."}, {"points": [{"x": 1}]}, Box([Point(1)])),
     (
         Person,
-        {"type": "object", "description": "Somebody."},
+        {"type": "object", "description": "A person."},
         {"full_name": "A", "age": 3},
         Person(full_name="A", age=3),
     ),
@@ -168,7 +168,7 @@ def test_a_signature_becomes_a_self_contained_schema() -> None:
         "properties": {
             "person": {
                 "type": "object",
-                "description": "Somebody.",
+                "description": "A person.",
                 "properties": {
                     "full_name": {"type": "string"},
                     "age": {"type": "integer", "minimum": 0, "description": "in years"},

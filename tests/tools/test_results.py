@@ -117,7 +117,7 @@ TEXTS: list[tuple[Any, str]] = [
     (Broken(), "Broken"),
     (b"plain", "plain"),
     (b"", "(no output)"),
-    (b"\x00\xff\xfe", "(3 bytes that are no text, beginning with 00 ff fe)"),
+    (b"\x00\xff\xfe", "(3 bytes of binary data, beginning with 00 ff fe)"),
     ({"data": b"\xff"}, '{"data":"/w=="}'),
     ("half \ud800 a pair", "half ? a pair"),
     (Silent(), '"(Silent object)"'),
@@ -162,7 +162,7 @@ def test_results_and_exceptions_that_are_returned() -> None:
 
 def test_the_same_in_every_process() -> None:
     code = "from antiphon.tools.results import as_text; print(as_text({'a', 'b', 'c', 'd', 'e', 1, None, (1, 2)}))"
-    said = {
+    expected = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -172,7 +172,7 @@ def test_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert said == {'[1,null,"a","b","c","d","e",[1,2]]\n'}
+    assert expected == {'[1,null,"a","b","c","d","e",[1,2]]\n'}
 
 
 def test_fifty_megabytes_are_cut_visibly() -> None:
@@ -202,7 +202,7 @@ def test_media_no_model_takes_is_left_out() -> None:
         Text("(image left out: 20,000,001 characters of data are more than a model takes)"),
     )
     assert as_content(PNG + bytes(MAX_MEDIA_CHARACTERS))[0] == Text(
-        "(20,000,016 bytes that are no text, beginning with 89 50 4e 47 0d 0a 1a 0a 00 00 00 00 00 00 00 00)"
+        "(20,000,016 bytes of binary data, beginning with 89 50 4e 47 0d 0a 1a 0a 00 00 00 00 00 00 00 00)"
     )
 
 

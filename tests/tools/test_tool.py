@@ -131,7 +131,7 @@ def test_approval() -> None:
 
 def test_a_context_can_be_made_by_hand_and_shows_no_state() -> None:
     context = ToolContext(state={"password": "hunter2"})
-    context.progress("nobody listens", 0.5)
+    context.progress("unobserved", 0.5)
     assert "hunter2" not in repr(context)
 
 

@@ -501,5 +501,5 @@ def test_any_arguments_are_accepted_or_explained(more: dict[str, Any], base: dic
         assert all(refused.problems)
     else:
         # What is taken has no problem, but for nulls that mean "not given".
-        said = {name: value for name, value in arguments.items() if name in converted}
-        assert describe_errors(plan.parameters, said) == []
+        given_arguments = {name: value for name, value in arguments.items() if name in converted}
+        assert describe_errors(plan.parameters, given_arguments) == []

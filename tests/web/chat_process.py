@@ -1,4 +1,4 @@
-"""`antiphon chat` in a process of its own, with and without the page, and what it leaves behind."""
+"""`antiphon chat` in its own process, with and without the page, and what it stores."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PAGE = {"content-type": "application/json", "x-antiphon-chat": "1"}
 WAIT = 20.0
 
 
-class Heard(Struct, frozen=True):
+class SeenEvent(Struct, frozen=True):
     """One event of a stream."""
 
     id: int | None
@@ -83,17 +83,17 @@ class Browser:
         turn: int = self.api("POST", f"/conversations/{conversation}/turns", body, status=202)["turn"]
         return turn
 
-    def ask(self, conversation: str, text: str, **more: Any) -> list[Heard]:
-        """Say something and hear all of the turn."""
+    def ask(self, conversation: str, text: str, **more: Any) -> list[SeenEvent]:
+        """Send a message and receive all events of the turn."""
         before = self.show(conversation)["last_event"]
         self.say(conversation, text, **more)
-        with self.events(conversation, before) as heard:
-            return until_finished(heard)
+        with self.events(conversation, before) as events_seen:
+            return until_finished(events_seen)
 
     @contextmanager
     def events(
         self, conversation: str, after: int | None = None, *, last_event_id: int | None = None
-    ) -> Iterator[Iterator[Heard]]:
+    ) -> Iterator[Iterator[SeenEvent]]:
         """A stream of events, until the block ends."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
         try:
@@ -110,7 +110,7 @@ class Browser:
             connection.close()
 
 
-def _read(response: http.client.HTTPResponse) -> Iterator[Heard]:
+def _read(response: http.client.HTTPResponse) -> Iterator[SeenEvent]:
     fields: dict[str, str] = {}
     while line := response.readline():
         name, _, value = line.decode().rstrip("\n").partition(": ")
@@ -118,27 +118,27 @@ def _read(response: http.client.HTTPResponse) -> Iterator[Heard]:
             fields[name] = value
         elif "event" in fields:
             number = int(fields["id"]) if "id" in fields else None
-            yield Heard(number, fields["event"], msgspec.json.decode(fields["data"]))
+            yield SeenEvent(number, fields["event"], msgspec.json.decode(fields["data"]))
             fields = {}
         else:
             fields = {}
 
 
-def until_finished(heard: Iterator[Heard]) -> list[Heard]:
+def until_finished(events_seen: Iterator[SeenEvent]) -> list[SeenEvent]:
     """The events up to the end of the turn."""
-    events: list[Heard] = []
-    for event in heard:
+    events: list[SeenEvent] = []
+    for event in events_seen:
         events.append(event)
         if event.name == "LoopFinished":
             return events
     raise AssertionError(f"the stream ended in mid-turn: {[event.name for event in events]}")
 
 
-def names(events: Sequence[Heard]) -> list[str]:
+def names(events: Sequence[SeenEvent]) -> list[str]:
     return [event.name for event in events]
 
 
-def text(events: Sequence[Heard]) -> str:
+def text(events: Sequence[SeenEvent]) -> str:
     return "".join(event.data["text"] for event in events if event.name == "TextDelta")
 
 
@@ -196,12 +196,12 @@ def running(app: ChatApp, settings: GatewaySettings) -> Iterator[int]:
 
 @contextmanager
 def in_a_thread(serve: Callable[[Callable[[T], None], asyncio.Event], Coroutine[Any, Any, None]]) -> Iterator[T]:
-    """Something that serves until it is stopped, in a thread with a loop of its own; what it said when it was ready."""
+    """Something that serves until it is stopped, in a thread with its own loop; what it reported when it was ready."""
     loop, stop, is_up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
-    said: list[T] = []
+    collected: list[T] = []
 
-    def ready(told: T) -> None:
-        said.append(told)
+    def ready(reported: T) -> None:
+        collected.append(reported)
         is_up.set()
 
     def run() -> None:
@@ -212,7 +212,7 @@ def in_a_thread(serve: Callable[[Callable[[T], None], asyncio.Event], Coroutine[
     thread.start()
     assert is_up.wait(WAIT), "it did not begin to serve"
     try:
-        yield said[0]
+        yield collected[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(WAIT)
@@ -232,9 +232,9 @@ class Gate:
         while not self._opened.is_set():
             await asyncio.sleep(0.002)
 
-    def await_somebody(self) -> None:
-        """Until somebody waits here."""
-        assert self._reached.wait(WAIT), "nobody came to the gate"
+    def wait_for_caller(self) -> None:
+        """Until a caller waits here."""
+        assert self._reached.wait(WAIT), "no caller reached the gate"
 
     def open(self) -> None:
         self._opened.set()

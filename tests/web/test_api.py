@@ -1,4 +1,4 @@
-"""The API of the chat over real sockets: conversations, turns, plans, and what is said to those who ask wrongly."""
+"""The API of the chat over real sockets: conversations, turns, plans, and the errors for invalid requests."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_the_state_lists_models_and_settings(browser: Browser) -> None:
 
 def test_find_then_plan_runs_several_rounds_with_no_key(browser: Browser) -> None:
     conversation = browser.create()
-    heard = browser.ask(conversation, QUESTION)
-    started = [event.data["call"]["tool_name"] for event in heard if event.name == "ToolCallStarted"]
+    events_seen = browser.ask(conversation, QUESTION)
+    started = [event.data["call"]["tool_name"] for event in events_seen if event.name == "ToolCallStarted"]
     assert started == ["search_web", "create_plan"]
-    assert heard[-1].data["reason"] == "answered"
+    assert events_seen[-1].data["reason"] == "answered"
     shown = browser.show(conversation)
     assert shown["info"]["title"] == QUESTION
     assert not shown["running"]
@@ -90,13 +90,13 @@ def test_every_moment_is_rendered_as_each_provider_would_be_sent_it(browser: Bro
     for name, view in got["formats"].items():
         broken = [one for one in formats[name].check_request(view["body"]) if not one.advisory]
         assert [one for one in view["violations"] if not one["advisory"]] == msgspec.to_builtins(broken)
-        if at:  # nobody takes a request that says nothing
+        if at:  # no provider accepts an empty request
             assert broken == []
         assert view["bytes"] >= len(msgspec.json.encode(view["body"])) * 0.8
         assert view["model"]
-        for told in view["losses"]:
-            assert set(told) == {"path", "what", "why"}
-        # A call that has no result at that moment is given one, and that is told.
+        for loss in view["losses"]:
+            assert set(loss) == {"path", "what", "why"}
+        # A call without a result at that moment is given one, and that is reported.
         assert [one["kind"] for one in view["repairs"]] == (["synthesised"] if at in (2, 3, 5, 6) else [])
 
 
@@ -170,9 +170,9 @@ def test_a_model_is_switched_in_mid_thread_and_stays_so(tmp_path: Path) -> None:
         conversation = browser.create()
         assert text(browser.ask(conversation, "Who are you?")) == "From one."
         assert browser.show(conversation)["model"] == "one"
-        heard = browser.ask(conversation, "And you?", model="two")
-        assert text(heard) == "From two."
-        (switched,) = [event.data for event in heard if event.name == "ModelSwitched"]
+        events_seen = browser.ask(conversation, "And you?", model="two")
+        assert text(events_seen) == "From two."
+        (switched,) = [event.data for event in events_seen if event.name == "ModelSwitched"]
         assert (switched["before"], switched["after"]) == ("one/one", "two/two")
         wrong = browser.api("PATCH", f"/conversations/{conversation}", {"model": "tow"}, status=400)
         assert "Did you mean two" in wrong["error"]["message"]
@@ -326,17 +326,19 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
         assert seen[2] == ap.Image(media_type="image/png", data=base64(large)), "whole, for the model"
         assert seen[3] == ap.Document(media_type="application/pdf", data=base64(b"%PDF-1.7 x"), name="a.pdf")
         assert seen[4] == ap.Document(media_type="text/plain", text="# Störche", name="b.md")
-        told = browser.show(conversation)["entries"][0]["content"]
-        assert told[1]["data"] == base64(PNG)
-        assert told[2]["data"].startswith("sha256:"), "large ones by reference"
-        got = browser.get(f"/chat/api/conversations/{conversation}/media/{told[2]['data']}")
+        content = browser.show(conversation)["entries"][0]["content"]
+        assert content[1]["data"] == base64(PNG)
+        assert content[2]["data"].startswith("sha256:"), "large ones by reference"
+        got = browser.get(f"/chat/api/conversations/{conversation}/media/{content[2]['data']}")
         assert (got.status, got.headers["content-type"], got.body) == (200, "image/png", large)
         assert browser.get(f"/chat/api/conversations/{conversation}/media/sha256:{'0' * 64}").status == 404
         fork = browser.api("POST", f"/conversations/{conversation}/fork", {"at": 0}, status=201)["id"]
         parts = [{"type": "part", "conversation": conversation, "entry": 1, "part": part} for part in range(1, 5)]
-        said = {"content": [{"type": "text", "text": "And this?"}, *parts]}
-        browser.api("POST", f"/conversations/{fork}/turns", said, status=202)
-        assert browser.show(fork)["entries"][0]["content"][1:] == told[1:], "named by their places, and not sent again"
+        turn = {"content": [{"type": "text", "text": "And this?"}, *parts]}
+        browser.api("POST", f"/conversations/{fork}/turns", turn, status=202)
+        assert browser.show(fork)["entries"][0]["content"][1:] == content[1:], (
+            "named by their places, and not sent again"
+        )
         for wrong in ({"entry": 0}, {"entry": 9}, {"entry": 2}, {"part": 5}, {"part": -1}):
             got = browser.api("POST", f"/conversations/{fork}/turns", {"content": [{**parts[0], **wrong}]}, status=400)
             assert "has no part" in got["error"]["message"]
@@ -346,7 +348,7 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "said"),
+    ("content", "status", "turn"),
     [
         ([], 400, "empty"),
         ([{"type": "text", "text": " \n"}], 400, "empty"),
@@ -364,11 +366,11 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_input_is_refused_with_a_reason_and_not_stored(
-    browser: Browser, content: Any, status: int, said: str
+    browser: Browser, content: Any, status: int, turn: str
 ) -> None:
     conversation = browser.create()
     got = browser.api("POST", f"/conversations/{conversation}/turns", {"content": content}, status=status)
-    assert said in got["error"]["message"]
+    assert turn in got["error"]["message"]
     assert browser.show(conversation)["entries"] == []
 
 
@@ -414,16 +416,16 @@ def test_invalid_unicode_is_refused(browser: Browser) -> None:
 
 def test_a_dead_provider_is_reported_in_the_stream(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", ap.ScriptedModel(ProviderError("no such key", "authentication"))) as browser:
-        heard = browser.ask(browser.create(), "hello")
-        assert heard[-1].data["reason"] == "failed"
-        assert heard[-1].data["error"]["message"] == "no such key"
+        events_seen = browser.ask(browser.create(), "hello")
+        assert events_seen[-1].data["reason"] == "failed"
+        assert events_seen[-1].data["error"]["message"] == "no such key"
 
 
 def test_a_fault_inside_a_turn_ends_it_with_a_message(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", ap.ScriptedModel(name="mute")) as browser:
         conversation = browser.create()
-        heard = browser.ask(conversation, "hello")
-        assert heard[-1].data["error"]["code"] == "ScriptExhausted"
+        events_seen = browser.ask(conversation, "hello")
+        assert events_seen[-1].data["error"]["code"] == "ScriptExhausted"
         assert not browser.show(conversation)["running"]
 
 

@@ -62,7 +62,7 @@ def talker() -> ap.FunctionModel:
                 await asyncio.sleep(0.01)
                 yield f"word {number} "
         else:
-            yield f"You said: {words}"
+            yield f"You wrote: {words}"
 
     return ap.FunctionModel(answer, name="talker")
 
@@ -119,7 +119,7 @@ def test_rounds_of_tools_make_a_plan_that_is_ticked_and_edited_in_place(chromium
 def test_the_model_is_switched_in_mid_thread(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().ask("Hello")
-        shown.sees("You said: Hello")
+        shown.sees("You wrote: Hello")
         shown.page.locator("#model").click()
         shown.page.get_by_role("option", name="other").click()
         expect(shown.page.locator("#model")).to_have_text("other")
@@ -133,9 +133,9 @@ def test_an_unknown_model_is_refused_and_the_old_one_stays(chromium: Chromium, c
     with window(chromium, chat.port) as shown:
         shown.open().ask("Hello")
         shown.page.locator("#model").click()
-        shown.page.keyboard.type("nobody/nothing")
+        shown.page.keyboard.type("unknown/model")
         shown.page.keyboard.press("Enter")
-        expect(shown.page.locator(".notice.wrong")).to_contain_text("nobody")
+        expect(shown.page.locator(".notice.wrong")).to_contain_text("unknown")
         expect(shown.page.locator("#model")).to_have_text("talker")
 
 
@@ -148,7 +148,7 @@ def test_a_stopped_answer_keeps_its_partial_text(chromium: Chromium, chat: Brows
         shown.sees("Stopped.")
         shown.sees("word 5")
         shown.ask("And now?")
-        shown.sees("You said: And now?")
+        shown.sees("You wrote: And now?")
 
 
 def test_a_reload_in_mid_stream_shows_the_same_and_continues(chromium: Chromium, chat: Browser, gate: Gate) -> None:
@@ -207,16 +207,16 @@ def test_a_server_that_was_killed_and_started_again_is_found_again(chromium: Chr
             expect(shown.box).to_have_value("Are you back?")
             shown.ask("Are you back?")
             kinds = [entry["kind"] for entry in Browser(port).show(shown.conversation)["entries"]]
-            for name in ("input", "output"):  # each once, though it was told before and after
+            for name in ("input", "output"):  # each once, though it was sent before and after
                 expect(shown.thread.locator(f".message.{name}")).to_have_count(kinds.count(f"model_{name}"))
 
 
 def test_two_windows_show_one_conversation(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as one, window(chromium, chat.port) as other:
         one.open().ask("Hello")
-        other.open(one.conversation).sees("You said: Hello")
+        other.open(one.conversation).sees("You wrote: Hello")
         other.ask("From the other window")
-        one.sees("You said: From the other window")
+        one.sees("You wrote: From the other window")
 
 
 def edit_in_fork(shown: Window, text: str) -> None:
@@ -225,7 +225,7 @@ def edit_in_fork(shown: Window, text: str) -> None:
     message.get_by_role("button", name="Edit in a fork").click()
     message.get_by_role("textbox").fill(text)
     message.get_by_role("button", name="Fork and send").click()
-    shown.sees(f"You said: {text}")
+    shown.sees(f"You wrote: {text}")
     shown.rest()
 
 
@@ -337,7 +337,7 @@ def test_a_message_sent_during_an_answer_is_queued(chromium: Chromium, chat: Bro
         shown.say("and then this")
         expect(shown.page.locator("#queue")).to_contain_text("Queued until the answer finishes")
         gate.open()
-        shown.sees("You said: and then this")
+        shown.sees("You wrote: and then this")
 
 
 def queue_with_picture(shown: Window, tmp_path: Path, words: str) -> None:
@@ -371,7 +371,7 @@ def test_a_queued_message_is_sent_though_another_conversation_is_open(
         sent = inputs(chat, busy)[1]["content"]
         assert [part["type"] for part in sent] == ["text", "image"]
         shown.page.evaluate(f"location.hash = '#/c/{busy}'")
-        shown.sees("You said: and then this")
+        shown.sees("You wrote: and then this")
         expect(shown.box).to_have_value("half a thought")
         expect(shown.page.locator("#attachments li")).to_have_count(0)
         shown.page.go_back()
@@ -396,7 +396,7 @@ def test_a_queued_message_is_there_when_one_comes_back(
         shown.sees("First half,")
         expect(shown.page.locator("#queue")).to_be_visible()
         gate.open()
-        shown.sees("You said: and then this")
+        shown.sees("You wrote: and then this")
         (_, sent) = inputs(chat, busy)
         assert [part["type"] for part in sent["content"]] == ["text", "image"]
 
@@ -472,7 +472,7 @@ def test_pictures_files_and_long_texts_are_attached(chromium: Chromium, chat: Br
         )
         expect(shown.page.locator("#attachments li")).to_have_count(3)
         shown.say("What is this?")
-        shown.sees("You said: What is this?")
+        shown.sees("You wrote: What is this?")
         expect(shown.thread.locator(".input img.picture")).to_have_count(1)
         shown.sees("notes.md")
         shown.sees("pasted-3.txt")

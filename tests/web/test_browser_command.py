@@ -39,7 +39,7 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
         card = shown.page.locator(".approval")
         expect(card).to_contain_text("create_plan")
         expect(shown.button("Resume")).to_have_count(0)
-        # A page that offers to go on all the same runs nothing.
+        # Continuing anyway runs nothing.
         chat.browser.api("POST", f"/conversations/{conversation}/resume")
         until(lambda: not chat.browser.show(conversation)["running"])
         assert len(chat.browser.show(conversation)["pending"]) == 1

@@ -18,7 +18,7 @@ from web.window import window
 FORMATS = ["OpenAI Chat", "OpenAI Responses", "Anthropic Messages", "Gemini"]
 
 
-def told(path: Path) -> str:
+def stored_conversation(path: Path) -> str:
     """A conversation with everything in it that one provider says and another cannot."""
     asked = ToolCallRequest("look", "call_1", '{"what": "left"}')
     with SqliteStore(path) as store:
@@ -39,7 +39,7 @@ def told(path: Path) -> str:
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, str]]:
     path = tmp_path_factory.mktemp("history") / "chats.db"
-    conversation = told(path)
+    conversation = stored_conversation(path)
     with served(path) as browser:
         yield browser, conversation
 
@@ -63,7 +63,7 @@ def test_the_log_is_a_timeline_next_to_each_providers_request(chromium: Chromium
         assert "Where is the heron?" not in new.all_inner_texts()
         lost = columns.first.locator(".mark.lost")
         lost.locator("summary").click()
-        expect(lost).to_contain_text("signature")  # what only its origin understands is told as a loss
+        expect(lost).to_contain_text("signature")  # what only its origin understands is reported as a loss
         repaired = columns.first.locator(".mark.repaired")
         repaired.locator("summary").click()
         expect(repaired).to_contain_text("synthesised")  # at this moment the call has no result yet

@@ -73,7 +73,7 @@ def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, ch
         box.focus()
         shown.page.keyboard.press("Space")
         expect(shown.thread.locator(".plan")).to_contain_text("1 of 6 done")
-        expect(box).to_be_focused()  # the card was drawn anew under the reader's fingers
+        expect(box).to_be_focused()  # the card was redrawn while it had the focus
         expect(shown.page.locator("#meter")).to_contain_text("of 20,000 tokens")
 
 
@@ -131,11 +131,11 @@ def test_both_dictionaries_have_every_text_of_the_page() -> None:
         for name in ("en", "zh")
     }
     assert known["en"] == known["zh"]
-    said: set[str] = set()
+    used: set[str] = set()
     for file in PAGE.rglob("*.js"):
-        said |= set(re.findall(r'\bsay\("(\w+)"', file.read_text()))
-    said |= set(re.findall(r'data-say(?:-\w+)?="(\w+)"', (PAGE / "index.html").read_text()))
-    assert said <= known["en"], said - known["en"]
+        used |= set(re.findall(r'\bsay\("(\w+)"', file.read_text()))
+    used |= set(re.findall(r'data-say(?:-\w+)?="(\w+)"', (PAGE / "index.html").read_text()))
+    assert used <= known["en"], used - known["en"]
 
 
 def test_the_page_is_plain_files_without_inline_code() -> None:

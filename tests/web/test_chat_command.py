@@ -18,8 +18,8 @@ def test_ask_works_on_the_page(tmp_path: Path) -> None:
         assert asks["create_plan"]
         assert not asks["search_web"]  # it only reads
         conversation = chat.browser.create()
-        heard = chat.browser.ask(conversation, "make me a plan to learn Spanish")
-        assert heard[-1].data["reason"] == "approval"
+        events = chat.browser.ask(conversation, "make me a plan to learn Spanish")
+        assert events[-1].data["reason"] == "approval"
         (pending,) = chat.browser.show(conversation)["pending"]
         assert pending["tool_name"] == "create_plan"
         assert plans_of(tmp_path) == []

@@ -20,7 +20,7 @@ from antiphon.parts import Thinking, ToolCallRequest
 from antiphon.providers.scripted import call
 from antiphon.web.event_stream import EntryAppended, EventBuffer, EventOrder, TurnStarted, frame
 from antiphon.web.live_conversation import LiveConversation
-from web.rig import Browser, Gate, Heard, names, served, text, until_finished
+from web.rig import Browser, Gate, SeenEvent, names, served, text, until_finished
 
 QUESTION = "find tips for IELTS reading, then make me a plan"
 
@@ -58,20 +58,22 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def test_events_and_entries_keep_their_order(browser: Browser) -> None:
     conversation = browser.create()
-    heard = browser.ask(conversation, "Look around.")
-    told = [
+    events_seen = browser.ask(conversation, "Look around.")
+    names_seen = [
         event.data["entry"]["kind"] if event.name == "EntryAppended" else event.name
-        for event in heard
+        for event in events_seen
         if event.name not in ("ToolCallProgress", "TextDelta")
     ]
-    assert told[:3] == ["TurnStarted", "model_input", "RoundStarted"]
-    assert told.index("ThinkingDelta") < told.index("model_output") < told.index("ToolCallStarted")
-    assert told.index("tool_call_started") < told.index("ToolCallStarted")
-    assert told.index("tool_call_results") > max(i for i, name in enumerate(told) if name == "ToolCallFinished")
-    second = told[told.index("tool_call_results") :]
+    assert names_seen[:3] == ["TurnStarted", "model_input", "RoundStarted"]
+    assert names_seen.index("ThinkingDelta") < names_seen.index("model_output") < names_seen.index("ToolCallStarted")
+    assert names_seen.index("tool_call_started") < names_seen.index("ToolCallStarted")
+    assert names_seen.index("tool_call_results") > max(
+        i for i, name in enumerate(names_seen) if name == "ToolCallFinished"
+    )
+    second = names_seen[names_seen.index("tool_call_results") :]
     assert second == ["tool_call_results", "RoundStarted", "model_output", "RoundUsage", "LoopFinished"]
-    words = [i for i, event in enumerate(heard) if event.name == "TextDelta"]
-    outputs = [i for i, event in enumerate(heard) if _kind(event) == "model_output"]
+    words = [i for i, event in enumerate(events_seen) if event.name == "TextDelta"]
+    outputs = [i for i, event in enumerate(events_seen) if _kind(event) == "model_output"]
     assert words[0] < outputs[0] < words[1], "the first words come before the output they become"
     assert words[-1] < outputs[1], "and so do the last"
 
@@ -89,13 +91,15 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
         return chat.history, [event async for event in ap.ToolLoop(chat).stream("Look.")]
 
     history, events = asyncio.run(played())
-    told: list[str] = []
-    order = EventOrder(history, lambda entry: told.append(entry.kind), lambda event: told.append(type(event).__name__))
+    names_seen: list[str] = []
+    order = EventOrder(
+        history, lambda entry: names_seen.append(entry.kind), lambda event: names_seen.append(type(event).__name__)
+    )
     for event in events:
         if has_usage or not isinstance(event, RoundUsage):
             order.event(event)
     assert order.reported_version == history.version
-    shown = [name for name in told if name not in ("ToolCallProgress", "TextDelta", "ThinkingDelta")]
+    shown = [name for name in names_seen if name not in ("ToolCallProgress", "TextDelta", "ThinkingDelta")]
     spoken = ["model_output", "RoundUsage"] if has_usage else ["model_output"]
     assert shown == [
         *["model_input", "RoundStarted", *spoken],
@@ -105,17 +109,17 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
         *["RoundStarted", *spoken, "ToolCallStarted", "ToolCallFailed", "tool_call_results"],
         *["RoundStarted", *spoken, "LoopFinished"],
     ]
-    for output in (index for index, name in enumerate(told) if name == "model_output"):
-        assert told[output - 1] == "TextDelta"
+    for output in (index for index, name in enumerate(names_seen) if name == "model_output"):
+        assert names_seen[output - 1] == "TextDelta"
 
 
 def test_every_entry_is_sent_once_and_as_the_conversation_shows_it(browser: Browser) -> None:
     conversation = browser.create()
-    heard = browser.ask(conversation, "Look around.")
-    assert [event.data["entry"] for event in heard if event.name == "EntryAppended"] == browser.show(conversation)[
-        "entries"
-    ]
-    ids = [event.id for event in heard]
+    events_seen = browser.ask(conversation, "Look around.")
+    assert [event.data["entry"] for event in events_seen if event.name == "EntryAppended"] == browser.show(
+        conversation
+    )["entries"]
+    ids = [event.id for event in events_seen]
     assert ids == list(range(ids[0], ids[0] + len(ids)))  # type: ignore[operator, arg-type]
 
 
@@ -127,26 +131,26 @@ def test_a_page_that_reloads_in_mid_stream_loses_no_event(
     conversation = browser.create()
     start = browser.show(conversation)["last_event"]
     browser.say(conversation, "Look around.")
-    heard: list[Heard] = []
+    events_seen: list[SeenEvent] = []
     for cut in cuts:
-        last = heard[-1].id if heard else start
+        last = events_seen[-1].id if events_seen else start
         where = {"last_event_id": last} if resumes_by_header else {"after": last}
         with browser.events(conversation, **where) as events:
             for _ in range(cut):
-                if heard and heard[-1].name == "LoopFinished":
+                if events_seen and events_seen[-1].name == "LoopFinished":
                     break
-                heard.append(next(events))
-    if not heard or heard[-1].name != "LoopFinished":
-        with browser.events(conversation, heard[-1].id if heard else start) as events:
-            heard += until_finished(events)
+                events_seen.append(next(events))
+    if not events_seen or events_seen[-1].name != "LoopFinished":
+        with browser.events(conversation, events_seen[-1].id if events_seen else start) as events:
+            events_seen += until_finished(events)
     with browser.events(conversation, start) as events:
-        assert heard == until_finished(events)
+        assert events_seen == until_finished(events)
 
 
 @settings(max_examples=12)
 @given(reload_at=st.integers(0, 60))
 def test_a_page_that_forgot_everything_finds_the_open_round_again(browser: Browser, reload_at: int) -> None:
-    """What a reload shows, and the events behind its `last_event`, are the whole turn, nothing missing and nothing twice."""
+    """What a reload shows, and the events after its `last_event`, are the whole turn, nothing missing and nothing twice."""
     conversation = browser.create()
     start = browser.show(conversation)["last_event"]
     browser.say(conversation, "Look around.")
@@ -156,23 +160,23 @@ def test_a_page_that_forgot_everything_finds_the_open_round_again(browser: Brows
                 break
     shown = browser.show(conversation)
     known = {entry["sequence_number"]: entry for entry in shown["entries"]}
-    said = ""
+    text_seen = ""
     if shown["running"]:
         with browser.events(conversation, shown["last_event"]) as events:
             for event in events:
                 if event.name == "TextDelta":
-                    said += event.data["text"]
+                    text_seen += event.data["text"]
                 elif event.name == "EntryAppended":
                     entry = event.data["entry"]
                     if entry["sequence_number"] not in known and entry["kind"] == "model_output":
-                        assert said == "".join(
+                        assert text_seen == "".join(
                             part.get("text", "") for part in entry["content"] if part["type"] == "text"
                         )
-                        said = ""
+                        text_seen = ""
                     known[entry["sequence_number"]] = entry
                 elif event.name == "LoopFinished":
                     break
-    assert said == ""
+    assert text_seen == ""
     finished = browser.show(conversation)
     assert [known[number] for number in sorted(known)] == finished["entries"]
 
@@ -180,11 +184,11 @@ def test_a_page_that_forgot_everything_finds_the_open_round_again(browser: Brows
 def test_two_watchers_receive_the_same(browser: Browser) -> None:
     conversation = browser.create()
     start = browser.show(conversation)["last_event"]
-    heard: list[list[Heard]] = [[], []]
+    events_seen: list[list[SeenEvent]] = [[], []]
 
     def watch(number: int) -> None:
         with browser.events(conversation, start) as events:
-            heard[number] = until_finished(events)
+            events_seen[number] = until_finished(events)
 
     watchers = [threading.Thread(target=watch, args=(number,)) for number in range(2)]
     for watcher in watchers:
@@ -192,8 +196,8 @@ def test_two_watchers_receive_the_same(browser: Browser) -> None:
     browser.say(conversation, "Look around.")
     for watcher in watchers:
         watcher.join(20)
-    assert heard[0] == heard[1]
-    assert names(heard[0])[-1] == "LoopFinished"
+    assert events_seen[0] == events_seen[1]
+    assert names(events_seen[0])[-1] == "LoopFinished"
 
 
 def test_a_watcher_that_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_a_watcher_that_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
         with browser.events(conversation) as events:
             while text([next(events)]) != "Begun, ":
                 pass
-        gate.await_somebody()
+        gate.wait_for_caller()
         assert browser.show(conversation)["running"]
         gate.open()
         with browser.events(conversation, start) as events:
@@ -223,7 +227,7 @@ def test_ids_that_were_never_given_or_are_gone_reset_the_page(browser: Browser) 
     browser.ask(conversation, "Look around.")
     for after in (1, 2**53 - 1):
         with browser.events(conversation, after) as events:
-            assert list(events) == [Heard(None, "Reset", {"type": "Reset"})]
+            assert list(events) == [SeenEvent(None, "Reset", {"type": "Reset"})]
     for wrong in ("x", "-1", "1.5", "9" * 17):
         assert browser.get(f"/chat/api/conversations/{conversation}/events?after={wrong}").status == 400
     assert (
@@ -253,7 +257,7 @@ def test_an_idle_stream_pings_and_ends_in_time() -> None:
 
 # The buffer by itself.
 
-TOLD = ModelInputEntry.of("hello")
+FIRST_INPUT = ModelInputEntry.of("hello")
 CALL = ToolCallRequest("look", "call_1")
 
 
@@ -268,7 +272,7 @@ EVENTS = st.one_of(
     st.text(min_size=1, max_size=3).map(TextDelta),
     st.text(min_size=1, max_size=3).map(ThinkingDelta),
     st.just(RoundStarted(1, "m")),
-    st.just(EntryAppended(TOLD, EntryPosition(1, 0))),
+    st.just(EntryAppended(FIRST_INPUT, EntryPosition(1, 0))),
     st.integers(0, 9).map(lambda step: ToolCallProgress(CALL, str(step))),
 )
 
@@ -291,7 +295,7 @@ def test_a_buffer_is_bounded_and_what_it_gives_is_never_with_a_hole(events: list
 
 @given(words=st.lists(st.text(min_size=1, max_size=3), min_size=20, max_size=200))
 def test_the_text_of_a_long_round_is_complete_after_the_logged_part(words: list[str]) -> None:
-    buffer = buffer_of([EntryAppended(TOLD, EntryPosition(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
+    buffer = buffer_of([EntryAppended(FIRST_INPUT, EntryPosition(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
     found = buffer.after(buffer.settled)
     assert found is not None
     assert len(found) <= 16
@@ -340,5 +344,5 @@ def _words(events: Any) -> list[tuple[str, str]]:
     return [one for one in joined if one[0]]
 
 
-def _kind(event: Heard) -> str:
+def _kind(event: SeenEvent) -> str:
     return str(event.data["entry"]["kind"]) if event.name == "EntryAppended" else ""

@@ -100,7 +100,7 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
             used = ben.show(conversation)["usage"]
             assert sum(tokens for _, tokens in limits.spent) == used["prompt_tokens"] + used["completion_tokens"]
         ben.say(conversation, "stop me")
-        gate.await_somebody()
+        gate.wait_for_caller()
         ben.api("POST", f"/conversations/{conversation}/interrupt")
         assert len(limits.spent) == 4
         assert limits.spent[3][1] > 100  # the prompt, and what was written before the stop

@@ -50,8 +50,8 @@ def test_the_gateway_serves_the_chat_next_to_its_endpoints(tmp_path: Path) -> No
         assert (state["choice"]["model"], state["models"]) == ("plain", ["plain"])
         assert state["choice"]["what"].startswith("not a language model")
         conversation = browser.create()
-        heard = browser.ask(conversation, "hello")
-        assert "not a language model" in text(heard)
+        events_seen = browser.ask(conversation, "hello")
+        assert "not a language model" in text(events_seen)
         assert browser.api("PATCH", f"/conversations/{conversation}", {"model": "local/smollm2"}, status=400)
         body = {"model": "plain", "messages": [{"role": "user", "content": "hi"}]}
         assert browser.request("POST", "/chat/completions", body).json["choices"]
@@ -93,8 +93,8 @@ def test_the_chat_has_the_gateways_keys_limits_providers_and_credentials(tmp_pat
             assert browser.get("/chat/api/state").status == 401
             ada = Browser(browser.port, "sk-ada")
             conversation = ada.create()
-            heard = ada.ask(conversation, "hello")
-            assert heard[-1].data["reason"] == "answered", heard[-1]
+            events_seen = ada.ask(conversation, "hello")
+            assert events_seen[-1].data["reason"] == "answered", events_seen[-1]
             shown = ada.show(conversation)
             assert shown["entries"][-1]["origin"] == {
                 "provider": "mine",
@@ -103,8 +103,8 @@ def test_the_chat_has_the_gateways_keys_limits_providers_and_credentials(tmp_pat
             }
             rendered = ada.api("GET", f"/conversations/{conversation}/rendered")["formats"]
             assert rendered["anthropic"]["model"] == "mine/claude-sonnet-4-5"
-            said: dict[str, Any] = {"content": [{"type": "text", "text": "again"}]}
-            assert ada.api("POST", f"/conversations/{conversation}/turns", said, status=429)
+            turn: dict[str, Any] = {"content": [{"type": "text", "text": "again"}]}
+            assert ada.api("POST", f"/conversations/{conversation}/turns", turn, status=429)
             assert secret not in str(shown) + str(rendered)
 
 
@@ -120,8 +120,8 @@ def test_tokens_of_the_chat_and_of_requests_are_counted_together(tmp_path: Path)
         ada = Browser(browser.port, "sk-ada")
         conversation = ada.create()
         ada.ask(conversation, "hello")
-        said: dict[str, Any] = {"content": [{"type": "text", "text": "again"}]}
-        assert ada.api("POST", f"/conversations/{conversation}/turns", said, status=429)
+        turn: dict[str, Any] = {"content": [{"type": "text", "text": "again"}]}
+        assert ada.api("POST", f"/conversations/{conversation}/turns", turn, status=429)
         assert ada.request("POST", "/v1/chat/completions", body).status == 429
 
 

@@ -1,4 +1,4 @@
-"""The page and its files, and who is kept away from what is behind it."""
+"""The page and its files, and who may use its API."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ OURS = {"x-antiphon-chat": "1"}
 )
 def test_only_our_own_page_changes_something(browser: Browser, headers: Mapping[str, str], status: int) -> None:
     before = browser.api("GET", "/conversations")["total"]
-    told = {name: value.format(port=browser.port) for name, value in headers.items()}
-    got = browser.request("POST", "/chat/api/conversations", b"{}", told, plain=True)
+    sent_headers = {name: value.format(port=browser.port) for name, value in headers.items()}
+    got = browser.request("POST", "/chat/api/conversations", b"{}", sent_headers, plain=True)
     assert got.status == status, got.body
     assert "access-control-allow-origin" not in got.headers
     assert browser.api("GET", "/conversations")["total"] == before + (status == 201)
@@ -288,8 +288,8 @@ def test_a_key_for_some_models_asks_for_no_other(tmp_path: Path) -> None:
         ben = Browser(browser.port, SECRET)
         assert ben.api("GET", "/state")["models"] == []
         conversation = ben.create()
-        said = {"content": [{"type": "text", "text": "hi"}]}
-        for refused in (said, {**said, "model": "offline/plain"}):
+        turn = {"content": [{"type": "text", "text": "hi"}]}
+        for refused in (turn, {**turn, "model": "offline/plain"}):
             assert ben.api("POST", f"/conversations/{conversation}/turns", refused, status=403)
         assert ben.api("PATCH", f"/conversations/{conversation}", {"model": "offline/plain"}, status=403)
         assert ben.show(conversation)["entries"] == []

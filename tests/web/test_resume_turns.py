@@ -1,4 +1,4 @@
-"""Turns that stop and go on: interrupted, waiting for a person, cut by a failure, killed with the server."""
+"""Turns that stop and continue: interrupted, waiting for a person, cut by a failure, killed with the server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def waiting_model(gate: Gate, *after: str) -> ap.FunctionModel:
-    """Says something, waits at the gate, goes on; later answers are `after`."""
+    """Streams some text, waits at the gate, continues; later answers are `after`."""
     later = iter(after)
 
     async def say(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[str]:
@@ -55,7 +55,7 @@ def test_an_interrupt_keeps_the_partial_answer(tmp_path: Path) -> None:
         conversation = browser.create()
         start = browser.show(conversation)["last_event"]
         browser.say(conversation, "Go.")
-        gate.await_somebody()
+        gate.wait_for_caller()
         assert browser.api("POST", f"/conversations/{conversation}/interrupt") == {"interrupted": True}
         shown = browser.show(conversation)
         assert not shown["running"]
@@ -73,7 +73,7 @@ def test_a_second_question_is_refused_while_one_is_answered_unless_it_interrupts
     with served(tmp_path / "chats.db", waiting_model(gate, "The second.")) as browser:
         conversation = browser.create()
         browser.say(conversation, "one")
-        gate.await_somebody()
+        gate.wait_for_caller()
         body = {"content": [{"type": "text", "text": "two"}]}
         refused = browser.api("POST", f"/conversations/{conversation}/turns", body, status=409)
         assert refused["error"]["code"] == "running"
@@ -82,9 +82,12 @@ def test_a_second_question_is_refused_while_one_is_answered_unless_it_interrupts
         start = browser.show(conversation)["last_event"]
         assert browser.say(conversation, "two", interrupt=True) == 2
         with browser.events(conversation, start) as events:
-            heard = [*until_finished(events), *until_finished(events)]
-        assert [event.data["reason"] for event in heard if event.name == "LoopFinished"] == ["interrupted", "answered"]
-        assert names(heard).count("TurnStarted") == 1
+            events_seen = [*until_finished(events), *until_finished(events)]
+        assert [event.data["reason"] for event in events_seen if event.name == "LoopFinished"] == [
+            "interrupted",
+            "answered",
+        ]
+        assert names(events_seen).count("TurnStarted") == 1
         kinds = [entry["kind"] for entry in browser.show(conversation)["entries"]]
         assert kinds == ["model_input", "model_output", "model_input", "model_output"]
 
@@ -95,16 +98,16 @@ def test_settings_and_reads_work_during_a_turn(tmp_path: Path) -> None:
         conversation = browser.create()
         start = browser.show(conversation)["last_event"]
         browser.say(conversation, "one")
-        gate.await_somebody()
+        gate.wait_for_caller()
         browser.api("PATCH", f"/conversations/{conversation}", {"memory": "noted", "title": "t"})
         fork = browser.api("POST", f"/conversations/{conversation}/fork", {"at": 1})["id"]
         assert browser.show(fork)["unfinished"], "the fork has a question without an answer"
         gate.open()
         with browser.events(conversation, start) as events:
-            heard = until_finished(events)
-        told = [event.data["entry"] for event in heard if event.name == "EntryAppended"]
-        assert [entry["kind"] for entry in told] == ["model_input", "set_memory_notebook", "model_output"]
-        assert told == browser.show(conversation)["entries"]
+            events_seen = until_finished(events)
+        entries_seen = [event.data["entry"] for event in events_seen if event.name == "EntryAppended"]
+        assert [entry["kind"] for entry in entries_seen] == ["model_input", "set_memory_notebook", "model_output"]
+        assert entries_seen == browser.show(conversation)["entries"]
 
 
 @ap.tool(needs_approval=True)
@@ -127,9 +130,9 @@ def test_calls_wait_for_approval_and_then_the_turn_continues(tmp_path: Path, res
     path = tmp_path / "chats.db"
     with served(path, two_mails(), tools=[send_mail]) as browser:
         conversation = browser.create()
-        heard = browser.ask(conversation, "Write to both.")
-        assert names(heard)[-2:] == ["ApprovalNeeded", "LoopFinished"]
-        assert heard[-1].data["reason"] == "approval"
+        events_seen = browser.ask(conversation, "Write to both.")
+        assert names(events_seen)[-2:] == ["ApprovalNeeded", "LoopFinished"]
+        assert events_seen[-1].data["reason"] == "approval"
         first, second = browser.show(conversation)["pending"]
         assert first["arguments"] == '{"to":"ada"}'
         if not restarts:
@@ -162,12 +165,12 @@ def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> No
     with browser.events(conversation, start) as events:
         while next(events).name != "TurnStarted":  # of the answer to the decisions
             pass
-        heard = until_finished(events)
-    assert heard[-1].data["reason"] == "answered"
-    said = heard[-1].data["text"]
-    assert "sent to eve" in said
-    assert "a person denied it: not him" in said
-    assert "ben" not in said
+        events_seen = until_finished(events)
+    assert events_seen[-1].data["reason"] == "answered"
+    partial = events_seen[-1].data["text"]
+    assert "sent to eve" in partial
+    assert "a person denied it: not him" in partial
+    assert "ben" not in partial
 
 
 def test_a_turn_that_failed_is_resumed(tmp_path: Path) -> None:
@@ -192,7 +195,7 @@ def test_a_turn_that_failed_is_resumed(tmp_path: Path) -> None:
 
 @contextmanager
 def killed_after(tmp_path: Path, question: str, reached: Callable[[Browser, str], Any]) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own, killed in the middle of a turn; the conversation, and the last event heard of it."""
+    """A server in a process of its own, killed in the middle of a turn; the conversation, and its last event."""
     script = Path(__file__).with_name("killed_server.py")
     command = [sys.executable, str(script), str(tmp_path / "chats.db"), str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -214,10 +217,10 @@ def killed_after(tmp_path: Path, question: str, reached: Callable[[Browser, str]
 
 
 @pytest.mark.parametrize(
-    ("tool", "runs", "told"), [("charge", "x", UNKNOWN_OUTCOME), ("fetch", "xx", "fetch done")], ids=["once", "read"]
+    ("tool", "runs", "result"), [("charge", "x", UNKNOWN_OUTCOME), ("fetch", "xx", "fetch done")], ids=["once", "read"]
 )
 def test_a_server_killed_in_a_tool_offers_to_resume_and_repeats_only_what_is_safe(
-    tmp_path: Path, tool: str, runs: str, told: str
+    tmp_path: Path, tool: str, runs: str, result: str
 ) -> None:
     mark = tmp_path / tool
     with (
@@ -237,8 +240,8 @@ def test_a_server_killed_in_a_tool_offers_to_resume_and_repeats_only_what_is_saf
         assert shown["last_event"] > last, "ids grow over a restart"
         browser.api("POST", f"/conversations/{conversation}/resume", status=202)
         with browser.events(conversation, shown["last_event"]) as events:
-            heard = until_finished(events)
-        assert heard[-1].data["text"] == f"It said: {told}"
+            events_seen = until_finished(events)
+        assert events_seen[-1].data["text"] == f"It said: {result}"
         assert mark.read_text() == runs
 
 
@@ -263,7 +266,7 @@ def test_a_server_that_is_stopped_ends_its_turns_in_order(tmp_path: Path) -> Non
     with served(path, waiting_model(gate)) as browser:
         conversation = browser.create()
         browser.say(conversation, "Go.")
-        gate.await_somebody()
+        gate.wait_for_caller()
         stream = browser.events(conversation)
         events = stream.__enter__()
         next(events)
@@ -308,14 +311,14 @@ def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
                 await live.start_turn(ap.Text("hi"))
         while live.is_running:
             await asyncio.sleep(0.001)
-        told = [one.event for one in live.events.after(start) or ()]
-        finished = told[-1]
+        entries_seen = [one.event for one in live.events.after(start) or ()]
+        finished = entries_seen[-1]
         assert isinstance(finished, LoopFinished)
         assert finished.reason == "failed"
         assert finished.error is not None
         assert finished.error.code == "StoreFull"
         assert live.version == chat.history.version == room
-        return [type(event).__name__ for event in told if not isinstance(event, TextDelta)]
+        return [type(event).__name__ for event in entries_seen if not isinstance(event, TextDelta)]
 
     assert asyncio.run(played(0)) == ["TurnStarted", "LoopFinished"]
     assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "LoopFinished"]
@@ -383,7 +386,7 @@ def test_concurrent_turns_are_limited(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", waiting_model(gate), max_running=1) as browser:
         one, two = browser.create(), browser.create()
         browser.say(one, "Go.")
-        gate.await_somebody()
+        gate.wait_for_caller()
         body = {"content": [{"type": "text", "text": "Go too."}]}
         assert browser.api("POST", f"/conversations/{two}/turns", body, status=503)["error"]["code"] == "busy"
         gate.open()

@@ -1,4 +1,4 @@
-"""The chat of a gateway with several workers: whichever is asked, one has it, and its death costs nobody a conversation."""
+"""The chat of a gateway with several workers: one has it, the others forward to it, and its death loses no conversation."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def test_any_worker_forwards_to_the_one_that_has_the_chat(running: Served) -> No
         assert b"<html" in browser.get("/chat/").body
     conversation = browser.create()
     for number in range(6):
-        heard = browser.ask(conversation, f"question {number}")
-        assert [event.id for event in heard if event.id] == sorted({event.id for event in heard if event.id})
-        assert heard[-1].name == "LoopFinished"
+        events_seen = browser.ask(conversation, f"question {number}")
+        assert [event.id for event in events_seen if event.id] == sorted(
+            {event.id for event in events_seen if event.id}
+        )
+        assert events_seen[-1].name == "LoopFinished"
     assert browser.show(conversation)["turn"] == 6
     assert browser.api("POST", f"/conversations/{conversation}/turns", {"content": []}, status=400)
     assert browser.get("/chat/api/nothing").status == 404
@@ -43,8 +45,8 @@ def test_when_its_worker_dies_another_has_the_chat(running: Served) -> None:
     browser = Browser(running.port)
     conversation = browser.create()
     for turn in range(1, 4):
-        heard = browser.ask(conversation, f"question {turn}")
-        assert heard[-1].data["reason"] == "answered"
+        events_seen = browser.ask(conversation, f"question {turn}")
+        assert events_seen[-1].data["reason"] == "answered"
         before = browser.show(conversation)["last_event"]
         with browser.events(conversation, before) as watching:
             owner = _owner(running)

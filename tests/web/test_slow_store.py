@@ -20,7 +20,7 @@ from web.rig import WAIT, Browser, served
 
 
 class Jam:
-    """Where calls about one conversation stand until the test lets them go on; an empty name is a call about none."""
+    """Where calls about one conversation wait until the test releases them; an empty name is a call about none."""
 
     def __init__(self) -> None:
         self.stopped: tuple[str, str] | None = None
@@ -30,7 +30,7 @@ class Jam:
     def passing(self, call: str, conversation: str = "") -> None:
         if (call, conversation) == self.stopped:
             self.reached.set()
-            assert self.over.wait(WAIT), "nobody let it go on"
+            assert self.over.wait(WAIT), "it was not released"
 
 
 class FarLog(Log):
@@ -81,11 +81,11 @@ class FarStore(SqliteStore):
 
 @contextmanager
 def stuck(jam: Jam, call: str, conversation: str, work: Callable[[], object]) -> Iterator[None]:
-    """Somebody does that work, and stands at the call while the block lasts; then it must end well."""
+    """A thread does that work and waits in the call while the block lasts; then it must succeed."""
     jam.stopped = (call, conversation)
     with ThreadPoolExecutor(1) as clients:
         doing = clients.submit(work)
-        assert jam.reached.wait(WAIT), f"nobody came to {call}"
+        assert jam.reached.wait(WAIT), f"no call of {call}"
         try:
             yield
         finally:

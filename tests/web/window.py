@@ -20,10 +20,10 @@ class Window:
         self.faults: list[str] = []
         page.set_default_timeout(15_000)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("console", self._heard)
+        page.on("console", self._record_error)
 
-    def _heard(self, message: ConsoleMessage) -> None:
-        # A request that was refused or cut is told by the browser too; the tests cause those on purpose.
+    def _record_error(self, message: ConsoleMessage) -> None:
+        # A request that was refused or cut is reported by the browser too; the tests cause those on purpose.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
 

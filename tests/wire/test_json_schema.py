@@ -37,7 +37,7 @@ def test_what_is_long_or_no_json_is_looked_into_each_time(schema: dict[str, Any]
 
 
 def test_requests_do_not_share_the_schemas_of_their_tools() -> None:
-    """A schema that somebody changes must not come back in another request."""
+    """A schema that a caller changes must not come back in another request."""
     body = {"contents": [], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": SCHEMA}]}]}
     data = msgspec.json.encode(body)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from antiphon.parts import Text, ToolCallRequest
-from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition
+from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
 from antiphon.wire.tool_calls import CallRestorer, safe_name
 
@@ -19,14 +21,14 @@ PATCH = safe_name("apply patch", 128)
 
 
 def test_names_and_freeform_calls_come_back() -> None:
-    said = ModelOutput(
+    answer = ModelOutput(
         parts=(
             Text("look"),
             ToolCallRequest(SEEN, "a", '{"x":1}'),
             ToolCallRequest(PATCH, "b", '{"input": "*** Begin"}'),
         )
     )
-    restored = CallRestorer(REQUEST).output(said)
+    restored = CallRestorer(REQUEST).output(answer)
     assert restored.parts == (
         Text("look"),
         ToolCallRequest("files/read", "a", '{"x":1}'),
@@ -58,7 +60,75 @@ def test_the_same_in_a_stream() -> None:
 
 
 def test_text_that_is_not_what_was_asked_for_is_kept_as_it_is() -> None:
-    said = ModelOutput(parts=(ToolCallRequest(PATCH, "b", '{"patch": 1'),))
-    assert CallRestorer(REQUEST).output(said).parts == (
+    answer = ModelOutput(parts=(ToolCallRequest(PATCH, "b", '{"patch": 1'),))
+    assert CallRestorer(REQUEST).output(answer).parts == (
         ToolCallRequest("apply patch", "b", '{"patch": 1', freeform=True),
     )
+
+
+ODD = ToolDefinition("search", parameters={"type": "object", "properties": {"$filter": {"type": "string"}, "top": {}}})
+WRAPPED = ToolDefinition("count", parameters={"type": "integer"})
+
+
+def property_names(name: str, request: ModelRequest) -> list[str]:
+    """The property names of the first tool, as a format declares them."""
+    tool = formats[name].write_request(request).body["tools"][0]
+    schema = tool["input_schema"] if name == "anthropic" else tool.get("parameters") or tool["function"]["parameters"]
+    return list(schema["properties"])
+
+
+def test_replaced_property_names_come_back() -> None:
+    request = ModelRequest(model="claude-sonnet-4-5", tools=(ODD,))
+    renamed, top = property_names("anthropic", request)
+    assert renamed != "$filter"
+    restorer = CallRestorer(request)
+    assert not restorer.is_noop
+    call = ToolCallRequest("search", "c", f'{{"{renamed}":"a eq 1","{top}":2}}')
+    (restored,) = restorer.output(ModelOutput(parts=(call,))).parts
+    assert restored == ToolCallRequest("search", "c", '{"$filter":"a eq 1","top":2}')
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai-chat", "openai-responses"])
+def test_arguments_in_a_wrapped_root_come_back(name: str) -> None:
+    request = ModelRequest(model="m", tools=(WRAPPED,))
+    assert property_names(name, request) == ["value"]
+    (restored,) = (
+        CallRestorer(request).output(ModelOutput(parts=(ToolCallRequest("count", "c", '{"value": 3}'),))).parts
+    )
+    assert restored == ToolCallRequest("count", "c", "3")
+
+
+def test_replaced_arguments_come_back_in_a_stream() -> None:
+    request = ModelRequest(model="claude-sonnet-4-5", tools=(ODD, WRAPPED))
+    renamed, _ = property_names("anthropic", request)
+    restorer, whole = CallRestorer(request), Assembler()
+    deltas: list[ModelOutputDelta] = [
+        Started(),
+        PartStarted(0, ToolCallRequest("search", "c", "")),
+        PartDelta(0, f'{{"{renamed[:4]}'),
+        PartStarted(1, ToolCallRequest("count", "d", "")),
+        PartDelta(1, '{"value": [1]}'),
+        PartDelta(0, f'{renamed[4:]}":1}}'),
+        PartEnded(1),
+        PartEnded(0),
+        Finished("tool_calls"),
+    ]
+    for delta in deltas:
+        for restored in restorer.delta(delta):
+            whole.add(restored)
+    assert [part.arguments for part in whole.output.parts if isinstance(part, ToolCallRequest)] == [
+        '{"$filter":1}',
+        "[1]",
+    ]
+
+
+def test_arguments_that_need_no_change_keep_their_text() -> None:
+    restorer = CallRestorer(ModelRequest(tools=(ODD, WRAPPED)))
+    for call in (
+        ToolCallRequest("search", "c", '{ "top" : 2 }'),
+        ToolCallRequest("search", "c", '{"top'),
+        ToolCallRequest("count", "c", " 3 "),
+        ToolCallRequest("count", "c", '{"value": 3, "more": 4}'),
+    ):
+        output = ModelOutput(parts=(call,))
+        assert restorer.output(output) is output

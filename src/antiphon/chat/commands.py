@@ -5,14 +5,10 @@ The page runs those that write in a thread if the store is remote, so they do no
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from msgspec import Struct
 
-from antiphon.conversation import Conversation
-from antiphon.conversation.compaction import compaction_end, summarize
 from antiphon.errors import ConversationError
-from antiphon.history import AgentHistory, CompactionEntry, HistoryStore, ModelInputEntry
+from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
 from antiphon.parts import text_of
 
 MAX_TITLE_CHARS = 300
@@ -44,20 +40,6 @@ def _before_last_message(history: AgentHistory) -> tuple[int, str]:
         if isinstance(entry, ModelInputEntry):
             return entry.sequence_number - 1, text_of(entry.content)
     raise ConversationError("the conversation has no message to roll back")
-
-
-async def compact(
-    chat: Conversation, write: Callable[[Callable[[], CompactionEntry]], Awaitable[CompactionEntry]] | None = None
-) -> CompactionEntry:
-    """Replace all turns but the last by a summary. `write` runs the function that appends it."""
-    snapshot = chat.history.snapshot()
-    up_to = compaction_end(snapshot)
-    summary = await summarize(snapshot, up_to, chat.client, chat.model)
-
-    def append() -> CompactionEntry:
-        return chat.history.compact(summary, up_to)
-
-    return append() if write is None else await write(append)
 
 
 def check_texts(*texts: str | None) -> None:

@@ -193,7 +193,7 @@ def _pending(runs: Runs, run_id: str) -> Iterator[str]:
 def _follow(runs: Runs, arguments: argparse.Namespace) -> int:
     known = runs.table.get(arguments.run)
     try:
-        asyncio.run(_told_as_it_comes(runs, known.id, as_json=arguments.json))
+        asyncio.run(_print_entries(runs, known.id, as_json=arguments.json))
     except KeyboardInterrupt:
         return _left(known)
     known = runs.table.get(known.id)
@@ -202,7 +202,7 @@ def _follow(runs: Runs, arguments: argparse.Namespace) -> int:
     return _ended(known)
 
 
-async def _told_as_it_comes(runs: Runs, run_id: str, *, as_json: bool) -> None:
+async def _print_entries(runs: Runs, run_id: str, *, as_json: bool) -> None:
     async for entry in runs.follow(run_id):
         if as_json:
             data_writer()(encode_entry(entry) + b"\n")

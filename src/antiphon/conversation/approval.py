@@ -58,7 +58,7 @@ def decide(history: AgentHistory, *decisions: Decision) -> tuple[HumanDecisionEn
         elif (known.decision, known.arguments) != (entry.decision, entry.arguments):
             where = f", entry {known.sequence_number}" if known.sequence_number else ""
             raise ConversationError(
-                f"call {each.tool_call_id} was decided already ({known.decision}{where}); resume the turn to go on"
+                f"call {each.tool_call_id} was decided already ({known.decision}{where}); resume the turn to continue"
             )
     return tuple([history.append(entry) for entry in entries.values()])
 

@@ -7,6 +7,7 @@ not called: the summary is then an extract, as it is for a conversation whose mo
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import CompactionNeeded
@@ -27,7 +28,7 @@ from antiphon.providers.client import ProviderClient
 logger = logging.getLogger(__name__)
 
 _PROMPT = (
-    "Summarise the conversation below for whoever has to go on with it: what the person wants, what was found and decided, the "
+    "Summarise the conversation below for a model that will continue it: what the person wants, what was found and decided, the "
     "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
     "without preamble, at most 400 words."
 )
@@ -37,12 +38,21 @@ _MAX_EXTRACT_CHARS = 6_000
 _SPEAKERS = {ModelInputEntry: "Person", ModelOutputEntry: "Model", ToolCallResultsEntry: "Tools"}
 
 
-async def compact(chat: Conversation) -> CompactionEntry:
-    """Replace all turns but the latest by a summary. Raises `ConversationError` if there is nothing to summarise."""
+async def compact(
+    chat: Conversation, write: Callable[[Callable[[], CompactionEntry]], Awaitable[CompactionEntry]] | None = None
+) -> CompactionEntry:
+    """Replace all turns but the latest by a summary. Raises `ConversationError` if there is nothing to summarise.
+
+    `write` runs the function that appends the entry, for example in a thread; by default it is called directly.
+    """
     snapshot = chat.history.snapshot()
     up_to = compaction_end(snapshot)
     summary = await summarize(snapshot, up_to, chat.client, chat.model)
-    return chat.history.compact(summary, up_to)
+
+    def append() -> CompactionEntry:
+        return chat.history.compact(summary, up_to)
+
+    return append() if write is None else await write(append)
 
 
 async def compact_when_needed(chat: Conversation, event: CompactionNeeded) -> None:

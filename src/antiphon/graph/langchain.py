@@ -3,7 +3,7 @@
 One entry is one message; results are one message per call. Messages show what LangChain's types can express. What they cannot
 (signatures, one provider's blocks, the exact text of arguments, the position of a call among the text) is reported as a loss,
 and the entry itself travels in the `additional_kwargs` of its first message, so that `from_langchain` restores it exactly. If
-somebody edited the messages on the way, the messages count. Fields of a foreign message that entries do not have (id, name,
+the messages were edited on the way, the messages count. Fields of a foreign message that entries do not have (id, name,
 provider extras) are kept in the entry's metadata and put back. Sequence numbers, times and other metadata are not carried.
 """
 

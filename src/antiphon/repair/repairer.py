@@ -18,7 +18,7 @@ from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.repair.sequence import is_legal, restore_order
 from antiphon.wire import formats
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, server_state
 
 logger = logging.getLogger("antiphon.repair")
 
@@ -87,10 +87,7 @@ def _repair_messages(
 
 def _server_has_history(request: ModelRequest, format_name: str) -> bool:
     """Whether the server has earlier messages whose calls the results may belong to."""
-    if format_name != "openai-responses" or not request.native:
-        return False
-    extras = request.native.get("openai-responses", {})
-    return bool(extras.get("previous_response_id") or extras.get("conversation"))
+    return request.native is not None and server_state(request, format_name) is not None
 
 
 def _log(actions: Sequence[Action], request_id: str) -> None:

@@ -35,6 +35,11 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     """
     if not rule.results_follow_calls:
         return _calls_match_results(messages, is_continued)
+    if is_continued:
+        start = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
+        if any(type(part) is ToolCallRequest or is_foreign_block(part) for it in messages[:start] for part in it.parts):
+            return False
+        messages = messages[start:]
     pending: set[str] = set()
     seen: set[str] = set()
     is_answering = False  # whether one of the pending calls has its result

@@ -181,7 +181,7 @@ def _of_bytes(data: bytes) -> ResultPart:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return Text(f"({len(data):,} bytes that are no text, beginning with {data[:16].hex(' ')})")
+        return Text(f"({len(data):,} bytes of binary data, beginning with {data[:16].hex(' ')})")
     return Text(text or NO_OUTPUT)
 
 

@@ -193,7 +193,7 @@ def invalid_arguments(tool_name: str, schema: dict[str, Any], problems: list[str
 
 
 def invalid_json_error(tool_name: str, arguments: str, why: str, schema: dict[str, Any]) -> InvalidArguments:
-    """The error for arguments that are no JSON object."""
+    """The error for arguments that are not a JSON object."""
     advice = (
         "The text ends too early; send it again whole, or shorter." if "truncated" in why else "Send one JSON object."
     )

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.chat.commands import check_texts, clean_title, compact, roll_back, set_texts, set_title
+from antiphon.chat.commands import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
+from antiphon.conversation.compaction import compact
 from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo

@@ -201,8 +201,8 @@ class EventOrder:
     ) -> None:
         self.reported_version = 0
         self._history = history
-        self._tell_entry = tell_entry
-        self._tell_event = tell_event
+        self._on_entry = tell_entry
+        self._on_event = tell_event
         self._rounds = self._outputs = 0
 
     def begin(self) -> None:
@@ -217,12 +217,12 @@ class EventOrder:
         else:
             self._rounds += isinstance(event, RoundStarted)
             self._before(event)
-        self._tell_event(event)
+        self._on_event(event)
 
     def rest(self) -> None:
         """Report all entries that were not reported yet."""
         for entry in self._history.entries.since(self.reported_version):
-            self._told(entry)
+            self._report(entry)
 
     def _before(self, event: LoopEvent) -> None:
         # The outputs to report before this event: one per round, except the round that is still streaming.
@@ -235,12 +235,12 @@ class EventOrder:
         for index, entry in enumerate(news):
             if self._outputs >= outputs and (index >= last or isinstance(entry, ModelOutputEntry)):
                 return
-            self._told(entry)
+            self._report(entry)
 
-    def _told(self, entry: HistoryEntry) -> None:
+    def _report(self, entry: HistoryEntry) -> None:
         self._outputs += isinstance(entry, ModelOutputEntry)
         self.reported_version = entry.sequence_number
-        self._tell_entry(entry)
+        self._on_entry(entry)
 
 
 def _precedes(entry: HistoryEntry, event: LoopEvent) -> bool:

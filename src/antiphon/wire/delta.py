@@ -1,4 +1,4 @@
-"""`ModelOutputDelta`: an answer while it is being said, and `Assembler`, which puts the deltas together again.
+"""`ModelOutputDelta`: a piece of a streamed answer, and `Assembler`, which puts the deltas together again.
 
 The grammar of a stream, whatever provider it came from:
 
@@ -7,7 +7,7 @@ The grammar of a stream, whatever provider it came from:
 
 Parts carry an `index` of their own, counted from 0 in the order in which they start; several may be open at once. What a
 `PartDelta` says is appended to the text of the part (or the arguments of a call); a `PartExtended` adds what came with it or
-behind it (a signature, citations) to its `native`. Exactly one terminal event ends a stream: `Finished` for each candidate,
+after it (a signature, citations) to its `native`. Exactly one terminal event ends a stream: `Finished` for each candidate,
 or `Failed`. A stream that is cut is `Failed`, never `Finished`.
 
 Law L6: however the bytes were cut, a reader gives the same deltas, and assembled they equal the whole response.
@@ -81,7 +81,7 @@ class Finished(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
 
 
 class Failed(Struct, frozen=True, tag=True, gc=False):
-    """The stream ended in an error, or was cut; what was said before it is not a finished turn."""
+    """The stream ended in an error, or was cut; the output before it is not a finished turn."""
 
     error: ProviderError
 
@@ -112,7 +112,7 @@ def is_visible(delta: ModelOutputDelta) -> bool:
 
 
 def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any:
-    """A part with the pieces that were said of it, and the native extras that it gained."""
+    """A part with the pieces received so far, and the native extras that it gained."""
     if not pieces and not native and (type(part) is not ToolCallRequest or part.arguments):
         return part
     changes: dict[str, Any] = {}
@@ -180,7 +180,7 @@ class Assembler(Struct, eq=False):
 
     @property
     def parts(self) -> tuple[OutputPart, ...]:
-        """What the first candidate said so far, in order."""
+        """The parts of the first candidate so far, in order."""
         if len(self._parts) == 1 and not self._has_candidates:  # one call, or one text
             (part,) = self._parts.values()
             return (part.whole(),)
@@ -193,7 +193,7 @@ class Assembler(Struct, eq=False):
 
     @property
     def output(self) -> ModelOutput:
-        """The answer as far as it was said."""
+        """The answer so far."""
         if not self._has_candidates:
             return self._candidate(0, self._parts_of(0), ())
         numbers = {0, *self._finished, *(part.candidate for part in self._parts.values())}

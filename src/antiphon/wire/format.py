@@ -29,7 +29,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import Violation, json_type_name
 
 if TYPE_CHECKING:
     from antiphon.wire.capabilities import CapabilityTable
@@ -190,14 +190,20 @@ class Format:
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
         body, losses = self._build_strictly(request, strict, options)
-        return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
+        try:
+            return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, request.messages) from error
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
         body, losses = self._build_strictly(request, strict, options)
-        return Encoded(msgspec.json.encode(body), losses)
+        try:
+            return Encoded(msgspec.json.encode(body), losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, request.messages) from error
 
     def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
         written = self.build_request(request, WriteOptions(**options))
@@ -252,7 +258,10 @@ class Format:
         body = self._response.write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
-        return Encoded(msgspec.json.encode(body), losses)
+        try:
+            return Encoded(msgspec.json.encode(body), losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, (Message("assistant", output.parts),)) from error
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """The error in a body; never raises, whatever the body is."""
@@ -267,7 +276,7 @@ class Format:
         return cast(StreamReader, self._stream_reader.StreamReader())
 
     def stream_writer(self, model: str = "") -> StreamWriter:
-        """A new writer for one stream; `model` is the name the client asked for."""
+        """A new writer for one stream; `model` is the name the client asked for, written instead of the provider's."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
 
     def stream_normalizer(self) -> StreamNormalizer | None:
@@ -328,10 +337,17 @@ class Format:
         return f"<Format {self.name}>"
 
 
-def json_type_name(value: object) -> str:
-    """What JSON calls the type of a value."""
-    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
+    """The error for text that is not Unicode; it names the part, if the text is in one."""
+    path = "the body"
+    for index, message in enumerate(messages):
+        for position, part in enumerate(message.parts):
+            try:
+                msgspec.json.encode(part)
+            except UnicodeEncodeError:
+                path = f"messages[{index}].parts[{position}]"
+                break
+    return WireError(f"{name}: {path} has a lone surrogate, which is not valid Unicode; replace it before writing")
 
 
 def _to_plain_values(body: dict[str, Any]) -> dict[str, Any]:

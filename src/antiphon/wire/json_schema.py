@@ -50,7 +50,7 @@ OPENAI_KEYWORDS = SchemaKeywords(
 class SchemaCache(Generic[T]):
     """A function of a schema, cached by the schema's bytes: clients send the same tools with every request.
 
-    The cache is bounded in number and size. Results must be values that nobody changes.
+    The cache is bounded in number and size. Results must be immutable values.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -104,6 +104,12 @@ def steps_of(path: SchemaPath) -> list[str | int]:
 def format_path(root: str, path: SchemaPath) -> str:
     """`root.properties.city.anyOf[0]`."""
     return root + "".join([f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps_of(path)])
+
+
+def must_be_wrapped(schema: dict[str, Any]) -> bool:
+    """Whether the root is of another type than object, so that arguments must be put into a property."""
+    kind = schema.get("type")
+    return kind is not None and kind != "object" and not (isinstance(kind, list) and "object" in kind)
 
 
 def is_object_schema(node: dict[str, Any]) -> bool:

@@ -10,6 +10,8 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError
 from antiphon.parts import NativeExtras
 
+_STORED_TURNS = frozenset({"previous_response_id", "conversation", "prompt", "thread", "cachedContent"})
+
 
 class Loss(Struct, frozen=True):
     """Something that the target cannot express: its path, what it is, and why it was dropped or changed."""
@@ -22,11 +24,18 @@ class Loss(Struct, frozen=True):
         return f"{self.path or '(body)'}: {self.what}: {self.why}"
 
 
+def foreign_reason(origin: str, name: str) -> str:
+    """Why an extra of another format is lost."""
+    if name in _STORED_TURNS:
+        return f"the turns it stands for are stored at {origin}; sent only the messages of this request"
+    return f"specific to {origin}; dropped"
+
+
 def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *known: str) -> None:
     """Report the extras of every origin that the written format does not have (`known` are those it has)."""
     for origin, extras in native.items() if native else ():
         if origin not in known:
-            losses.extend(Loss(f"{path}.{name}", name, f"specific to {origin}; dropped") for name in extras)
+            losses.extend(Loss(f"{path}.{name}", name, foreign_reason(origin, name)) for name in extras)
 
 
 def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *known: str) -> dict[str, Any]:

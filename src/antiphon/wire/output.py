@@ -1,4 +1,4 @@
-"""`ModelOutput`: what a model answered, in nobody's format; and `ProviderError`: why it did not."""
+"""`ModelOutput`: what a model answered, in a neutral format; and `ProviderError`: why it did not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from antiphon.parts import NativeExtras, OutputPart
 StopReason: TypeAlias = Literal[
     "", "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "paused", "malformed_call", "other"
 ]
-"""Why a model stopped. Empty: it was not said. The provider's own word is in the output's `native`, where it says more."""
+"""Why a model stopped. Empty: not given. The provider's own word is in the output's `native`, where it says more."""
 
 ErrorKind: TypeAlias = Literal[
     "invalid_request",
@@ -91,4 +91,4 @@ class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=
     param: str | None = None
     native: NativeExtras | None = None
     retry_after: float | None = None
-    """How many seconds the provider asks to wait before the next try, where it said."""
+    """How many seconds the provider asks to wait before the next try, if given."""

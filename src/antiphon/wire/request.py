@@ -1,8 +1,8 @@
-"""`ModelRequest`: what a client asks of a model, in nobody's format.
+"""`ModelRequest`: what a client asks of a model, in a neutral format.
 
 Every format reads its bodies into this and writes its bodies from this, so N formats cost N modules. Two rules keep it whole:
 
-- What all or several formats can say is a field here (None: it was not said). What only one can say goes, as it came, into
+- What all or several formats can say is a field here (None: not given). What only one can say goes, as it came, into
   `native[format]` of the thing it was said about: the request, a message, a part, a tool. Writing to that format puts it
   back; writing to another reports each of them as a `Loss`. So nothing can be dropped in silence: it is either a field that
   a writer handles or a native extra that the writer's one general loop reports.
@@ -13,7 +13,7 @@ Conventions for messages. `role` is `system`, `developer`, `user`, `assistant` o
 keep it apart (Anthropic `system`, Gemini `systemInstruction`, Responses `instructions`) is a leading `system` message.
 A tool's answer is a `ToolCallResult` part, in a `tool` message (OpenAI) or among the parts of a `user` message (Anthropic,
 Gemini); a model's call is a `ToolCallRequest` part of an `assistant` message, at its place among the other parts. A block
-nobody else knows is a `Native` part at its place.
+of one format only is a `Native` part at its place.
 """
 
 from __future__ import annotations
@@ -92,12 +92,18 @@ class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True
     native: NativeExtras | None = None
 
 
+SERVER_STATE = {
+    "openai-responses": ("previous_response_id", "conversation", "prompt"),
+    "anthropic": ("thread",),
+    "gemini": ("cachedContent",),
+}
+"""The parameters by which a server adds turns that it has stored. No other server has them."""
 TOOL_NAMESPACES = "openai-responses:namespaces"
 """A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """A request to a model. None means that it was not said."""
+    """A request to a model. None means not given."""
 
     messages: tuple[Message, ...] = ()
     model: str = ""
@@ -125,3 +131,13 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
     cache_key: str | None = None
     store: bool | None = None
     native: NativeExtras | None = None
+
+
+def server_state(request: ModelRequest, origin: str) -> str | None:
+    """The parameter by which the server of `origin` adds earlier turns to a request; None if the request is complete."""
+    extras = (request.native or {}).get(origin, {})
+    for name in SERVER_STATE.get(origin, ()):
+        value = extras.get(name)
+        if value and (name != "thread" or (isinstance(value, dict) and value.get("type") == "continue")):
+            return name
+    return None

@@ -29,3 +29,19 @@ def name_set(text: str) -> frozenset[str]:
 def name_list(text: str) -> tuple[str, ...]:
     """The space-separated names in `text`, in order."""
     return tuple(text.split())
+
+
+_JSON_TYPE_NAMES: dict[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def json_type_name(value: object) -> str:
+    """The JSON type of a value, as errors name it."""
+    return _JSON_TYPE_NAMES.get(type(value), "an unsupported value")

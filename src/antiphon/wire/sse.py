@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MAX_EVENT = 64 * 1024 * 1024
-"""An event of more bytes than this is no event but an attack or a fault."""
+"""An event of more bytes than this is an attack or a fault."""
 
 
 class SseOverflow(Exception):

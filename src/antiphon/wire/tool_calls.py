@@ -14,7 +14,7 @@ import hashlib
 import operator
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import OutputPart, ToolCallRequest
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
+from antiphon.wire.json_schema import must_be_wrapped
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import TOOL_NAMESPACES, ModelRequest, ToolDefinition
 
@@ -119,7 +120,10 @@ class _FreeformInput(Struct):
 
 
 class CallRestorer:
-    """Puts the client's tool names, namespaces and freeform calls back into what a provider answers to `request`.
+    """Puts the client's tool names, namespaces and arguments back into what a provider answers to `request`.
+
+    Arguments were changed if the tool is freeform, if its schema is not an object (they are in `value`), or if a property name
+    was replaced.
 
     Everything else is untouched: an answer without such calls comes back as the same object.
     """
@@ -134,13 +138,14 @@ class CallRestorer:
         self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in _NAME_LENGTHS}
         self._names |= {tool.name: tool.name for tool in tools}
         self._freeform = {tool.name for tool in tools if tool.freeform}
-        self._buffered: dict[int, list[str]] = {}
+        self._arguments = {tool.name: restore for tool in tools if (restore := _argument_restorer(tool)) is not None}
+        self._buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
 
     @property
     def is_noop(self) -> bool:
         """Whether no answer can need restoring: every tool has its own name and takes an object."""
         return (
-            not self._freeform
+            not self._arguments
             and not self._namespaces
             and all(map(operator.eq, self._names.keys(), self._names.values()))
         )
@@ -154,27 +159,34 @@ class CallRestorer:
         return structs.replace(output, parts=parts, others=others)
 
     def delta(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
-        """Restore a delta. The text of a freeform call is buffered until it is complete: it came wrapped in JSON."""
+        """Restore a delta. Arguments that must be changed are buffered until they are complete."""
         if isinstance(delta, PartStarted) and isinstance(delta.part, ToolCallRequest):
             call = self._call(delta.part)
-            if call.freeform and not delta.part.freeform:
-                self._buffered[delta.index] = [call.arguments]
+            restore = self._restorer_of(delta.part)
+            if restore is not None:
+                self._buffered[delta.index] = restore, [call.arguments]
                 call = structs.replace(call, arguments="")
             return [delta if call is delta.part else structs.replace(delta, part=call)]
         if isinstance(delta, PartDelta) and delta.index in self._buffered:
-            self._buffered[delta.index].append(delta.text)
+            self._buffered[delta.index][1].append(delta.text)
             return []
         if isinstance(delta, PartEnded) and delta.index in self._buffered:
-            text = unwrap_freeform("".join(self._buffered.pop(delta.index)))
-            return [PartDelta(delta.index, text), delta]
+            restore, pieces = self._buffered.pop(delta.index)
+            return [PartDelta(delta.index, restore("".join(pieces))), delta]
         return [delta]
 
     def _part(self, part: OutputPart) -> OutputPart:
         if not isinstance(part, ToolCallRequest):
             return part
-        call = self._call(part)
-        is_wrapped = call.freeform and not part.freeform
-        return structs.replace(call, arguments=unwrap_freeform(call.arguments)) if is_wrapped else call
+        call, restore = self._call(part), self._restorer_of(part)
+        if restore is None or (arguments := restore(call.arguments)) == call.arguments:
+            return call
+        return structs.replace(call, arguments=arguments)
+
+    def _restorer_of(self, call: ToolCallRequest) -> Callable[[str], str] | None:
+        if call.freeform:
+            return None
+        return self._arguments.get(self._names.get(call.tool_name, call.tool_name))
 
     def _call(self, call: ToolCallRequest) -> ToolCallRequest:
         """The call with the client's tool name, freeform if its tool is; the arguments stay."""
@@ -195,6 +207,42 @@ def unwrap_freeform(arguments: str) -> str:
         return msgspec.json.decode(arguments, type=_FreeformInput).input
     except msgspec.DecodeError:
         return arguments
+
+
+def _argument_restorer(tool: ToolDefinition) -> Callable[[str], str] | None:
+    """What undoes the changes that a format may make to the arguments of a tool; None if there are none."""
+    from antiphon.wire.anthropic.schema import replaced_keys
+
+    if tool.freeform:
+        return unwrap_freeform
+    if tool.parameters is None:
+        return None
+    if must_be_wrapped(tool.parameters):
+        return _unwrap_value
+    keys = replaced_keys(tool.parameters)
+    return partial(_restore_keys, keys) if keys else None
+
+
+def _decode_object(arguments: str) -> dict[str, Any] | None:
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _unwrap_value(arguments: str) -> str:
+    value = _decode_object(arguments)
+    if value is None or value.keys() != {"value"}:
+        return arguments
+    return msgspec.json.encode(value["value"]).decode()
+
+
+def _restore_keys(keys: dict[str, str], arguments: str) -> str:
+    value = _decode_object(arguments)
+    if value is None or value.keys().isdisjoint(keys):
+        return arguments
+    return msgspec.json.encode({keys.get(key, key): inner for key, inner in value.items()}).decode()
 
 
 def _all_identical(left: tuple[object, ...], right: tuple[object, ...]) -> bool:

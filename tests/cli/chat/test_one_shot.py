@@ -66,7 +66,7 @@ def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:
 def test_what_is_piped_in_goes_along(tmp_path: Path) -> None:
     with ScriptedServer(Reply(body=streamed("It is ", "short. \x1b[1m"))) as server:
         code, out, err = antiphon(tmp_path, "-p", "sum up", given="长文 of mine".encode(), environment=model_at(server))
-        assert (code, out, err) == (0, "It is short. \x1b[1m\n", "")  # a pipe gets what was said, to the letter
+        assert (code, out, err) == (0, "It is short. \x1b[1m\n", "")  # a pipe gets the exact text
         assert "长文 of mine" in server.received[0].body.decode()
         code, out, _ = antiphon(tmp_path, given=b"just this", environment=model_at(server))
         assert code == 0
@@ -88,7 +88,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "message"),
     [
         (["-p", "hi", "-m", "openia/gpt-5.5"], {}, "unknown model 'openia/gpt-5.5'; did you mean openai/gpt-5.5"),
         (["-p", "hi", "-m", "openai/gpt-5.5"], {}, "openai/gpt-5.5 needs a key: set OPENAI_API_KEY"),
@@ -109,11 +109,11 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_requests_get_a_one_line_error(
-    tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
     code, _, err = antiphon(tmp_path, *arguments, environment=environment)
     assert code == 1
-    assert said in err
+    assert message in err
     assert err.startswith("antiphon: ")
     assert err.count("\n") == 1
     assert "sk-secret" not in err

@@ -104,10 +104,10 @@ def test_files_are_what_they_begin_with(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("\ufeff字")
     (tmp_path / "b c.pdf").write_bytes(b"%PDF-1.7 \xff")
-    text = 'see @a.txt, @"b c.pdf" and @a.txt; mail me@a.txt or @nobody'
+    text = 'see @a.txt, @"b c.pdf" and @a.txt; mail me@a.txt or @missing'
     assert [path.name for path in mentioned_files(text)] == ["a.txt", "b c.pdf"]
-    said, first, second = parse_message(text)
-    assert said == Text(text)
+    first_text, first, second = parse_message(text)
+    assert first_text == Text(text)
     assert first == Document("text/plain", text="字", name="a.txt")
     assert isinstance(second, Document)
     assert (second.media_type, second.name) == ("application/pdf", "b c.pdf")

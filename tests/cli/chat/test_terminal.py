@@ -44,13 +44,13 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def with_model(server: ScriptedServer, place: Path, *arguments: str, **settings: Any) -> Terminal:
-    """A chat with a model behind the scripted server."""
+    """A chat with a model on the scripted server."""
     environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": f"{server.url}/v1"}
     return Terminal(place, "chat", "--model", "openai/gpt-test", *arguments, environment=environment, **settings)
 
 
 def kept(place: Path, note: str = "") -> AgentHistory:
-    """The last conversation in the store; with a note, if one is given, by somebody else."""
+    """The last conversation in the store; with a note, if one is given, by another writer."""
     with SqliteStore(place / "antiphon" / "history.db") as store:
         history = store.open("last")
         if note:
@@ -70,14 +70,14 @@ def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path)
     with Terminal(tmp_path, "chat") as terminal:
         terminal.sees("offline/plain: not a language model, needs no key and no network.", "Ctrl-D: quit")
         terminal.send("find IELTS tips, then make me a plan")
-        said = terminal.sees("3 rounds")
+        screen = terminal.sees("3 rounds")
         for words in ("✓ search_web", "lines, Ctrl-O]", "✓ create_plan", "○ t1 Find out where you stand", " 0/5"):
-            assert words in said
+            assert words in screen
         terminal.send("/history")
-        said = terminal.sees("version 8, ")
-        assert re.search(r"^VERSION +KIND +ROUND +TIME +TOKENS +TEXT$", said, re.MULTILINE)
-        assert re.search(r"^7 +ToolCallResults +1\.2 ", said, re.MULTILINE)
-        assert re.search(r"^8 +ModelOutput +1\.3 +[\d:]+ +[\d,]+\+\d+ ", said, re.MULTILINE)
+        screen = terminal.sees("version 8, ")
+        assert re.search(r"^VERSION +KIND +ROUND +TIME +TOKENS +TEXT$", screen, re.MULTILINE)
+        assert re.search(r"^7 +ToolCallResults +1\.2 ", screen, re.MULTILINE)
+        assert re.search(r"^8 +ModelOutput +1\.3 +[\d:]+ +[\d,]+\+\d+ ", screen, re.MULTILINE)
         terminal.type(EXPAND)  # the last result, which was folded
         terminal.sees("t5: Look back, and set the next steps (due", "Created plan-1.")
         terminal.send("/plans")
@@ -105,9 +105,9 @@ def test_an_answer_is_drawn_while_it_streams_and_appears_once(server: ScriptedSe
     with with_model(server, tmp_path) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("draw")
-        said = terminal.sees("First block.", "Second blo")  # the open block is there before it is finished
-        assert "*block*" not in said
-        assert re.search(r"one +二", said)
+        screen = terminal.sees("First block.", "Second blo")  # the open block is there before it is finished
+        assert "*block*" not in screen
+        assert re.search(r"one +二", screen)
         terminal.resize(60, 24)
         terminal.type("x")  # typed while it runs, in a window of another size
         terminal.sees("Second blo", "› x")
@@ -119,7 +119,7 @@ def test_an_answer_is_drawn_while_it_streams_and_appears_once(server: ScriptedSe
         terminal.send("queued before")
         terminal.sees("queued: queued before")
         gate.set()
-        said = terminal.sees("The last words.", "› queued before")
+        screen = terminal.sees("The last words.", "› queued before")
         terminal.waits(lambda: len(server.received) == 3, "the third question")
         terminal.waits(lambda: terminal.words.count("The last words.") == 2, "the third answer")
         terminal.type(LEAVE)
@@ -144,12 +144,12 @@ def test_ctrl_c_gives_what_was_queued_back_and_clears_a_line(server: ScriptedSer
         terminal.type(INTERRUPT)
         terminal.sees("stopped; the partial answer is saved", "› for later")
         server.play(Reply(body=streamed("Hello.")))
-        terminal.send(", edited")  # behind what came back
+        terminal.send(", edited")  # after what came back
         terminal.sees("› for later, edited", "Hello.")
-        terminal.type("a line nobody wants")
-        terminal.sees("nobody wants")
+        terminal.type("a line to discard")
+        terminal.sees("to discard")
         terminal.type(INTERRUPT)
-        terminal.waits(lambda: "nobody wants" not in terminal.text, "an empty line")
+        terminal.waits(lambda: "to discard" not in terminal.text, "an empty line")
         terminal.type(INTERRUPT)
         terminal.sees("Ctrl-D: quit")
         terminal.type(LEAVE)
@@ -162,11 +162,11 @@ def test_thoughts_are_folded_and_control_characters_shown(server: ScriptedServer
     server.play(Reply(body=streamed(hostile, reasoning="First I think of everything.")))
     environment = {"DEEPSEEK_API_KEY": "sk-secret-2", "DEEPSEEK_BASE_URL": server.url}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
-        terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set.")  # picked, and said why
+        terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set.")  # picked, with the reason
         terminal.send("think")
-        said = terminal.sees("∴ thought for", "https://example.org/x")
-        assert "First I think" not in said
-        assert "␛[2J" in said
+        screen = terminal.sees("∴ thought for", "https://example.org/x")
+        assert "First I think" not in screen
+        assert "␛[2J" in screen
         assert b"\x1b]0;" not in terminal.raw
         terminal.send("/expand")
         terminal.sees("First I think of everything.")
@@ -298,7 +298,7 @@ def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_pa
         terminal.sees("openai/gpt-test; change it with /model", "› remember me", "Hello.")
         terminal.type("\x1b[A")  # what was typed before
         terminal.sees("version 2 › remember me")
-        kept(tmp_path, note="somebody else")
+        kept(tmp_path, note="another writer")
         terminal.type("\r")
         terminal.sees("Another process added 1 entries", "version 3 › remember me")
         terminal.type("\r")  # what was typed is still there
@@ -339,7 +339,7 @@ def test_a_session_deletes_only_unused_conversations_it_created(tmp_path: Path) 
         assert len(store.list()) == 4
         with Terminal(tmp_path, "chat") as terminal:
             terminal.sees("Ctrl-D: quit")
-            kept(tmp_path, "somebody else wrote this")
+            kept(tmp_path, "another writer wrote this")
             terminal.type(LEAVE)
             assert terminal.ends() == 0
         assert len(store.list()) == 5
@@ -411,9 +411,9 @@ def test_forty_columns_chinese_and_no_colour(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", columns=40, rows=16, environment={"NO_COLOR": "1"}) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划")
-        said = terminal.sees("3 rounds")
+        screen = terminal.sees("3 rounds")
         assert "› 搜索 IELTS 备考方法" in terminal.words
-        assert "○ t1 评估现状，明确目标" in said
+        assert "○ t1 评估现状，明确目标" in screen
         terminal.send("/history")
         terminal.sees("8 ModelOutput")
         terminal.resize(72, 20)

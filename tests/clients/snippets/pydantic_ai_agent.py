@@ -39,14 +39,14 @@ def read_note() -> str:
     return Path("note.txt").read_text()
 
 
-async def heard(_: Any, events: Any) -> None:
-    """With somebody who listens to the events, the answers are streamed."""
+async def print_events(_: Any, events: Any) -> None:
+    """With an event handler, the answers are streamed."""
     async for event in events:
         print(type(event).__name__)
 
 
 async def main() -> None:
-    print((await agent.run("What does the note hold?", event_stream_handler=heard)).output)
+    print((await agent.run("What does the note hold?", event_stream_handler=print_events)).output)
     print("--\n", (await agent.run("What does the note hold?")).output)
 
 

@@ -63,7 +63,7 @@ def test_a_name_in_the_middle_of_a_path_is_one_segment() -> None:
 
 @pytest.fixture(scope="module")
 def azure() -> Iterator[tuple[ScriptedServer, int]]:
-    """A gateway before an Azure that has a deployment nobody here may use."""
+    """A gateway before an Azure that has a deployment outside the configuration."""
     reply = Reply(status=400, body=b'{"error": {"message": "seen"}}', content_type="application/json", has_length=True)
     with ScriptedServer(reply) as server:
         config = Config(

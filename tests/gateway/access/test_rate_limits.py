@@ -1,4 +1,4 @@
-"""Limits: no client has more in a minute than it may, whatever it does, and none waits longer than it is told."""
+"""Limits: no client gets more in a minute than it may, and none waits longer than its Retry-After."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from antiphon.gateway.access.rate_limits import RateLimits
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -125,7 +125,7 @@ def test_admissions_never_exceed_the_limits(requests: int, tokens: int, steps: l
             limits.charge_tokens(key, cost)
         else:
             assert wait > 0
-            # Whoever waits as long as told is let in.
+            # A client that waits for Retry-After is admitted.
             clock.now += wait * (1 + 1e-9)
             assert limits.try_admit(key) is None
             admitted += 1

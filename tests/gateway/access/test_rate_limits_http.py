@@ -1,4 +1,4 @@
-"""Clients that misbehave, over raw sockets: each is told so with the right status, and nobody else notices."""
+"""Clients that misbehave, over raw sockets: each gets the right status, and no other client notices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Client, Rig, path_of, rig
-from gateway.strict_upstream import hang, says, trickle
+from gateway.strict_upstream import hang, text_answer, trickle
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 BODY = b'{"model":"to-gemini","messages":[{"role":"user","content":"hi"}]}'
@@ -63,10 +63,10 @@ CHUNKED = b"transfer-encoding: chunked\r\n"
 def test_a_malformed_request_is_not_repeated_to_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     with rig(structs.replace(FAST, log_level="debug")) as gateway:
         came = sent(gateway.port, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer can\x01ary\r\n\r\n")
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert b"ary" not in came
-    assert "ary" not in told.replace("library", "")
-    assert "Traceback" not in told
+    assert "ary" not in reported.replace("library", "")
+    assert "Traceback" not in reported
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_a_body_that_is_too_large_is_413(gateway: Rig, name: str) -> None:
 
 def test_70_megabytes_are_refused_before_they_are_read() -> None:
     with rig() as gateway:
-        told = HEAD + b"content-length: %d\r\n\r\n" % (70 * KIB * KIB)
-        assert sent(gateway.port, told + b"[" * KIB).split()[1] == b"413"
+        reported = HEAD + b"content-length: %d\r\n\r\n" % (70 * KIB * KIB)
+        assert sent(gateway.port, reported + b"[" * KIB).split()[1] == b"413"
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as raw:
             raw.sendall(HEAD + CHUNKED + b"\r\n")
             megabyte = b"100000\r\n" + b" " * KIB * KIB + b"\r\n"
@@ -173,7 +173,7 @@ def test_a_body_that_is_called_something_else_is_415(client: Client, kind: str) 
 
 @pytest.mark.parametrize("source", FORMATS)
 def test_an_unknown_model_error_lists_the_models(client: Client, source: str) -> None:
-    got = client.ask(source, "to-nobody", QUESTION, streams=True)
+    got = client.ask(source, "to-unknown", QUESTION, streams=True)
     assert got.status == 404
     assert all(f"to-{name}" in got.error(source).message for name in FORMATS)
 
@@ -189,9 +189,9 @@ def test_paths_and_methods_that_are_not_there(client: Client) -> None:
 @pytest.mark.parametrize(("given", "is_taken"), [("mine-1", True), ("x" * 129, False), ("a b", False), ("é", False)])
 def test_a_request_id_is_taken_if_it_can_be(client: Client, given: str, is_taken: bool) -> None:
     for path in ("/healthz", "/v1/models", "/nowhere"):
-        told = client.request("GET", path, headers={"x-request-id": given}).headers["x-request-id"]
-        assert (told == given) is is_taken
-        assert told
+        reported = client.request("GET", path, headers={"x-request-id": given}).headers["x-request-id"]
+        assert (reported == given) is is_taken
+        assert reported
 
 
 def test_keys_models_and_limits() -> None:
@@ -212,7 +212,7 @@ def test_keys_models_and_limits() -> None:
                 got = client.ask(name, "to-gemini", QUESTION, streams=False, headers=headers)
             assert got.status == 401
             answers.append(got.error(name).message)
-        assert len(set(answers)) == 1  # nobody is told how near they were
+        assert len(set(answers)) == 1  # no response reveals how close a guess was
         assert "narrow" not in answers[0]
         with gateway.client("sk-narrow") as client:
             assert client.ask("openai-chat", "to-gemini", QUESTION, streams=False).status == 200
@@ -247,7 +247,7 @@ def test_more_connections_than_allowed_are_503() -> None:
 
 
 def refused_connection(port: int) -> bytes:
-    """What a connection hears that says nothing itself: nothing, if it is let in."""
+    """What a silent connection receives: nothing, if it is admitted."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
         raw.settimeout(0.2)
         try:
@@ -270,7 +270,7 @@ def status_of(port: int) -> int:
 def test_a_request_has_its_time() -> None:
     with rig(structs.replace(FAST, request_seconds=0.6, hold_seconds=5)) as gateway:
         upstream = gateway.upstreams["anthropic"]
-        upstream.answer = lambda _: says("word " * 200)
+        upstream.answer = lambda _: text_answer("word " * 200)
         for source in FORMATS:
             upstream.faults.append(hang())
             with gateway.client() as client:
@@ -288,7 +288,7 @@ def idle_streams(count: int) -> None:
     connections: list[http.client.HTTPConnection] = []
     with rig(structs.replace(FAST, keep_alive_seconds=0.5)) as gateway:
         upstream = gateway.upstreams["anthropic"]
-        upstream.answer = lambda _: says("word " * 20)
+        upstream.answer = lambda _: text_answer("word " * 20)
         upstream.faults.extend([lambda reply: structs.replace(reply, body=reply.body[:600], hangs=True)] * count)
         try:
             responses = []
@@ -302,11 +302,11 @@ def idle_streams(count: int) -> None:
                 assert b"data: " in response.read1(200)
             with gateway.client() as client:
                 got = client.ask("gemini", "to-openai-chat", QUESTION, streams=True)
-                assert text_of(got.output("gemini", streams=True).parts) == "heard: Is it raining?"
+                assert text_of(got.output("gemini", streams=True).parts) == "echo: Is it raining?"
                 assert client.get("/healthz").status == 200
-            heard = b""
-            while b": keep-alive" not in heard:
-                heard += responses[0].read1(200)
+            stream_bytes = b""
+            while b": keep-alive" not in stream_bytes:
+                stream_bytes += responses[0].read1(200)
         finally:
             for response in responses:
                 response.close()

@@ -20,7 +20,7 @@ from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_
 from antiphon.wire.output import ErrorKind, ProviderError
 from support.valkey_server import ValkeyServer, running
 
-SECRET, OTHER = "sk-a-secret-nobody-may-see-1111", "sk-another-secret-unseen-2222"
+SECRET, OTHER = "sk-a-secret-that-stays-hidden-1111", "sk-another-secret-unseen-2222"
 ADDRESS = "https://api.example/v1"
 
 FACETS = st.sampled_from(["refused", "exhausted", "model gpt-5", "model with a space", "model "])
@@ -45,16 +45,18 @@ def test_joining_is_commutative_associative_and_idempotent(
 
 
 @given(st.lists(STANDINGS, min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_order_and_repetition_of_messages_do_not_matter(told: list[SharedHealth], chance: random.Random) -> None:
-    def heard(messages: list[SharedHealth]) -> SharedHealth:
+def test_order_and_repetition_of_messages_do_not_matter(
+    messages_sent: list[SharedHealth], chance: random.Random
+) -> None:
+    def merged(messages: list[SharedHealth]) -> SharedHealth:
         known = NO_COOLDOWNS
         for message in messages:
             known = known.merge(message)
         return known
 
-    again = told + chance.choices(told, k=4)
+    again = messages_sent + chance.choices(messages_sent, k=4)
     chance.shuffle(again)
-    assert heard(again) == heard(told)
+    assert merged(again) == merged(messages_sent)
 
 
 @given(STANDINGS, STANDINGS)
@@ -124,7 +126,7 @@ def test_cooldowns_and_their_ends_are_shared() -> None:
     probe.succeeded()
     tell(two, one)
     assert one.status()[0].models == {}
-    tell(one, two)  # what is over is not heard of again
+    tell(one, two)  # what is over is not shared again
     assert two.status()[0].models == {}
 
 
@@ -134,7 +136,7 @@ def test_a_recovery_does_not_end_a_longer_cooldown_of_another_process() -> None:
     tell(one, two)
     clock.now += 20
     probe = two.acquire("m")
-    one.acquire("m").failed(error("rate_limit", 60))  # nobody has told the other one
+    one.acquire("m").failed(error("rate_limit", 60))  # the other one does not know
     probe.succeeded()
     tell(two, one)
     tell(one, two)
@@ -187,7 +189,7 @@ def test_operator_changes_are_shared_and_disabling_wins() -> None:
     tell(two, one)
     two.merge_health(named, before)  # what comes late is of another time
     assert [pool.status()[0].state for pool in (one, two)] == ["healthy"] * 2
-    one.acquire("m").failed(error("billing", 30))  # shorter than what was forgiven, and still heard of
+    one.acquire("m").failed(error("billing", 30))  # shorter than what was forgiven, and still shared
     tell(one, two)
     assert two.status()[0].seconds == pytest.approx(30)
     one.disable("k")
@@ -247,7 +249,7 @@ def test_all_processes_converge_after_any_events(
         pool = pools[place]
         if event == "wait":
             clock.now += number
-        elif event == "tell":  # heard late, twice or never
+        elif event == "tell":  # received late, twice or never
             sent.append(pool.export_health(named))
             for message in chance.sample(sent, k=min(2, len(sent))):
                 pools[number % 3].merge_health(named, message)
@@ -257,10 +259,15 @@ def test_all_processes_converge_after_any_events(
             pools[place] = CredentialPool([Credential(secret=SECRET, name="k")], previous=pool)
         else:
             outcome(pool, model, event, number)
-    _all_hear_all(pools, chance)
-    told = [pool.export_health(named)[named(SECRET)] for pool in pools]
-    assert told[0].merge(told[1]).merge(told[2]).active == told[0].active == told[1].active == told[2].active
-    assert len({one.generation for one in told}) == len({one.is_disabled for one in told}) == 1
+    _share_all(pools, chance)
+    messages_sent = [pool.export_health(named)[named(SECRET)] for pool in pools]
+    assert (
+        messages_sent[0].merge(messages_sent[1]).merge(messages_sent[2]).active
+        == messages_sent[0].active
+        == messages_sent[1].active
+        == messages_sent[2].active
+    )
+    assert len({one.generation for one in messages_sent}) == len({one.is_disabled for one in messages_sent}) == 1
     free = {model: {key_free(pool, model) for pool in pools} for model in ("m", "n")}
     # A reload waives deadlines in its own process alone.
     assert all(len(times) == 1 for times in free.values()) or any(event == "reload" for _, event, _, _ in events)
@@ -289,7 +296,7 @@ def key_free(pool: CredentialPool, model: str) -> bool:
     return True
 
 
-def _all_hear_all(pools: list[CredentialPool], chance: random.Random) -> None:
+def _share_all(pools: list[CredentialPool], chance: random.Random) -> None:
     ways = [(one, other) for one in pools for other in pools if one is not other] * 2
     chance.shuffle(ways)
     for source, target in [*ways, *((one, other) for one in pools for other in pools)]:
@@ -352,11 +359,11 @@ def test_what_one_learns_the_other_knows_and_no_secret_is_there(server: ValkeySe
 
     asyncio.run(play())
     kept = server.ask("KEYS", "*")
-    told = " ".join([*kept, *(str(server.ask("ZRANGE", key, "0", "-1")) for key in kept if ":key:" in key)])
+    messages_sent = " ".join([*kept, *(str(server.ask("ZRANGE", key, "0", "-1")) for key in kept if ":key:" in key)])
     assert len([key for key in kept if ":key:" in key]) == 2
-    assert "model m" in told
-    assert SECRET not in told
-    assert OTHER not in told
+    assert "model m" in messages_sent
+    assert SECRET not in messages_sent
+    assert OTHER not in messages_sent
     assert all(int(server.ask("TTL", key)) > 0 for key in kept)
 
 

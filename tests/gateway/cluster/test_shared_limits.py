@@ -167,7 +167,7 @@ def test_try_admit_is_reported_on_flush(server: ValkeyServer) -> None:
             assert await let_in(two, SMALL, 3) == 3
             assert [one.try_admit(SMALL) for _ in range(6)] == [None] * 6
             await one.flush()
-            await one.flush()  # it is told once
+            await one.flush()  # it is reported once
             assert await let_in(two, SMALL, 20) == 1
 
     asyncio.run(play())
@@ -209,7 +209,7 @@ def test_without_the_store_each_process_counts_alone_without_waiting(server: Val
                 assert await let_in(one, SMALL, 3) == 3
                 assert await let_in(two, SMALL, 3) == 3
                 line.hang()
-                # The first waits for its patience, the others for nothing; it goes on from what it saw last.
+                # The first waits for its patience, the others for nothing; it continues from what it saw last.
                 assert await at_once(one, SMALL, 20) == 7
                 assert one._store.is_unavailable
                 assert "no reply within 0.25 s" in one._store.reason
@@ -220,7 +220,7 @@ def test_without_the_store_each_process_counts_alone_without_waiting(server: Val
                 await one.flush()
                 one._store.mark_available()
                 assert await let_in(one, SMALL, 20) == 0
-                # The other one hears of what was used: nothing is left.
+                # The other one learns what was used: nothing is left.
                 assert await let_in(two, SMALL, 20) == 0
 
     asyncio.run(play())
@@ -240,13 +240,13 @@ def test_what_was_used_long_before_the_store_is_back_is_not_held_against_anybody
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("trouble", ["READONLY", "no password", "wrong password", "nobody"])
+@pytest.mark.parametrize("trouble", ["READONLY", "no password", "wrong password", "no server"])
 def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeyServer, trouble: str) -> None:
     expected = {
         "READONLY": "replica",
         "no password": "NOAUTH|Authentication required",
         "wrong password": "WRONGPASS|invalid username-password",
-        "nobody": "No such file|connect",
+        "no server": "No such file|connect",
     }[trouble]
 
     async def play(address: str, password: str = "") -> None:
@@ -268,7 +268,7 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
     if trouble == "READONLY":
         with running("--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "yes") as replica:
             asyncio.run(play(replica.address))
-    elif trouble == "nobody":
+    elif trouble == "no server":
         asyncio.run(play(f"{server.address}-that-is-none"))
     else:
         with running("--requirepass", "open sesame") as locked:

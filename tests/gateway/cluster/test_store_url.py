@@ -19,7 +19,7 @@ from antiphon.gateway.observe.status import Status, build_status, status_json
 from antiphon.gateway.observe.status_page import status_page
 from support.valkey_server import ValkeyServer, running
 
-PASSWORD = "sesame-that-nobody-may-see"
+PASSWORD = "sesame-that-stays-hidden"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_addresses(written: str, expected: StoreUrl, shown: str) -> None:
     )
 
 
-# Each: lines of [gateway], and everything that is said of them: (line, key, what the reason says).
+# Each: lines of [gateway], and every problem reported: (line, key, what the reason says).
 REFUSED = {
     "near miss": ('shard = "redis://x"', [(2, "gateway.shard", "did you mean shared?")]),
     "a type": ("shared = 6379", [(2, "gateway.shared", "expected a string")]),
@@ -131,9 +131,9 @@ def run(folder: Path, *words: str, code: str = "", **environ: str) -> tuple[int,
 def test_without_the_extra_the_error_names_the_package(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[gateway]\nport = 9\nshared = "redis://store"\n')
     missing = "sys.modules['redis'] = None"
-    code, said = run(tmp_path, "serve", "--check", "--config", "antiphon.toml", code=missing)
+    code, output = run(tmp_path, "serve", "--check", "--config", "antiphon.toml", code=missing)
     assert code == 1
-    assert "antiphon.toml:3: gateway.shared requires the redis client; run pip install 'antiphon[redis]'" in said
+    assert "antiphon.toml:3: gateway.shared requires the redis client; run pip install 'antiphon[redis]'" in output
     assert run(tmp_path, "serve", "--check", code=missing)[0] == 0
 
 
@@ -153,23 +153,23 @@ def test_the_doctor_looks_at_it(locked: ValkeyServer, tmp_path: Path, monkeypatc
     file = tmp_path / "antiphon.toml"
     text = f'[gateway]\nport = 0\nformat_port = 0\nshared = "{locked.address}"\n'
     file.write_text(f'{text}shared_password = "env:SHARED"\n')
-    [(state, said)] = seen(PASSWORD)
+    [(state, output)] = seen(PASSWORD)
     assert state == "ok"
-    assert said.startswith(f"{locked.address} answers in")
-    code, said = run(tmp_path, "serve", "--check", "--config", file.name, SHARED=PASSWORD)
-    assert (code, f"  shared     {locked.address}\n" in said) == (0, True), said
-    [(state, said)] = seen("another")
+    assert output.startswith(f"{locked.address} answers in")
+    code, output = run(tmp_path, "serve", "--check", "--config", file.name, SHARED=PASSWORD)
+    assert (code, f"  shared     {locked.address}\n" in output) == (0, True), output
+    [(state, output)] = seen("another")
     assert state == "fail"
-    assert "invalid username-password pair" in said
+    assert "invalid username-password pair" in output
     file.write_text(text.replace(str(locked.socket), "/nowhere"))
-    [(state, said)] = seen(PASSWORD)
+    [(state, output)] = seen(PASSWORD)
     assert state == "fail"
-    assert "shared store unix:/nowhere is unavailable" in said
+    assert "shared store unix:/nowhere is unavailable" in output
     assert seen(PASSWORD, is_offline=True) == []
 
 
 def test_the_status_page_shows_it_escaped() -> None:
-    def told(*, is_unavailable: bool) -> Status:
+    def status_with_store(*, is_unavailable: bool) -> Status:
         now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         shared = SharedStatus(
             address="redis://a:1/0", is_unavailable=is_unavailable, since=now, reason="<b>" if is_unavailable else ""
@@ -184,9 +184,9 @@ def test_the_status_page_shows_it_escaped() -> None:
             shared=shared,
         )
 
-    page = status_page(told(is_unavailable=True)).decode()
+    page = status_page(status_with_store(is_unavailable=True)).decode()
     assert 'role="alert"' in page
     assert "unavailable</b> since" in page
     assert "&lt;b&gt;" in page
-    assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in status_json(told(is_unavailable=True))
-    assert "alert" not in status_page(told(is_unavailable=False)).decode()
+    assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in status_json(status_with_store(is_unavailable=True))
+    assert "alert" not in status_page(status_with_store(is_unavailable=False)).decode()

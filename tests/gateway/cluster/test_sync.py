@@ -204,8 +204,8 @@ def test_a_store_killed_under_load_fails_no_request_and_is_synced_when_back(
             for client in clients:
                 client.join(30)
         assert wrong == []
-        told = [[line for line in gateway.log if "the shared store" in line] for gateway in (one, two)]
-        for lines in told:  # once for each time
+        log_lines = [[line for line in gateway.log if "the shared store" in line] for gateway in (one, two)]
+        for lines in log_lines:  # once for each time
             assert ["is back;" in line for line in lines] == [False, True] * (len(lines) // 2), lines
         assert [one.stop(), two.stop()] == [0, 0]
     assert not any("Traceback" in line for gateway in (one, two) for line in gateway.log)

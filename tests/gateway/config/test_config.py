@@ -1,4 +1,4 @@
-"""`antiphon.toml`: what is accepted, everything that is refused with its line, and no secret in what is said."""
+"""`antiphon.toml`: what is accepted, everything that is refused with its line, and no secret in messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent.parent.parent
-KEY = "sk-a-real-secret-that-nobody-may-see"
+KEY = "sk-a-real-secret-that-must-not-show"
 ENVIRON = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": f"{KEY}-2", "ANTIPHON_CLIENT_KEY": f"{KEY}-3"}
 GOOD = """
 [gateway]
@@ -80,7 +80,7 @@ def test_little_is_enough(file: Path, text: str) -> None:
 PROVIDER = '[[providers]]\nname = "openai"\n'
 MINE = '[[providers]]\nname = "mine"\nformat = "openai-chat"\nbase_url = "http://127.0.0.1:9/v1"\n'
 
-# Each: a file, and everything that is said of it: (line, key, what the reason says).
+# Each: a file, and every problem reported: (line, key, what the reason says).
 REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "near miss": ("[gateway]\nprot = 1\n", [(2, "gateway.prot", "did you mean port?")]),
     "near miss of a table": ('[[provider]]\nname = "x"', [(1, "provider", "did you mean providers?")]),
@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "one bracket": ('[providers]\nname = "openai"\n', [(1, "providers", "write [[providers]]")]),
     "no table": ("gateway = 3\n", [(1, "gateway", "expected a table: [gateway], got an integer")]),
     "no list of tables": ("models = 3\n", [(1, "models", "expected a list")]),
-    "an item that is no table": ("models = [3]\n", [(1, "models[0]", "expected a table")]),
+    "an item that is not a table": ("models = [3]\n", [(1, "models[0]", "expected a table")]),
     "ports equal": ("[gateway]\nport = 9\nformat_port = 9\n", [(3, "gateway.format_port", "same as port")]),
     "default port taken": ("[gateway]\nport = 8181\n", [(1, "gateway.format_port", "same as port")]),
     "bounds": (
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
         f'{PROVIDER}base_url = "https://me:{KEY}@host/v1"\n',
         [(3, "providers[0].base_url", "contains a user name or password")],
     ),
-    "a key behind env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "not a valid variable name")]),
+    "a key after env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "not a valid variable name")]),
     "no variable": (f'{PROVIDER}keys = ["env:NOT_SET"]\n', [(3, "providers[0].keys[0]", "NOT_SET is not set")]),
     "no variable named": (
         f'{PROVIDER}keys = ["env:", "file:"]\n',
@@ -228,13 +228,13 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
 @pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
 def test_refused_with_every_problem_where_it_is(file: Path, text: str, expected: list[tuple[int, str, str]]) -> None:
     found = problems(file, text)
-    told = sorted((line, key) for line, key, _ in found)
-    assert told == sorted((line, key) for line, key, _ in expected), found
+    found_lines = sorted((line, key) for line, key, _ in found)
+    assert found_lines == sorted((line, key) for line, key, _ in expected), found
     for line, key, words in expected:
         assert any(words in reason for at, whose, reason in found if (at, whose) == (line, key)), found
 
 
-# Each: the bytes of a file, and what is said: (line, column, reason).
+# Each: the bytes of a file, and the problem reported: (line, column, reason).
 UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
     "syntax": (b"[gateway]\nport == 1\n", 2, 7, "invalid TOML: invalid value"),
     "end": (b'[gateway]\nhost = "x', 2, 0, "invalid TOML: "),

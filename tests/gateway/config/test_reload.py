@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Served:
-    """What was applied, and whoever waits for it."""
+    """What was applied, and a way to wait for it."""
 
     def __init__(self) -> None:
         self.configs: list[Config] = []
@@ -73,33 +73,33 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(story)
 
 
-def in_place(file: Path, said: str) -> None:
-    file.write_text(said)
+def in_place(file: Path, content: str) -> None:
+    file.write_text(content)
 
 
-def replaced(file: Path, said: str) -> None:
+def replaced(file: Path, content: str) -> None:
     other = file.with_name("other")
-    other.write_text(said)
+    other.write_text(content)
     os.replace(other, file)
 
 
-def removed_and_made_again(file: Path, said: str) -> None:
+def removed_and_made_again(file: Path, content: str) -> None:
     file.unlink()
-    file.write_text(said)
+    file.write_text(content)
 
 
-def linked(file: Path, said: str) -> None:
+def linked(file: Path, content: str) -> None:
     """As a mounted ConfigMap does it: the name is a link, and the link is changed."""
-    real = file.with_name(f"real-{len(said)}-{hash(said)}")
-    real.write_text(said)
+    real = file.with_name(f"real-{len(content)}-{hash(content)}")
+    real.write_text(content)
     link = file.with_name("link")
     link.symlink_to(real)
     os.replace(link, file)
 
 
-def with_the_same_times(file: Path, said: str) -> None:
+def with_the_same_times(file: Path, content: str) -> None:
     known = file.stat()
-    file.write_text(said)
+    file.write_text(content)
     os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
 
 
@@ -165,17 +165,17 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "message"),
     [(ProviderSetupError("no such thing"), "no such thing"), (ZeroDivisionError("sk-secret"), "ZeroDivisionError")],
 )
-def test_the_callback_may_refuse_a_configuration(file: Path, trouble: Exception, told: str) -> None:
+def test_the_callback_may_refuse_a_configuration(file: Path, trouble: Exception, message: str) -> None:
     async def story() -> None:
         served = Served()
         served.trouble = trouble
         watcher = watcher_of(file, served)
         file.write_text(text(2000))
         await watcher.check()
-        assert told in watcher.status.refusal
+        assert message in watcher.status.refusal
         assert "sk-secret" not in watcher.status.refusal
         served.trouble = None
         file.write_text(text(3000))

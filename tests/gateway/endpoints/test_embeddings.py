@@ -1,4 +1,4 @@
-"""Embeddings: where they are made, what is sent there, and what is told where they are not."""
+"""Embeddings: where they are made, what is sent there, and the errors where they are not supported."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_who_makes_none_names_those_who_do() -> None:
     assert isinstance(answer.body, bytes)
     with LocalServer() as server, openai.OpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
         server.answer(answer.status, "application/json", answer.body)
-        with pytest.raises(openai.NotFoundError, match="Providers with embeddings: openai, ollama") as told:
+        with pytest.raises(openai.NotFoundError, match="Providers with embeddings: openai, ollama") as raised:
             client.embeddings.create(model="claude-5", input="x")
-    assert (told.value.code, told.value.param) == ("embeddings_not_supported", "model")
+    assert (raised.value.code, raised.value.param) == ("embeddings_not_supported", "model")
     assert "No provider of this gateway has one" in embeddings_unsupported("claude-5", "anthropic", []).message
 
 
@@ -151,8 +151,10 @@ def test_through_an_upstream_and_back_to_the_official_client() -> None:
 
 
 def test_a_provider_error_has_openais_shape_without_the_key() -> None:
-    said = {"error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}}
-    reply = Reply(status=400, body=msgspec.json.encode(said), content_type="application/json")
+    refusal_body = {
+        "error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}
+    }
+    reply = Reply(status=400, body=msgspec.json.encode(refusal_body), content_type="application/json")
     with ScriptedServer(reply) as provider, pytest.raises(UpstreamFailed) as failed:
         embed(provider.url, b'{"model": "mine", "input": []}')
     answer = provider_error_response("openai-chat", failed.value.error, "openai")

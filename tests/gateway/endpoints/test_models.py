@@ -134,9 +134,9 @@ def answered(models: tuple[ModelEntry, ...]) -> Callable[[Received], Reply]:
         else:
             model = next((model for model in models if model.name == endpoint.resource), None)
             if model is None:
-                told = error_response(endpoint.format, unknown_model_error(endpoint.resource, models))
-                assert isinstance(told.body, bytes)
-                status, body = told.status, told.body
+                raised = error_response(endpoint.format, unknown_model_error(endpoint.resource, models))
+                assert isinstance(raised.body, bytes)
+                status, body = raised.status, raised.body
             else:
                 body = msgspec.json.encode(get_model(endpoint.format, model))
         return Reply(status=status, body=body, content_type="application/json", has_length=True)
@@ -156,9 +156,9 @@ def test_openai_reads_it() -> None:
         models = list(client.models.list())
         assert [model.id for model in models] == [model.name for model in MANY]
         assert client.models.retrieve("model-07").owned_by == "some"
-        with pytest.raises(openai.NotFoundError, match="There are: model-") as told:
+        with pytest.raises(openai.NotFoundError, match="There are: model-") as raised:
             client.models.retrieve("model-7x")
-        assert told.value.code == "model_not_found"
+        assert raised.value.code == "model_not_found"
 
 
 def test_anthropic_reads_every_page() -> None:

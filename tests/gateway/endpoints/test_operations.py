@@ -1,4 +1,4 @@
-"""What operators see and nobody else, and how a gateway recovers from keys that a provider rejected."""
+"""What only operators see, and how a gateway recovers from keys that a provider rejected."""
 
 from __future__ import annotations
 

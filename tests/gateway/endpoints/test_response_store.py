@@ -35,7 +35,7 @@ RESPONSES = formats["openai-responses"]
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -51,7 +51,7 @@ def asked(text: str | list[Any], previous: str | None = None, **fields: Any) -> 
     return RESPONSES.read_request(msgspec.json.encode(body))
 
 
-def said(text: str) -> ModelOutput:
+def text_output(text: str) -> ModelOutput:
     return ModelOutput(parts=(Text(text),), stop_reason="end", model="m")
 
 
@@ -69,8 +69,8 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ResponseSt
 
 
 def test_a_follow_up_becomes_a_full_request(state: ResponseStore) -> None:
-    state.store("resp_1", asked("Hi.", instructions="Be kind."), said("Hello."))
-    state.store("resp_2", asked("How are you?", "resp_1"), said("Well."))
+    state.store("resp_1", asked("Hi.", instructions="Be kind."), text_output("Hello."))
+    state.store("resp_2", asked("How are you?", "resp_1"), text_output("Well."))
     third = asked("Good.", "resp_2", instructions="Be brief.", temperature=0.5, include=["x"])
     full = state.expand(third)
     assert words(full) == [
@@ -95,9 +95,9 @@ def test_a_request_without_a_previous_response_is_the_same_object(state: Respons
 
 
 def test_branches_share_what_they_have_in_common(state: ResponseStore) -> None:
-    state.store("resp_1", asked("Root."), said("One."))
-    state.store("resp_a", asked("Left.", "resp_1"), said("L."))
-    state.store("resp_b", asked("Right.", "resp_1"), said("R."))
+    state.store("resp_1", asked("Root."), text_output("One."))
+    state.store("resp_a", asked("Left.", "resp_1"), text_output("L."))
+    state.store("resp_b", asked("Right.", "resp_1"), text_output("R."))
     assert [text for _, text in words(state.expand(asked("?", "resp_a")))] == ["Root.", "One.", "Left.", "L.", "?"]
     assert [text for _, text in words(state.expand(asked("?", "resp_b")))] == ["Root.", "One.", "Right.", "R.", "?"]
     assert len(state) == 3
@@ -105,7 +105,7 @@ def test_branches_share_what_they_have_in_common(state: ResponseStore) -> None:
 
 def test_a_system_item_is_kept_and_instructions_are_not(state: ResponseStore) -> None:
     items = [{"role": "system", "content": "An item."}, {"role": "user", "content": "Hi."}]
-    state.store("resp_1", asked(items, instructions="Not carried over."), said("Hello."))
+    state.store("resp_1", asked(items, instructions="Not carried over."), text_output("Hello."))
     full = state.expand(asked("Go on.", "resp_1"))
     assert words(full)[0] == ("system", "An item.")
     body, _ = RESPONSES.write_request(full)
@@ -144,17 +144,19 @@ def test_items_may_be_referred_to(state: ResponseStore) -> None:
 
 
 def test_references_inside_a_kept_response_are_followed(state: ResponseStore) -> None:
-    body, _ = RESPONSES.encode_response(said("Hello."))
-    state.store("resp_1", asked("Hi."), said("Hello."), body=body)
+    body, _ = RESPONSES.encode_response(text_output("Hello."))
+    state.store("resp_1", asked("Hi."), text_output("Hello."), body=body)
     item = msgspec.json.decode(body)["output"][0]["id"]
-    state.store("resp_2", asked([{"type": "item_reference", "id": item}, {"role": "user", "content": "?"}]), said("!"))
+    state.store(
+        "resp_2", asked([{"type": "item_reference", "id": item}, {"role": "user", "content": "?"}]), text_output("!")
+    )
     assert words(state.expand(asked("On.", "resp_2")))[0] == ("assistant", "Hello.")
 
 
 def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
-    with pytest.raises(UnknownResponse, match=r"^Previous response with id 'resp_none' not found\.$") as told:
+    with pytest.raises(UnknownResponse, match=r"^Previous response with id 'resp_none' not found\.$") as raised:
         state.expand(asked("Hi.", "resp_none"))
-    answer = error_response("openai-responses", to_provider_error(told.value), status=told.value.status)
+    answer = error_response("openai-responses", to_provider_error(raised.value), status=raised.value.status)
     assert isinstance(answer.body, bytes)
     assert answer.status == 400
     assert msgspec.json.decode(answer.body)["error"] == {
@@ -167,13 +169,13 @@ def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
         with pytest.raises(UnknownResponse, match=r"^Response with id 'resp_none' not found\.$"):
             act("resp_none")
     with pytest.raises(UnknownResponse):
-        state.store("resp_2", asked("Hi.", "resp_none"), said("!"))
+        state.store("resp_2", asked("Hi.", "resp_none"), text_output("!"))
     assert len(state) == 0
 
 
 def test_one_key_cannot_reach_what_another_kept(state: ResponseStore) -> None:
-    state.store("resp_1", asked("Mine."), said("Yes."), owner="ann")
-    state.store("resp_1", asked("Also mine."), said("No."), owner="bob")
+    state.store("resp_1", asked("Mine."), text_output("Yes."), owner="ann")
+    state.store("resp_1", asked("Also mine."), text_output("No."), owner="bob")
     assert words(state.expand(asked("?", "resp_1"), owner="ann"))[0] == ("user", "Mine.")
     assert words(state.expand(asked("?", "resp_1"), owner="bob"))[0] == ("user", "Also mine.")
     for act in (state.get, state.delete, state.chain):
@@ -182,14 +184,14 @@ def test_one_key_cannot_reach_what_another_kept(state: ResponseStore) -> None:
     with pytest.raises(UnknownResponse):
         state.expand(asked("?", "resp_1"), owner="eve")
     with pytest.raises(UnknownResponse):
-        state.store("resp_2", asked("?", "resp_1"), said("!"), owner="eve")
+        state.store("resp_2", asked("?", "resp_1"), text_output("!"), owner="eve")
     assert len(state) == 2
 
 
 def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: ResponseStore) -> None:
-    state.store("resp_1", asked("One."), said("1"))
-    state.store("resp_2", asked("Two.", "resp_1"), said("2"))
-    state.store("resp_3", asked("Three.", "resp_2"), said("3"))
+    state.store("resp_1", asked("One."), text_output("1"))
+    state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
+    state.store("resp_3", asked("Three.", "resp_2"), text_output("3"))
     state.delete("resp_2")
     state.delete("resp_1")
     for gone in ("resp_1", "resp_2"):
@@ -203,9 +205,9 @@ def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: 
 
 
 def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: ResponseStore) -> None:
-    state.store("resp_1", asked("One."), said("1"))
-    state.store("resp_1", asked("Two.", "resp_1"), said("2"))
-    state.store("resp_1", asked("Three.", "resp_1"), said("3"))
+    state.store("resp_1", asked("One."), text_output("1"))
+    state.store("resp_1", asked("Two.", "resp_1"), text_output("2"))
+    state.store("resp_1", asked("Three.", "resp_1"), text_output("3"))
     assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == [
         "One.",
         "1",
@@ -215,27 +217,27 @@ def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: ResponseStore) ->
         "3",
         "?",
     ]
-    state.store("resp_1", asked("Anew."), said("0"))
-    assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == ["Anew.", "0", "?"]
+    state.store("resp_1", asked("Fresh."), text_output("0"))
+    assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == ["Fresh.", "0", "?"]
     assert len(state) == 1
 
 
 def test_what_is_too_old_is_forgotten_but_not_what_younger_ones_need() -> None:
     clock = Clock()
     with ResponseStore(seconds=DAY, clock=clock) as state:
-        state.store("resp_1", asked("One."), said("1"))
-        state.store("resp_lone", asked("Alone."), said("0"))
+        state.store("resp_1", asked("One."), text_output("1"))
+        state.store("resp_lone", asked("Alone."), text_output("0"))
         clock.now += DAY / 2
-        state.store("resp_2", asked("Two.", "resp_1"), said("2"))
+        state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
         clock.now += DAY / 2
         for gone in ("resp_1", "resp_lone"):
             with pytest.raises(UnknownResponse):
                 state.get(gone)
         assert len(words(state.expand(asked("?", "resp_2")))) == 5
-        state.store("resp_other", asked("Other."), said("9"))
+        state.store("resp_other", asked("Other."), text_output("9"))
         assert len(state) == 3  # the lone one went
         clock.now += DAY
-        state.store("resp_last", asked("Last."), said("9"))
+        state.store("resp_last", asked("Last."), text_output("9"))
         assert len(state) == 1
 
 
@@ -244,19 +246,19 @@ def test_over_the_limit_the_oldest_go_and_never_the_one_that_just_grew() -> None
     with ResponseStore(limit=4, clock=clock) as state:
         for number in range(6):
             clock.now += 1
-            state.store(f"resp_{number}", asked(f"{number}"), said("."))
+            state.store(f"resp_{number}", asked(f"{number}"), text_output("."))
         assert len(state) == 4
         with pytest.raises(UnknownResponse):
             state.get("resp_1")
         previous = "resp_2"  # the oldest that is left; it grows, and the others make room
         for number in range(6, 12):
             clock.now += 1
-            state.store(f"resp_{number}", asked(f"{number}", previous), said("."))
+            state.store(f"resp_{number}", asked(f"{number}", previous), text_output("."))
             previous = f"resp_{number}"
         assert len(words(state.expand(asked("?", previous)))) == 2 * 7 + 1
         assert len(state) == 7  # a conversation longer than the limit is kept while it grows
         clock.now += 1
-        state.store("resp_new", asked("New."), said("."))
+        state.store("resp_new", asked("New."), text_output("."))
         assert len(state) == 4
 
 
@@ -266,7 +268,7 @@ def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
     with ResponseStore(path) as state:
         previous: str | None = None
         for number in range(1, 61):
-            state.store(f"resp_{number}", asked("word " * 200, previous), said("word " * 200))
+            state.store(f"resp_{number}", asked("word " * 200, previous), text_output("word " * 200))
             previous = f"resp_{number}"
             if number % 30 == 0:
                 with state._file.writing() as db:
@@ -279,9 +281,9 @@ def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
 def test_a_file_is_found_again_and_others_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with ResponseStore(path) as state:
-        state.store("resp_1", asked("Hi."), said("Hello."))
+        state.store("resp_1", asked("Hi."), text_output("Hello."))
     with ResponseStore(path) as state:
-        assert state.get("resp_1").output == said("Hello.")
+        assert state.get("resp_1").output == text_output("Hello.")
     with SqliteStore(tmp_path / "chats.db"), pytest.raises(StoreDamaged, match="another program"):
         ResponseStore(tmp_path / "chats.db")
 
@@ -300,7 +302,7 @@ def test_concurrent_threads_and_files(tmp_path: Path) -> None:
                         f"{owner} {earlier}" for earlier in range(number + 1)
                     ]
                     previous = f"resp_{number}"
-                    state.store(previous, request, said(owner), owner=owner)
+                    state.store(previous, request, text_output(owner), owner=owner)
             except BaseException as trouble:
                 troubles.append(trouble)
 
@@ -319,7 +321,7 @@ steps = st.lists(st.tuples(st.sampled_from("kkkkd"), st.integers(0, 9), st.integ
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) -> None:
-    """Whatever is kept, deleted and kept again under the same id: what can be found is right, and nothing stays for nobody."""
+    """Whatever is kept, deleted and kept again under the same id: what is found is right, and no unreachable data stays."""
     known: dict[str, list[str]] = {}
     with ResponseStore() as state:
         for place, (act, which, before) in enumerate(plan):
@@ -330,7 +332,7 @@ def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) ->
                     del known[name]
                 continue
             goes_on = previous in known
-            state.store(name, asked(f"{place}", previous if goes_on else None), said("."))
+            state.store(name, asked(f"{place}", previous if goes_on else None), text_output("."))
             known[name] = [*(known[previous] if goes_on else []), f"{place}", "."]
         for name, texts in known.items():
             assert [text for _, text in words(state.expand(asked("?", name)))] == [*texts, "?"]
@@ -346,8 +348,10 @@ def test_a_response_is_stored_unless_the_client_opts_out(store: bool | None, is_
 
 def conversation(state: ResponseStore) -> None:
     items = [{"role": "user", "content": "Hi."}, {"role": "developer", "content": "Be kind."}]
-    state.store("resp_1", asked(items), said("Hello."))
-    state.store("resp_2", asked("How are you?", "resp_1", metadata={"a": "b"}, instructions="Be brief."), said("Well."))
+    state.store("resp_1", asked(items), text_output("Hello."))
+    state.store(
+        "resp_2", asked("How are you?", "resp_1", metadata={"a": "b"}, instructions="Be brief."), text_output("Well.")
+    )
 
 
 def test_the_input_items_are_everything_it_was_made_from() -> None:
@@ -374,7 +378,7 @@ def test_the_input_items_are_everything_it_was_made_from() -> None:
 
 def test_a_response_without_input_has_no_items() -> None:
     with ResponseStore() as state:
-        state.store("resp_1", asked([]), said("Hello."))
+        state.store("resp_1", asked([]), text_output("Hello."))
         page = list_input_items(state.chain("resp_1"))
         assert page == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
 
@@ -399,9 +403,9 @@ def test_openai_reads_and_deletes_what_is_kept() -> None:
                     state.delete(endpoint.resource)
                     body = msgspec.json.encode(deletion_body(endpoint.resource))
             except UnknownResponse as unknown:
-                told = error_response(endpoint.format, to_provider_error(unknown), status=unknown.status)
-                assert isinstance(told.body, bytes)
-                status, body = told.status, told.body
+                raised = error_response(endpoint.format, to_provider_error(unknown), status=unknown.status)
+                assert isinstance(raised.body, bytes)
+                status, body = raised.status, raised.body
             return Reply(status=status, body=body, content_type="application/json", has_length=True)
 
         with ScriptedServer(answer) as server, openai.OpenAI(api_key="n", base_url=server.url, max_retries=0) as client:

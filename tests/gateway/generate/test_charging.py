@@ -23,7 +23,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import Client, Got, Rig, path_of, rig
-from gateway.strict_upstream import cut, says
+from gateway.strict_upstream import cut, text_answer
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 CHAT = {"messages": [{"role": "user", "content": "Is it raining?"}]}
@@ -54,7 +54,7 @@ def test_usage_that_the_client_did_not_ask_for_is_charged_and_hidden(gateway: Ri
     upstream = gateway.upstreams["openai-chat"]
     with gateway.client("sk-tight") as client:
         got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
-        assert text_of(got.output("openai-chat", streams=True).parts) == "heard: Is it raining?"
+        assert text_of(got.output("openai-chat", streams=True).parts) == "echo: Is it raining?"
         assert all(chunk["choices"] for chunk in chunks(got))
         assert not any(chunk.get("usage") for chunk in chunks(got))
         assert upstream.bodies[0]["stream_options"] == {"include_usage": True}
@@ -90,7 +90,7 @@ def test_a_host_that_does_not_know_the_option_is_asked_without_it_and_the_stream
     upstream.faults.append(upstream.error(400, "invalid_request", "Unrecognized request argument: stream_options"))
     with gateway.client("sk-tight") as client:
         got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
-        assert text_of(got.output("openai-chat", streams=True).parts) == "heard: Is it raining?"
+        assert text_of(got.output("openai-chat", streams=True).parts) == "echo: Is it raining?"
         assert ["stream_options" in body for body in upstream.bodies] == [True, False]
         assert client.ask("openai-chat", "to-openai-chat", CHAT, streams=True).status == 429
 
@@ -112,7 +112,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) -> None:
     source = target if source == "same" else ("anthropic" if target != "anthropic" else "openai-chat")
     upstream = gateway.upstreams[target]
-    upstream.answer = lambda _: says(LONG)
+    upstream.answer = lambda _: text_answer(LONG)
     upstream.faults.append(lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2], hangs=True))
     model = f"to-{target}"
     named = structs.replace(QUESTION, model=model, stream=None if source == "gemini" else True)
@@ -121,9 +121,9 @@ def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) 
     headers = {"content-type": "application/json", "authorization": "Bearer sk-tight"}
     connection.request("POST", path_of(source, model, streams=True), body, headers)
     response = connection.getresponse()
-    heard = b""
-    while b"One" not in heard:
-        heard += response.read1(100)
+    received = b""
+    while b"One" not in received:
+        received += response.read1(100)
     response.close()
     connection.close()
     until(lambda: [record["status"] for record in records(gateway)] == [499], "the stream is recorded as abandoned")
@@ -135,10 +135,10 @@ def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) 
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_stream_that_breaks_is_charged(gateway: Rig, target: str) -> None:
     upstream = gateway.upstreams[target]
-    upstream.answer = lambda _: says(LONG)
+    upstream.answer = lambda _: text_answer(LONG)
     upstream.faults.append(lambda reply: cut(len(reply.body) // 2)(reply))  # type: ignore[operator]
     with gateway.client("sk-tight") as client:
-        assert client.ask(target, f"to-{target}", QUESTION, streams=True).heard(target).error is not None
+        assert client.ask(target, f"to-{target}", QUESTION, streams=True).assembler(target).error is not None
         assert client.ask(target, f"to-{target}", QUESTION, streams=True).status == 429
 
 
@@ -194,6 +194,6 @@ def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
     text = b'data: {"choices":[{"delta":{"content":"\\"choices\\":[]"}}],"usage":null}'
     usage = b'data: {"choices": [ ], "usage": {"total_tokens": 3}}'
     last = b"data: [DONE]"
-    said = blank.join([filters, text, usage, last, b""])
-    assert without_usage(said) == blank.join([filters, text, last, b""])
+    stream_bytes = blank.join([filters, text, usage, last, b""])
+    assert without_usage(stream_bytes) == blank.join([filters, text, last, b""])
     assert without_usage(text + blank) == text + blank

@@ -46,7 +46,7 @@ def fetcher(limits: MediaLimits | None = None, **fields: Any) -> MediaFetcher:
 
 
 class Names:
-    """A resolver that answers what it was told, the last answer again and again."""
+    """A resolver with scripted answers; the last one repeats."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.asked: list[str] = []
@@ -62,9 +62,9 @@ def fetch(fetcher: MediaFetcher, url: str) -> FetchedMedia:
 
 
 def refused(fetcher: MediaFetcher, url: str) -> str:
-    with pytest.raises(MediaFetchError) as told:
+    with pytest.raises(MediaFetchError) as reason:
         fetch(fetcher, url)
-    return str(told.value)
+    return str(reason.value)
 
 
 PRIVATE = [
@@ -189,8 +189,8 @@ def test_urls_that_are_refused_before_anything_is_looked_up(url: str, why: str) 
 def test_a_host_with_a_private_address_is_refused(addresses: list[str]) -> None:
     with ScriptedServer(PICTURE) as server:
         names = Names(addresses)
-        told = refused(MediaFetcher(ports=ANY_PORT, resolve=names), f"http://rebound.test:{server.port}/")
-        assert told == "the address is not public"
+        reason = refused(MediaFetcher(ports=ANY_PORT, resolve=names), f"http://rebound.test:{server.port}/")
+        assert reason == "the address is not public"
         assert server.connections == 0
         assert names.asked == ["rebound.test"]
 
@@ -251,8 +251,8 @@ def test_a_redirect_is_followed_without_our_headers(status: int) -> None:
 )
 def test_a_redirect_is_guarded_like_the_first_address(location: str, why: str) -> None:
     with ScriptedServer(redirect(location)) as server:
-        told = refused(fetcher(resolve=Names(["10.0.0.1"])), f"{server.url}/a.png")
-        assert why in told
+        reason = refused(fetcher(resolve=Names(["10.0.0.1"])), f"{server.url}/a.png")
+        assert why in reason
         assert server.connections == 1
 
 

@@ -27,7 +27,7 @@ from gateway.strict_upstream import (
     StrictUpstream,
     cut,
     hang,
-    says,
+    text_answer,
 )
 from providers.scripted_server import Reply
 
@@ -39,7 +39,7 @@ ODD: dict[str, bytes] = {
     "anthropic": b'{"max_tokens":1e2,"messages":[{"role":"user","content":"\\u00e9 \xc3\xa9"}], "model":"%b","stream":%b }',
     "gemini": b'{"contents":[{"parts":[{"text":"\\u00e9 \xc3\xa9"}] , "role":"user"}] }',
 }
-"""Bodies that nobody who writes JSON anew would write like this."""
+"""Bodies in a spelling that no JSON encoder would produce."""
 
 
 def odd(name: str, model: str, *, streams: bool) -> bytes:
@@ -64,7 +64,7 @@ def _forgotten(gateway: Rig) -> None:
 def test_bytes_pass_untouched_both_ways(gateway: Rig, name: str, streams: bool) -> None:
     upstream, model = gateway.upstreams[name], MODELS[name]
     data = odd(name, model, streams=streams)
-    reply = upstream.spoken(says("Oui, é.", model), streams=streams)
+    reply = upstream.spoken(text_answer("Oui, é.", model), streams=streams)
     answered = structs.replace(reply, body=reply.body.replace(b'":', b'" : ') + b"\n", piece=11)
     upstream.faults.append(lambda _: answered)
     with gateway.client() as client:
@@ -88,7 +88,7 @@ def test_only_the_name_of_the_model_is_changed(gateway: Rig, name: str) -> None:
 @pytest.mark.parametrize("target", FORMATS)
 def test_no_credential_and_no_header_of_a_connection_crosses(gateway: Rig, source: str, target: str) -> None:
     upstream = gateway.upstreams[target]
-    told = {
+    expected = {
         "authorization": f"Bearer {CANARY}",
         "x-api-key": CANARY,
         "x-goog-api-key": CANARY,
@@ -109,7 +109,7 @@ def test_no_credential_and_no_header_of_a_connection_crosses(gateway: Rig, sourc
     }
     upstream.faults.append(lambda reply: structs.replace(reply, headers=answered))
     with gateway.client() as client:
-        got = client.ask(source, f"to-{target}", QUESTION, streams=True, headers=told)
+        got = client.ask(source, f"to-{target}", QUESTION, streams=True, headers=expected)
     assert got.status == 200
     sent = upstream.received[0]
     assert CANARY not in repr(sent)
@@ -155,7 +155,7 @@ FAILURES: dict[str, Callable[[StrictUpstream], Fault]] = {
     "page": lambda _: PAGE,
     "error page": lambda _: ERROR_PAGE,
     "cut at once": lambda _: cut(3),
-    "nothing said": lambda upstream: Reply(body=upstream.stream(structs.replace(says(""), parts=()))),
+    "empty answer": lambda upstream: Reply(body=upstream.stream(structs.replace(text_answer(""), parts=()))),
 }
 """Everything that can go wrong before a stream shows something."""
 
@@ -191,13 +191,13 @@ def test_another_provider_answers_for_one_that_fails(
     bad, good, port = pair
     bad.clear()
     good.clear()
-    if not streams and name == "nothing said":
+    if not streams and name == "empty answer":
         pytest.skip("a whole answer that says nothing is an answer")
     with Rig({}, (port, 0)).client() as client:
         for source in FORMATS:
             fail(bad, name)
             got = client.ask(source, "both", QUESTION, streams=streams)
-            assert text_of(got.output(source, streams=streams).parts) == "heard: Is it raining?"
+            assert text_of(got.output(source, streams=streams).parts) == "echo: Is it raining?"
             assert got.headers["x-antiphon-target"] == "good/gemini-2.5-flash"
     assert len(good.received) == len(FORMATS)
     # One more where the first connection of a test was idle and closed: the request was sent again on a new one.
@@ -218,7 +218,7 @@ def test_a_failure_inside_a_200_is_a_real_status(pair: tuple[StrictUpstream, Str
 
 
 def asked_and_left(port: int, name: str, target: str, *, streams: bool, after: bytes | None) -> None:
-    """Ask, wait until `after` was heard (None: for nothing), and go."""
+    """Ask, wait until `after` was received (None: for nothing), and leave."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     model = f"to-{target}"
     named = structs.replace(QUESTION, model=model, stream=None if name == "gemini" else streams)
@@ -226,9 +226,9 @@ def asked_and_left(port: int, name: str, target: str, *, streams: bool, after: b
     connection.request("POST", path_of(name, model, streams=streams), body, {"content-type": "application/json"})
     if after is not None:
         response = connection.getresponse()
-        heard = b""
-        while after not in heard:
-            heard += response.read1(100)
+        stream_bytes = b""
+        while after not in stream_bytes:
+            stream_bytes += response.read1(100)
         response.close()
     connection.close()
 
@@ -260,7 +260,7 @@ def connection_is_made(upstream: StrictUpstream, gateway: Rig, target: str, *, s
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_client_that_leaves_in_mid_stream_stops_the_upstream(gateway: Rig, source: str, target: str) -> None:
     upstream = gateway.upstreams[target]
-    upstream.answer = lambda _: says("One. " * 50)
+    upstream.answer = lambda _: text_answer("One. " * 50)
     upstream.faults.append(lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2], hangs=True))
     asked_and_left(gateway.port, source, target, streams=True, after=b"One")
     assert upstream.gone.wait(20)
@@ -277,7 +277,7 @@ def test_a_client_that_leaves_in_a_whole_answer_stops_the_upstream(gateway: Rig,
 @pytest.mark.parametrize("source", FORMATS)
 def test_a_thinking_upstream_keeps_the_line_alive(gateway: Rig, source: str) -> None:
     upstream = gateway.upstreams["anthropic"]
-    upstream.answer = lambda _: says("One. " * 20)
+    upstream.answer = lambda _: text_answer("One. " * 20)
     upstream.faults.append(
         lambda reply: structs.replace(reply, piece=len(reply.body) // 2 + 1, pause=0.35)  # one silence in the middle
     )
@@ -290,7 +290,7 @@ def test_a_thinking_upstream_keeps_the_line_alive(gateway: Rig, source: str) -> 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_whole_body_for_a_stream_becomes_one(gateway: Rig, name: str) -> None:
     upstream = gateway.upstreams[name]
-    upstream.faults.append(lambda _: upstream.spoken(says("All at once."), streams=False))
+    upstream.faults.append(lambda _: upstream.spoken(text_answer("All at once."), streams=False))
     with gateway.client() as client:
         got = client.ask(name, f"to-{name}", QUESTION, streams=True)
     assert text_of(got.output(name, streams=True).parts) == "All at once."

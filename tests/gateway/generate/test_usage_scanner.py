@@ -1,4 +1,4 @@
-"""A stream that is skimmed ends as it ends for whoever reads all of it, however its bytes are cut."""
+"""A scanned stream gives the same end as a full read, for any chunking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, UsageReporte
 from antiphon.wire.output import ModelOutput, ProviderError
 
 SKIMMED = ("openai-chat", "anthropic")
-WORDS = ["rain ", "an error? ", 'she said "usage":{} ', "[DONE] ", "message_stop ", "\n\n", "data: {}", "ø"]
+WORDS = ["rain ", "an error? ", 'she wrote "usage":{} ', "[DONE] ", "message_stop ", "\n\n", "data: {}", "ø"]
 CALL = ToolCallRequest("weather", "call_1", '{"city": "Oslo", "why": "error"}')
 
 

@@ -404,7 +404,7 @@ def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
             await asyncio.sleep(0.01)
             if b"antiphon_connections 0\n" in metrics.render():
                 return
-        raise AssertionError("somebody who left is still counted")
+        raise AssertionError("a client that left is still counted")
 
     with_listener(work)
 

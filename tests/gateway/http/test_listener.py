@@ -28,7 +28,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.timeouts import ConnectionTimer, unsent_bytes
 from antiphon.gateway.observe.metrics import Metrics
 from gateway.rig import FAST, Rig, rig
-from gateway.strict_upstream import hang, says
+from gateway.strict_upstream import hang, text_answer
 
 PATIENCE = 30.0
 MIB = 1024 * 1024
@@ -136,7 +136,7 @@ def test_a_slow_reader_gets_its_whole_response_after_the_keep_alive_time(
 ) -> None:
     monkeypatch.setattr(Listener, "keep_alive_seconds", 0.1)
     with rig() as gateway:
-        gateway.upstreams["openai-chat"].answer = lambda _: says("x" * (20 * MIB))
+        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("x" * (20 * MIB))
         with connection(gateway.port, buffer=65_536) as raw:
             raw.sendall(shape(BODY))
             assert raw.recv(10)
@@ -147,7 +147,7 @@ def test_a_slow_reader_gets_its_whole_response_after_the_keep_alive_time(
 
 def test_a_client_that_takes_no_byte_is_disconnected(shape: Shape) -> None:
     with rig(structs.replace(FAST, write_seconds=0.2)) as gateway:
-        gateway.upstreams["openai-chat"].answer = lambda _: says("x" * (20 * MIB))
+        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("x" * (20 * MIB))
         for body in (BODY, BODY[:-1] + b',"stream":true}'):
             with connection(gateway.port, buffer=65_536) as raw:
                 raw.sendall(shape(body))
@@ -186,7 +186,7 @@ def test_a_client_that_still_reads_is_not_disconnected() -> None:
 
 def test_waiting_for_a_slow_client_is_not_overhead(shape: Shape) -> None:
     with rig() as gateway:
-        gateway.upstreams["openai-chat"].answer = lambda _: says("x" * 400_000)
+        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("x" * 400_000)
         with connection(gateway.port, buffer=65_536) as raw:
             raw.sendall(shape(BODY[:-1] + b',"stream":true}', b"connection: close"))
             assert raw.recv(10)
@@ -322,7 +322,7 @@ def test_bodies_of_all_requests_together_have_a_budget(shape: Shape) -> None:
 def test_a_body_is_given_back_when_the_upstream_has_answered(shape: Shape) -> None:
     padding, streamed = b" " * 600_000, BODY[:-1] + b',"stream":true}'
     with rig(structs.replace(FAST, max_buffered_bytes=MIB, keep_alive_seconds=0.1)) as gateway:
-        gateway.upstreams["openai-chat"].answer = lambda _: says("word " * 200)
+        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("word " * 200)
         gateway.upstreams["openai-chat"].faults.append(hang(600))
         with connection(gateway.port) as first, connection(gateway.port) as second:
             first.sendall(shape(padding + streamed))

@@ -1,4 +1,4 @@
-"""What failed and abandoned requests leave behind: nothing. Measured as the resident memory of a gateway in its own process."""
+"""Failed and abandoned requests leak no memory. Measured as the resident memory of a gateway in its own process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.rig import KEY, MODELS
-from gateway.strict_upstream import CLOSED, StrictUpstream, hang, says
+from gateway.strict_upstream import CLOSED, StrictUpstream, hang, text_answer
 from gateway.test_serve import Served, config_text, connected, served, until
 from providers.scripted_server import Reply
 
@@ -91,7 +91,7 @@ def test_abandoned_requests_keep_no_bodies(gateway: Served, upstream: StrictUpst
     request = question(*PATHS[name], streams=True)
 
     def leave() -> None:
-        upstream.answer = lambda _: says("word " * 400)
+        upstream.answer = lambda _: text_answer("word " * 400)
         upstream.faults.append(hang(2000 if moment == "in the stream" else 0))
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as raw:
             raw.sendall(request)
@@ -99,7 +99,7 @@ def test_abandoned_requests_keep_no_bodies(gateway: Served, upstream: StrictUpst
                 assert raw.recv(1000).startswith(b"HTTP/1.1 200")
             else:
                 until(lambda: upstream.received)
-        assert upstream.gone.wait(60), "the upstream was not told"
+        assert upstream.gone.wait(60), "the upstream saw no disconnect"
         upstream.clear()
 
     leave()

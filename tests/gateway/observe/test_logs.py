@@ -1,4 +1,4 @@
-"""A log line is one line, says whose request it belongs to, and holds no secret; what cannot be written stops nobody."""
+"""A log line is one line, says whose request it belongs to, and holds no secret; an unwritable log stops no request."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_secrets_are_masked_everywhere(log_format: LogFormat) -> None:
     assert SECRET not in line
     assert SECRET[:10] not in line
     assert line.count("sk-…cdef") >= 5
-    assert "no" in logged(log_format, "no")  # two letters are no secret, and mask nothing
+    assert "no" in logged(log_format, "no")  # two letters are not a secret, and mask nothing
 
 
 def test_a_secret_that_is_a_prefix_of_another_is_fully_masked() -> None:
@@ -200,9 +200,9 @@ def test_arguments_that_do_not_fit_are_shown() -> None:
 
 def test_an_exception_is_one_json_line_and_a_block_on_a_console() -> None:
     error = ValueError("first\n12:00:00 INFO forged")
-    told = json.loads(logged("json", "broken", exc_info=error))
+    json_line = json.loads(logged("json", "broken", exc_info=error))
     shown = logged("console", "broken", exc_info=error)
-    assert told["exception"].endswith("INFO forged")
+    assert json_line["exception"].endswith("INFO forged")
     assert all(line.startswith("    | ") for line in shown.splitlines()[1:])
 
 
@@ -225,7 +225,7 @@ def test_a_closed_log_stream_is_ignored(capsys: pytest.CaptureFixture[str]) -> N
     stream = io.StringIO()
     handler = configure_logs("console", stream=stream)
     stream.close()
-    logging.getLogger("antiphon").warning("nobody hears this")
+    logging.getLogger("antiphon").warning("not shown")
     assert handler.failures == 1
     assert capsys.readouterr() == ("", "")
 
@@ -235,7 +235,7 @@ def test_configuring_again_replaces_and_levels_are_kept_apart() -> None:
     stream = io.StringIO()
     configure_logs("console", "info", stream=stream)
     logging.getLogger("antiphon.x").debug("too quiet")
-    logging.getLogger("somebody.else").info("not ours")
+    logging.getLogger("another.library").info("not ours")
     logging.getLogger("antiphon.x").info("ours")
     assert len(stream.getvalue().splitlines()) == 1
     assert sum(isinstance(handler, LogHandler) for handler in logging.getLogger().handlers) == 1
@@ -256,7 +256,7 @@ def test_invalid_log_settings_are_refused(log_format: Any, level: str) -> None:
 def test_the_formatted_line_equals_the_logged_line(log_format: LogFormat, message: str) -> None:
     extra = {"request_id": "request-1", "key": "k", "overhead_ms": 0.25, "repairs": [], "losses": ["one"]}
     lines = []
-    for way in ("told", "logged"):
+    for way in ("formatted", "logged"):
         stream = io.StringIO()
         handler = LogHandler(log_format, stream, secrets=lambda: (SECRET,))
         logger = logging.getLogger("antiphon.gateway")
@@ -264,7 +264,7 @@ def test_the_formatted_line_equals_the_logged_line(log_format: LogFormat, messag
         before, root.handlers = root.handlers, [handler]
         logger.setLevel("INFO")
         try:
-            if way == "told":
+            if way == "formatted":
                 log_request(logger, logging.INFO, message, dict(extra))
             else:
                 logger.info(message, extra=dict(extra))

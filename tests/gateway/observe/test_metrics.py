@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def count_one(metrics: Metrics, model: str = "claude-x") -> None:
         first_token_seconds=0.3,
         overhead_seconds=0.0007,
         usage=TokenUsage(100, 20, 60, 5, 7, 120),
-        repairs=[Action("moved", 3, "behind its call"), Action("moved", 4, "again")],
+        repairs=[Action("moved", 3, "after its call"), Action("moved", 4, "again")],
         losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
         attempts=[
             Attempt(provider="anthropic", error=ProviderError("slow down", "rate_limit", 429)),
@@ -119,19 +118,19 @@ def test_credentials_are_counted_by_state_and_removed_with_their_provider() -> N
     text = metrics.render(
         {"openai": [status("healthy"), status("invalid"), resting], "anthropic": [status("disabled")]}
     )
-    told = {state: value(text, "antiphon_credentials", provider="openai", state=state) for state in STATES}
-    assert told == {"healthy": 1, "cooling": 1, "invalid": 1, "exhausted": 0, "half_open": 0, "disabled": 0}
+    label = {state: value(text, "antiphon_credentials", provider="openai", state=state) for state in STATES}
+    assert label == {"healthy": 1, "cooling": 1, "invalid": 1, "exhausted": 0, "half_open": 0, "disabled": 0}
     assert b"anthropic" not in metrics.render({"openai": []})
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "label"),
     [("claude-3", "claude-*"), ("gpt-5", "gpt-5"), ("gpt-5-mini", "other"), ("claude-*", "claude-*"), ("", "other")],
 )
-def test_models_are_labelled_by_route(model: str, told: str) -> None:
+def test_models_are_labelled_by_route(model: str, label: str) -> None:
     metrics = Metrics(["claude-*", "gpt-5"])
     metrics.request(model=model)
-    assert value(metrics.render(), "antiphon_requests_total", model=told) == 1
+    assert value(metrics.render(), "antiphon_requests_total", model=label) == 1
 
 
 def test_a_reload_brings_its_own_routes() -> None:
@@ -261,9 +260,11 @@ def test_sharing_continues_until_cancelled(tmp_path: Path) -> None:
 
         task = asyncio.create_task(publish_forever([share], 0.001))
         await asyncio.wait_for(is_enough.wait(), 10)
+        assert not task.done()
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
             await task
+        assert calls >= 2
 
     asyncio.run(shared_twice())
 

@@ -17,7 +17,7 @@ from antiphon.parts import Text
 from antiphon.wire import Format
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Rig, rig
-from gateway.strict_upstream import hang, says
+from gateway.strict_upstream import hang, text_answer
 
 PATIENCE = 30.0
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
@@ -103,7 +103,7 @@ def test_a_defect_in_a_stream_is_a_500(
 @pytest.mark.parametrize("after", [0, 600], ids=["before the answer", "in the stream"])
 def test_a_request_that_took_too_long_is_a_504(capsys: pytest.CaptureFixture[str], after: int, shape: str) -> None:
     with rig(structs.replace(FAST, request_seconds=0.5, hold_seconds=0.1)) as gateway:
-        gateway.upstreams["openai-chat"].answer = lambda _: says("word " * 200)
+        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("word " * 200)
         gateway.upstreams["openai-chat"].faults.append(hang(after))
         with ask(gateway, SHAPES[shape]) as raw:
             raw.recv(65_536)
@@ -116,7 +116,7 @@ def test_a_request_that_took_too_long_is_a_504(capsys: pytest.CaptureFixture[str
 def test_a_client_that_left_is_a_499(capsys: pytest.CaptureFixture[str], after: int, shape: str) -> None:
     with rig(structs.replace(FAST, log_level="info")) as gateway:
         upstream = gateway.upstreams["openai-chat"]
-        upstream.answer = lambda _: says("word " * 200)
+        upstream.answer = lambda _: text_answer("word " * 200)
         upstream.faults.append(hang(after))
         with ask(gateway, SHAPES[shape]) as raw:
             until(lambda: upstream.received, "the upstream is asked")
@@ -130,7 +130,7 @@ def test_keep_alives_do_not_restart_the_silence_clock(client_format: str) -> Non
     """A stream that stalls is cut after `read_seconds`, however often the client gets a keep-alive comment meanwhile."""
     with rig(structs.replace(FAST, keep_alive_seconds=0.2, request_seconds=20.0), read_seconds=1.0) as gateway:
         upstream = gateway.upstreams["openai-chat"]
-        upstream.answer = lambda _: says("word " * 200)
+        upstream.answer = lambda _: text_answer("word " * 200)
         upstream.faults.append(hang(2000))
         with gateway.client() as client:
             try:
@@ -138,7 +138,7 @@ def test_keep_alives_do_not_restart_the_silence_clock(client_format: str) -> Non
             except http.client.IncompleteRead:
                 pytest.fail("only request_seconds ended the stream")
         assert b": keep-alive" in got.body
-        error = got.heard(client_format).error
+        error = got.assembler(client_format).error
         assert error is not None
         assert "1.0 s" in error.message
         assert upstream.gone.wait(PATIENCE)

@@ -1,4 +1,4 @@
-"""What was seen is told: in bounded memory, the same from every worker, and on a page that strangers cannot write into."""
+"""The status page: bounded memory, the same from every worker, and no foreign text as markup."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
 def test_a_record_has_the_facts_of_its_trace() -> None:
     record = RequestRecord.of(
         trace(
-            repairs=[Action("moved", 3, "behind its call")],
+            repairs=[Action("moved", 3, "after its call")],
             losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
             attempts=[
                 Attempt(
@@ -105,7 +105,7 @@ def test_a_record_has_the_facts_of_its_trace() -> None:
         60,
         7,
     )
-    assert record.repairs == ("messages[3]: moved: behind its call",)
+    assert record.repairs == ("messages[3]: moved: after its call",)
     assert record.losses == ("messages[0]: signature: only anthropic can say it",)
     assert [attempt.error for attempt in record.attempts] == ["rate_limit: no", ""]
     assert not record.is_failed
@@ -211,23 +211,23 @@ def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
 def test_the_json_has_every_section() -> None:
     recent = RecentRequests(clock=NOW.timestamp)
     recent.add(RequestRecord.of(trace()))
-    told = json.loads(status_json(status(recent.activity())))
-    assert told["server"]["version"] == "0.1.0"
-    assert told["uptime_seconds"] == 3 * 86_400
-    assert told["server"]["reload"] == {
+    expected_text = json.loads(status_json(status(recent.activity())))
+    assert expected_text["server"]["version"] == "0.1.0"
+    assert expected_text["uptime_seconds"] == 3 * 86_400
+    assert expected_text["server"]["reload"] == {
         "time": "2025-11-15T14:42:10Z",
         "is_applied": False,
         "problems": ["line 3: claude-x"],
     }
-    credential = told["credentials"][0]
+    credential = expected_text["credentials"][0]
     assert (credential["state"], credential["until"]) == ("exhausted", "2025-11-15T14:43:40Z")
     assert credential["resting"] == [{"model": "claude-x", "state": "cooling", "until": "2025-11-15T14:42:40Z"}]
     assert credential["last_error"] == "rate_limit: slow down claude-x"
-    assert told["models"] == [{"name": "claude-x", "targets": ["anthropic/*", "claude-x"]}]
-    assert told["minutes"][-1]["requests"] == 1
-    assert told["minutes"][-1]["p50_seconds"] == pytest.approx(2.0, rel=0.05)
-    assert told["minutes"][0]["p50_seconds"] is None
-    assert told["requests"][0]["id"] == "01r"
+    assert expected_text["models"] == [{"name": "claude-x", "targets": ["anthropic/*", "claude-x"]}]
+    assert expected_text["minutes"][-1]["requests"] == 1
+    assert expected_text["minutes"][-1]["p50_seconds"] == pytest.approx(2.0, rel=0.05)
+    assert expected_text["minutes"][0]["p50_seconds"] is None
+    assert expected_text["requests"][0]["id"] == "01r"
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_the_page_can_be_read_without_seeing_it() -> None:
 
 def test_the_page_shows_the_key_figures() -> None:
     text = page_of("word").text
-    for said in (
+    for expected in (
         "serving for 3 days",
         "rejected; the previous one is still active.",
         "line 3: word",
@@ -358,11 +358,11 @@ def test_the_page_shows_the_key_figures() -> None:
         "Not translated",
         "2 attempts",
     ):
-        assert said in text, said
+        assert expected in text, expected
 
 
 @pytest.mark.parametrize(
-    ("model", "target", "told"),
+    ("model", "target", "expected_text"),
     [
         ("gpt-5", "openai/gpt-5", "gpt-5 at openai"),
         ("gpt-5", "openai/gpt-5-mini", "gpt-5 to openai/gpt-5-mini"),
@@ -370,10 +370,10 @@ def test_the_page_shows_the_key_figures() -> None:
         ("", "openai", "none to openai"),
     ],
 )
-def test_a_request_shows_its_attempts(model: str, target: str, told: str) -> None:
+def test_a_request_shows_its_attempts(model: str, target: str, expected_text: str) -> None:
     record = RequestRecord(id="1", time=NOW, model=model, target=target, seconds=1)
     page = Page(status_page(status(Activity([record], []))))
-    assert f"200{told}1.0 s" in page.text
+    assert f"200{expected_text}1.0 s" in page.text
 
 
 def test_an_idle_gateway_has_a_page_too() -> None:
@@ -386,8 +386,8 @@ def test_an_idle_gateway_has_a_page_too() -> None:
         models={},
     )
     page = Page(status_page(quiet))
-    for said in ("No requests yet", "No provider needs a key", "No routes configured"):
-        assert said in page.text
+    for expected in ("No requests yet", "No provider needs a key", "No routes configured"):
+        assert expected in page.text
 
 
 @given(st.lists(st.lists(st.tuples(st.floats(0, 5000), st.sampled_from([200, 404, 502])), max_size=5), max_size=60))
@@ -417,7 +417,7 @@ def test_plots_stay_in_their_frame(minutes: list[list[tuple[float, int]]]) -> No
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected_text"),
     [
         (0, "0 ms"),
         (0.0008, "0.8 ms"),
@@ -430,5 +430,5 @@ def test_plots_stay_in_their_frame(minutes: list[list[tuple[float, int]]]) -> No
         (400_000, "4 days"),
     ],
 )
-def test_durations_are_readable(seconds: float, told: str) -> None:
-    assert format_duration(seconds) == told
+def test_durations_are_readable(seconds: float, expected_text: str) -> None:
+    assert format_duration(seconds) == expected_text

@@ -139,8 +139,8 @@ def test_a_wrong_value_in_a_row_is_one_clear_error(store: SqliteStore, damage: s
             return  # NULL + 1 is NULL
         change(store, "UPDATE entries SET checksum = NULL")
     change(store, f"UPDATE entries SET {damage}")
-    said = assert_damaged(store, history)
-    assert said.startswith(f"{store.path}: ")
+    message = assert_damaged(store, history)
+    assert message.startswith(f"{store.path}: ")
 
 
 @pytest.mark.parametrize(

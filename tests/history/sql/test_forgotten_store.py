@@ -1,4 +1,4 @@
-"""A store that nobody closed is closed when nobody holds it."""
+"""A store that was not closed is closed when its last reference goes."""
 
 from __future__ import annotations
 

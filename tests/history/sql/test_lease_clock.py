@@ -1,4 +1,4 @@
-"""Leases in a file while the clock of the machine is set: nobody gets in, nobody is locked out."""
+"""Leases in a file while the clock of the machine is set: they end neither early nor late."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_leases_end_with_the_boot(
         assert second.claim(chat.id, "two") is None
         with pytest.raises(LeaseLost):
             store.open(chat.id, lease=lost).append(ModelInputEntry.of("from before"))
-        second.open(other.id).append(ModelInputEntry.of("nobody holds this one"))
+        second.open(other.id).append(ModelInputEntry.of("not leased"))
         assert table(store, "SELECT boot FROM lease_clock") == [("another boot",)]
 
 

@@ -49,7 +49,7 @@ def through_a_proxy(server: PostgresServer, address: str) -> Iterator[tuple[Post
         proxy.close()
 
 
-def everything_said(error: BaseException) -> str:
+def all_texts(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
@@ -60,7 +60,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password(postgres_serve
         StoreUnreachable, match=rf"127\.0\.0\.1:{postgres_server.port}/chats does not answer"
     ) as refusal:
         open_store(address, timeout=2)
-    assert "kanarie" not in everything_said(refusal.value)
+    assert "kanarie" not in all_texts(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password(postgres_serve
 def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
     with pytest.raises(StoreError) as refusal:
         open_store(address, timeout=1)
-    assert "kanarie" not in everything_said(refusal.value)
+    assert "kanarie" not in all_texts(refusal.value)
 
 
 def test_a_wrong_password_and_a_right_one(postgres_server: PostgresServer) -> None:
@@ -102,7 +102,7 @@ def test_a_wrong_password_and_a_right_one(postgres_server: PostgresServer) -> No
     try:
         with pytest.raises(StoreError, match="does not let the user keeper in") as refusal:
             open_store(address(PASSWORD[::-1] + PASSWORD))
-        assert "kanarie" not in everything_said(refusal.value)
+        assert "kanarie" not in all_texts(refusal.value)
         with PostgresStore(address(PASSWORD)) as store:
             store.create().append(ModelInputEntry.of("hello"))
             shown = f"{store.path} {store._connections.address!r} {vars(store)!r}"
@@ -129,10 +129,10 @@ def test_without_the_driver_the_extra_is_named() -> None:
         "try: open_store('postgresql://u:kanarie@h/d')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("StoreError")
-    assert "pip install 'antiphon[postgres]'" in told
-    assert "kanarie" not in told
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("StoreError")
+    assert "pip install 'antiphon[postgres]'" in output
+    assert "kanarie" not in output
 
 
 def test_a_server_restart_between_calls_is_not_noticed(postgres_server: PostgresServer, postgres: str) -> None:
@@ -315,7 +315,7 @@ def test_a_statement_that_takes_too_long(postgres: str) -> None:
 
 
 def test_a_storm_of_writers_on_one_conversation(postgres: str) -> None:
-    """20 writers, each with its own history: every number is given once, and who lost was told and wrote nothing."""
+    """20 writers, each with its own history: every number is given once, and a losing writer got an error and wrote nothing."""
     with PostgresStore(postgres, max_connections=10) as store:
         conversation = store.create().id
         written: list[tuple[int, str]] = []

@@ -89,7 +89,7 @@ def test_a_delete_during_an_append(postgres: str) -> None:
 
 
 def test_a_listener_waits_for_a_running_append(postgres: str) -> None:
-    """Else it would read before the entry is there, and hear nothing of it because nobody listened when it was written."""
+    """Else it would read before the entry is there, and miss it because there was no listener when it was written."""
     with PostgresStore(postgres) as store:
         store.create()
         with store._connections.transaction() as db:

@@ -16,7 +16,7 @@ from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
 from antiphon.history.sql.schema import POSTGRES_MIGRATIONS as MIGRATIONS
 from antiphon.history.sql.schema import Migration, migrate
-from support.child_process import in_a_process, told
+from support.child_process import in_a_process, reported_numbers
 from support.store_rows import table
 
 LAST = MIGRATIONS[-1].number
@@ -83,7 +83,7 @@ def test_a_migration_while_another_process_appends(postgres: str) -> None:
             assert time.monotonic() < deadline, "the older program stands still"
         os.kill(process, 9)
         os.waitpid(process, 0)
-        last = told(pipe)[-1]
+        last = reported_numbers(pipe)[-1]
         found = store.open(conversation)
         assert found.version in (last, last + 1)
         assert [searchable_text(entry) for entry in found.entries] == [
@@ -119,7 +119,7 @@ def test_a_migration_happens_whole_or_not_at_all(postgres: str) -> None:
 
 
 def test_a_migration_gives_way_to_a_reader_who_takes_long(postgres: str) -> None:
-    """It waits for the table without making others wait behind it: an append goes through meanwhile."""
+    """It waits for the table without blocking others: an append succeeds at the same time."""
     with PostgresStore(postgres) as store:
         history = store.create()
         with store._connections.transaction() as reader:

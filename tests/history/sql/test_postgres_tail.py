@@ -1,4 +1,4 @@
-"""Whoever tails a conversation hears each entry once and in order, whenever it begins and whatever happens to the server."""
+"""A tail yields each entry once and in order, whenever it begins and whatever happens to the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.postgres_server import PostgresServer
 from support.store_rows import table
 
 
-async def hear(entries: AsyncIterator[HistoryEntry], number: int, seconds: float = 30) -> list[str]:
+async def read_entries(entries: AsyncIterator[HistoryEntry], number: int, seconds: float = 30) -> list[str]:
     """The next entries of a tail."""
     async with asyncio.timeout(seconds):
         return [searchable_text(await anext(entries)) for _ in range(number)]
@@ -45,7 +45,7 @@ def test_no_entry_is_missed_between_reading_and_listening(postgres: str, monkeyp
         async def listen(after: int, delay: float) -> list[str]:
             await asyncio.sleep(delay)
             async with aclosing(other.tail(history.id, after)) as entries:  # type: ignore[type-var]
-                return await hear(entries, 300 - after)
+                return await read_entries(entries, 300 - after)
 
         async def all_of_them() -> list[list[str]]:
             listeners = [asyncio.create_task(listen(after, after / 2000)) for after in (0, 7, 40, 100)]
@@ -64,13 +64,13 @@ def test_a_tail_continues_after_a_server_restart(
 
         async def listen() -> list[str]:
             async with aclosing(store.tail(history.id)) as entries:  # type: ignore[type-var]
-                heard = await hear(entries, 2)
-                waiting = asyncio.create_task(hear(entries, 3))
+                texts_read = await read_entries(entries, 2)
+                waiting = asyncio.create_task(read_entries(entries, 3))
                 await asyncio.sleep(0.1)
                 await asyncio.to_thread(postgres_server.kill)
                 await asyncio.to_thread(postgres_server.start)
                 await asyncio.to_thread(write, history, 3, 5)
-                return heard + await waiting
+                return texts_read + await waiting
 
         assert asyncio.run(listen()) == numbers(1, 5)
         assert f"listening again in 0.05 s, from entry 2 of {history.id} on" in caplog.text
@@ -87,16 +87,16 @@ def test_a_tail_ends_with_its_conversation_and_with_its_listener(
             kept = store.create()
             write(kept, 1, 1)
             async with aclosing(store.tail(kept.id)) as others:  # type: ignore[type-var]
-                assert await hear(others, 1) == ["1"]
+                assert await read_entries(others, 1) == ["1"]
             entries = store.tail(history.id)
-            assert await hear(entries, 1) == ["1"]
-            waiting = asyncio.create_task(hear(entries, 1))
+            assert await read_entries(entries, 1) == ["1"]
+            waiting = asyncio.create_task(read_entries(entries, 1))
             await asyncio.sleep(0.1)
             await asyncio.to_thread(store.delete, history.id)
             with pytest.raises(UnknownConversation, match=history.id):
                 await waiting
             with pytest.raises(UnknownConversation):
-                await hear(store.tail(history.id), 1)
+                await read_entries(store.tail(history.id), 1)
 
         asyncio.run(listen())
     assert postgres_server.is_left()
@@ -109,15 +109,15 @@ def test_a_tail_of_a_read_only_store_looks_again(postgres: str) -> None:
 
         async def listen() -> list[str]:
             async with aclosing(replica.tail(history.id)) as entries:  # type: ignore[type-var]
-                heard = await hear(entries, 1)
+                texts_read = await read_entries(entries, 1)
                 await asyncio.to_thread(write, history, 2, 3)
-                return heard + await hear(entries, 2)
+                return texts_read + await read_entries(entries, 2)
 
         assert asyncio.run(listen()) == numbers(1, 3)
 
 
 def test_an_append_notifies_only_with_listeners(postgres_server: PostgresServer, postgres: str) -> None:
-    """Announcing makes all commits of a database wait for each other, so nobody pays for it without need."""
+    """Announcing makes all commits of a database wait for each other, so it is done only with listeners."""
     with PostgresStore(postgres) as store, psycopg.connect(postgres_server.address(), autocommit=True) as listening:
         history = store.create()
         listening.execute(f'LISTEN "antiphon_{history.id}"')
@@ -145,15 +145,15 @@ def test_large_media_come_whole_through_a_tail(postgres: str) -> None:
 def test_a_listener_on_another_thread_does_not_stop_the_others(postgres: str) -> None:
     with PostgresStore(postgres, max_connections=1) as store:
         history = store.create()
-        heard: list[str] = []
+        texts_read: list[str] = []
 
         async def listen() -> None:
             async with aclosing(store.tail(history.id)) as entries:  # type: ignore[type-var]
-                heard.extend(await hear(entries, 50))
+                texts_read.extend(await read_entries(entries, 50))
 
         thread = threading.Thread(target=lambda: asyncio.run(listen()))
         thread.start()
         write(history, 1, 50)
         thread.join()
-        assert heard == numbers(1, 50)
+        assert texts_read == numbers(1, 50)
         assert table(store, "SELECT count(*) FROM entries") == [(50,)]

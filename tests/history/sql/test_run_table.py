@@ -64,7 +64,7 @@ def test_a_run_may_continue_an_existing_log(any_store: HistoryStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conversation", "question", "error"), [(None, None, RunStateError), ("nobody's", QUESTION, UnknownConversation)]
+    ("conversation", "question", "error"), [(None, None, RunStateError), ("unknown-id", QUESTION, UnknownConversation)]
 )
 def test_what_cannot_be_run_is_refused(
     any_store: HistoryStore, conversation: str | None, question: ModelInputEntry | None, error: type[Exception]
@@ -143,7 +143,7 @@ def test_a_run_waits_until_it_is_due(any_store: HistoryStore) -> None:
     waiting = any_store.runs.settle(run.id, run.lease, "waiting", "the provider is away", due=soon)
     assert abs(waiting.due - soon) < timedelta(milliseconds=1)
     assert any_store.runs.claim("worker", 60, kinds=KINDS) is None
-    # It waits by itself: nobody needs to wake it, and waking it does not hurry it.
+    # It waits by itself: it needs no wake call, and waking it does not hurry it.
     assert any_store.runs.wake(run.id).due == waiting.due
 
 

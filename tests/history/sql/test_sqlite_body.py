@@ -19,7 +19,7 @@ from antiphon.history.sql.schema import APPLICATION_ID, FILE_SCHEMA, SCHEMA_V1, 
 from antiphon.history.sql.sqlite_file import SqliteFile
 from support.store_rows import table
 
-PROSE = "What is read is what was written, and what was written is kept as it was said, word for word. " * 12
+PROSE = "What is read is what was written, and what was written is kept as it was, word for word. " * 12
 CHINESE = "今天奥斯陆下雨吗？" + "".join(random.Random(5).choices([chr(one) for one in range(0x4E00, 0x9000)], k=400))
 
 

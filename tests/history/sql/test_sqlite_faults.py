@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def as_nobody(work: Callable[[], None]) -> None:
+def as_another_user(work: Callable[[], None]) -> None:
     """Run `work` as a user without rights; root may write everywhere and would see nothing."""
     process = os.fork()
     if process == 0:
@@ -149,7 +149,7 @@ def test_a_folder_that_is_not_there_or_is_the_file(tmp_path: Path) -> None:
 def test_a_read_only_folder(path: Path) -> None:
     folder = path.parent
     open_up(folder)
-    path.chmod(0o644)  # it is somebody else's, who lets everybody read it
+    path.chmod(0o644)  # it belongs to another user, who lets everyone read it
     folder.chmod(0o555)
 
     def look() -> None:
@@ -164,7 +164,7 @@ def test_a_read_only_folder(path: Path) -> None:
                 store.create()
 
     try:
-        as_nobody(look)
+        as_another_user(look)
     finally:
         folder.chmod(0o755)
 
@@ -177,7 +177,7 @@ def test_an_unreadable_file(path: Path) -> None:
         with pytest.raises(StoreReadOnly, match=r"chats\.db"):
             SqliteStore(path)
 
-    as_nobody(look)
+    as_another_user(look)
 
 
 def test_a_closed_store_raises(path: Path) -> None:

@@ -112,7 +112,7 @@ class Home:
         return store
 
     def restart(self) -> None:
-        """Go on in another process. The leases of the one before have run out."""
+        """Continue in another process. The leases of the previous one have expired."""
         if self._address == ":memory:":
             self.store.crash.has_happened = True
             self.store.crash = Crash()

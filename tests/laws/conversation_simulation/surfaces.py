@@ -59,7 +59,7 @@ class Play(Struct, frozen=True):
 
 
 async def play_loop(loop: ToolLoop, play: Play) -> list[LoopEvent]:
-    """Play a turn, or go on with it, and give what the loop told."""
+    """Run a turn, or continue it, and return the events of the loop."""
     ending = play.ending
     events: list[LoopEvent] = []
     stream: Any = loop.stream(*play.content, steps=ending.after if ending.kind == "stops after steps" else None)
@@ -84,12 +84,12 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
             f"L8: the model was asked {world.model_calls} times in a turn of at most {loop.bounds.max_rounds} rounds"
         )
     if play.ending.kind in ENDINGS[:2] and (missing := world.ended_calls - world.measured_calls):
-        world.fault(f"on_call: nobody was told of {', '.join(sorted(missing))}")
+        world.fault(f"on_call: missing calls {', '.join(sorted(missing))}")
     if play.ending.kind == "stops reading":
         return
     ends = [event for event in events if isinstance(event, LoopFinished)]
     if len(ends) != 1 or events[-1] is not ends[0]:
-        world.fault(f"L8: the loop told {len(ends)} ends")
+        world.fault(f"L8: the loop reported {len(ends)} ends")
         return
     reason = ends[0].reason
     reasons = {end_reason(entry) for entry in log.effective}

@@ -170,9 +170,9 @@ class World:
         run = Execution(name, context.tool_call_id, 0, self.process)
         if log is None:
             if name not in ("inner", "inner_pay"):
-                self.fault(f"{name} ran in a conversation that nobody began")
+                self.fault(f"{name} ran in an unknown conversation")
             if name == "inner_pay":
-                self.fault("L11: inner_pay ran within a tool, where nobody can approve it")
+                self.fault("L11: inner_pay ran within a tool, where it cannot be approved")
         else:
             self._check_run(surface, log, run, text)
             self.executions.setdefault(log.id, []).append(run)

@@ -12,8 +12,8 @@ from laws.gateway_simulation.raw_client import Answer
 from laws.gateway_simulation.steps import Ask
 
 
-def content_problems(step: Ask, got: Answer, mark: str, attempts: list[Attempt], said: str) -> Iterator[str]:
-    """Laws L3 and L6: what the client said arrived, and what the upstream said (`said`) arrived."""
+def content_problems(step: Ask, got: Answer, mark: str, attempts: list[Attempt], expected_text: str) -> Iterator[str]:
+    """Laws L3 and L6: what the client sent arrived, and what the upstream sent (`expected_text`) arrived."""
     for attempt in attempts:
         if mark.encode() not in attempt.body:
             yield f"L3: the words of the request did not reach {attempt.provider}"
@@ -30,7 +30,7 @@ def content_problems(step: Ask, got: Answer, mark: str, attempts: list[Attempt],
         except Exception as error:
             yield f"L6: the answer cannot be read: {error!r}"[:300]
             return
-        if text_of(output.parts) != said:
+        if text_of(output.parts) != expected_text:
             yield f"L6: the answer differs: {text_of(output.parts)[:80]!r}… ({len(text_of(output.parts))} characters)"
         calls = [part for part in output.parts if isinstance(part, ToolCallRequest)]
         if (len(calls) == 1) != (step.shape == "tools"):
@@ -38,10 +38,10 @@ def content_problems(step: Ask, got: Answer, mark: str, attempts: list[Attempt],
         if step.client == "openai-chat" and step.streams and not step.has_usage and b'"choices":[]' in got.body:
             yield "L6: usage was sent to a client that did not ask for it"
     else:
-        heard = answer.heard(step.client)
-        if heard.is_finished or heard.error is None:
+        assembler = answer.assembler(step.client)
+        if assembler.is_finished or assembler.error is None:
             yield f"L6: a stream that broke does not end with an error ({got.trouble or 'it ends as if it was whole'})"
-        if not said.startswith(text_of(heard.output.parts)):
+        if not expected_text.startswith(text_of(assembler.output.parts)):
             yield "L6: a stream that broke says something else than the upstream"
     if step.shape == "broken" and "x-antiphon-repairs" not in got.headers:
         yield "L3: a repair is not reported"

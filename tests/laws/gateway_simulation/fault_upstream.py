@@ -112,7 +112,7 @@ class FaultUpstream(StrictUpstream):
         self._known.add(received.connection)
         fault = self.queue.popleft() if self.queue else ""
         if fault in ("lost idle connection", "closed", "reset") and is_reused:
-            # The gateway cannot know whether the request was read: it is sent again on a new connection, and is no failure.
+            # The gateway cannot know whether the request was read: it is sent again on a new connection, and is not a failure.
             self.lost += 1
             return Reply(status=0, is_reset=fault == "reset")
         reply = self._answered(received)

@@ -27,7 +27,7 @@ STATUSES = {
     "unparsable": 502,
     "timeout": 504,
 }
-"""What a client hears of a failure that nobody could mend."""
+"""What a client gets for a failure that could not be retried."""
 NO_KEY_LEFT = frozenset({429, 502, 503})
 RETRIED = frozenset({"rate_limit", "server", "overloaded", "stream_cut", "timeout"})
 ROTATED = frozenset({"authentication", "rate_limit"})
@@ -67,7 +67,7 @@ class Bounds(Struct):
 
 
 class KeyRecord(Struct):
-    """What a provider said to one of the gateway's keys, for one model."""
+    """A provider's answer to one of the gateway's keys, for one model."""
 
     rests_until: float = 0.0
     """It may not be used before."""
@@ -135,7 +135,7 @@ class GatewayModel(Struct):
             bounds.take(least, most)
 
     def forget(self, name: str) -> None:
-        """Nobody knows what became of a request: what it cost its client, what its keys went through."""
+        """The outcome of a request is unknown: what it cost its client, what its keys went through."""
         if bounds := self.buckets.get((name, "tokens")):
             bounds.take(0, ANYTHING)
         for provider, keys in self.upstream_keys.items():
@@ -336,7 +336,7 @@ class _Walk:
 
 
 def _outcome(attempt: Attempt, *, is_last: bool) -> str:
-    """A reset may take what was said before it along: then nothing was shown."""
+    """A reset may discard what was sent before it: then nothing was shown."""
     if attempt.outcome == "broken or stream_cut":
         return "broken" if is_last else "stream_cut"
     return attempt.outcome

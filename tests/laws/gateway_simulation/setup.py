@@ -29,7 +29,7 @@ PROVIDERS = {
 """Each provider's format, and how many keys there are for it. The last of `chat` is configured by a reload only."""
 CLIENT_KEYS = {name: f"sk-client-{name}-0123456789abcdef" for name in ("open", "globbed", "few", "thrifty", "added")}
 OPERATOR = "sk-client-operator-0123456789abcdef"
-WRONG = "sk-client-nobody-has-0123456789abcdef"
+WRONG = "sk-client-unknown-key-0123456789abcdef"
 TOKEN = "team-token-7f3a9c51e2"
 NOTE = "note-of-the-team-5b1d8e"
 CLIENTS = {

@@ -58,7 +58,7 @@ class Ask(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     reads_slowly: bool = False
     long_answer: bool = False
     continues: bool = False
-    """Whether a Responses client names a response to continue from; nobody has it."""
+    """Whether a Responses client names a response to continue from; it does not exist."""
 
 
 class Embed(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -78,14 +78,14 @@ class Count(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
 
 class Read(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """Somebody looks at the gateway."""
+    """A look at the gateway."""
 
     path: str = "/status?format=json"
     key: str = "open"
 
 
 class Foreign(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """A web page of somebody else makes the user's browser ask."""
+    """A foreign web page makes the user's browser ask."""
 
     how: Literal["host", "origin", "cross-site", "text/plain"] = "host"
     path: Literal["generate", "/v1/models", "/status", "/metrics"] = "generate"
@@ -118,13 +118,13 @@ class Pause(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
 
 class DamageState(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The tables in the file of stored responses are dropped by somebody else."""
+    """The tables in the file of stored responses are dropped by another process."""
 
 
 Step: TypeAlias = Ask | Embed | Count | Read | Foreign | HeadOnly | Reload | Revoke | Pause | DamageState
 
 KEYS = ("open", "globbed", "few", "thrifty", "added", "wrong", "")
-"""Names of clients; `wrong` sends a key that nobody has, and the empty one none at all."""
+"""Names of clients; `wrong` sends an unknown key, and the empty one none at all."""
 _PATHS = ("/status?format=json", "/status", "/metrics", "/readyz", "/healthz", "/v1/models", "/v1beta/models")
 _SLOW = frozenset({"stall", "stall in half", "429 for 1 s"})
 

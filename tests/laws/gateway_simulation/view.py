@@ -133,9 +133,9 @@ class GatewayView:
             if attempts is not None and len(record["attempts"]) != len(attempts):
                 yield f"record: {len(record['attempts'])} attempts in /status, the upstreams saw {len(attempts)}"
             lines = [line for line in self.log_lines(record["id"]) if _LINE_OF_A_REQUEST.search(line["message"])]
-            said = [int(_LINE_OF_A_REQUEST.findall(line["message"])[0]) for line in lines]
-            if len(said) != 1 or said[0] not in statuses:
-                yield f"log: {said} in the log instead of one line with {sorted(statuses)}"
+            logged_statuses = [int(_LINE_OF_A_REQUEST.findall(line["message"])[0]) for line in lines]
+            if len(logged_statuses) != 1 or logged_statuses[0] not in statuses:
+                yield f"log: {logged_statuses} in the log instead of one line with {sorted(statuses)}"
 
     def counted(
         self, status: int, name: str, charge: tuple[int, int], attempts: int, failed: int, *, is_asked: bool = True
@@ -155,9 +155,9 @@ class GatewayView:
                 f"instead of {attempts} and {failed}"
             )
 
-    def waits_told(self, got: Answer, last: Attempt) -> Iterator[str]:
-        """A client that comes back when it was told to must not be turned away by our own cooldown."""
-        told = float(got.headers.get("retry-after", "0"))
+    def check_announced_waits(self, got: Answer, last: Attempt) -> Iterator[str]:
+        """A client that comes back after Retry-After must not be turned away by our own cooldown."""
+        retry_after = float(got.headers.get("retry-after", "0"))
         status = self.status()
         now = msgspec.convert(status["server"]["now"], str)
         waits = [
@@ -167,8 +167,8 @@ class GatewayView:
             if row["provider"] == last.provider and rest["model"] == last.model and rest["until"]
         ]
         rows = [row for row in status["credentials"] if row["provider"] == last.provider]
-        if waits and len(waits) == len(rows) and min(waits) > told + UNCERTAIN:
-            yield f"retry-after: {told:g} s are told, {min(waits):.0f} s are waited"
+        if waits and len(waits) == len(rows) and min(waits) > retry_after + UNCERTAIN:
+            yield f"retry-after: {retry_after:g} s announced, {min(waits):.0f} s needed"
 
 
 def _range(charge: tuple[int, int]) -> str:

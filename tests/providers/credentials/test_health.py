@@ -21,7 +21,7 @@ KINDS = {"401": "authentication", "429": "rate_limit", "403": "permission", "402
 
 
 class Story:
-    """One process: a pool with one key, and another process that it hears from."""
+    """One process: a pool with one key, and another process that it shares state with."""
 
     def __init__(self, place: Path) -> None:
         self.now = 1000.0
@@ -59,10 +59,10 @@ class Story:
             here, self.pool = self.pool, self.other
             self.play(detail)
             self.other, self.pool = self.pool, here
-        elif what == "share":  # each hears from the other, as through the shared store
+        elif what == "share":  # each receives the other's state, as through the shared store
             for source, target in ((self.other, self.pool), (self.pool, self.other)) * 2:
-                told = {name: rounded(export) for name, export in source.export_health(str).items()}
-                target.merge_health(str, told)
+                exported = {name: rounded(export) for name, export in source.export_health(str).items()}
+                target.merge_health(str, exported)
         else:
             raise AssertionError(event)
 
@@ -235,4 +235,4 @@ def test_a_rejected_key_with_healthy_siblings_is_read_again(tmp_path: Path) -> N
     story.place.write_text("sk-renewed-key-00000dddd")
     story.now += 2
     assert {pool.acquire("m").secret for _ in range(4)} == {OTHER, "sk-renewed-key-00000dddd"}
-    assert SECRET in pool.secrets  # calls under way may still bring an error that repeats it
+    assert SECRET in pool.secrets  # running calls may still return an error that repeats it

@@ -256,11 +256,11 @@ def test_masking_shows_the_last_four_at_most(secret: str, shown: str) -> None:
 
 
 def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
-    said = ProviderError(
+    scrubbed = ProviderError(
         f"bad key {FIRST}!", "authentication", 401, FIRST, native={"openai-chat": {"deep": [{"key": f"x{FIRST}y"}]}}
     )
     pool, _ = pool_of(FIRST)
-    pool.acquire("m").failed(said)
+    pool.acquire("m").failed(scrubbed)
     shown = repr(pool.status())
     assert FIRST not in shown
     assert "bad key sk-…aaaa!" in shown
@@ -276,8 +276,8 @@ def test_header_values_read_from_env_or_file_are_secret() -> None:
 
 
 def test_the_longest_secret_is_masked_first() -> None:
-    said = scrub(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
-    assert said.message == "bad: sk-…efgh"
+    scrubbed = scrub(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
+    assert scrubbed.message == "bad: sk-…efgh"
 
 
 def test_threads_share_a_pool_fairly() -> None:

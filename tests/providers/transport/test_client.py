@@ -273,7 +273,7 @@ def test_no_host_and_no_such_name(loop: str) -> None:
         client = HttpClient({})
         for url, code in {
             "http://127.0.0.1:1/v1": "connection_failed",
-            "http://nobody.invalid/v1": "dns_failed",
+            "http://unknown.invalid/v1": "dns_failed",
         }.items():
             with pytest.raises(TransportError) as caught:
                 await client.send(HttpRequest(url=url))
@@ -364,7 +364,7 @@ def test_a_response_to_head_has_no_body() -> None:
 
 
 class Body:
-    """A request body of which it can be seen whether it is still alive."""
+    """A request body that shows whether it is still alive."""
 
     def __init__(self) -> None:
         self.pieces = [b"{", b"}"]
@@ -384,7 +384,7 @@ class Body:
 )
 @pytest.mark.skipif("sys.version_info >= (3, 13)", reason="frames of 3.13 may be kept until the next collection")
 def test_a_failed_request_is_freed_without_the_garbage_collector(answer: object) -> None:
-    places = {"refused": "http://127.0.0.1:1/", "no such name": "http://nobody.invalid/"}
+    places = {"refused": "http://127.0.0.1:1/", "no such name": "http://unknown.invalid/"}
 
     async def work(client: HttpClient, url: str, _: RawHost) -> None:
         where = url.replace("http:", "https:") if answer == "TLS" else places.get(str(answer), url)

@@ -1,4 +1,4 @@
-"""The plan tools: what a model may do with them, what it is told when it errs, and that nothing is ever lost."""
+"""The plan tools: what a model may do with them, the errors it gets, and that nothing is ever lost."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ def test_a_new_list_of_tasks_keeps_what_stayed(model: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["2026-03-01", "2026/3/1", "2026.03.01", "2026年3月1日", "２０２６-03-01", " 2026-3-1 "]
+    "given_text", ["2026-03-01", "2026/3/1", "2026.03.01", "2026年3月1日", "２０２６-03-01", " 2026-3-1 "]
 )
-def test_dates_that_can_be_understood_are(said: str) -> None:
-    assert new_plan("plan-1", "p", "", [TaskDraft("t", due=said)], NOW).tasks[0].due == "2026-03-01"
+def test_dates_that_can_be_understood_are(given_text: str) -> None:
+    assert new_plan("plan-1", "p", "", [TaskDraft("t", due=given_text)], NOW).tasks[0].due == "2026-03-01"
 
 
 def test_a_due_date_may_have_a_time() -> None:
@@ -147,10 +147,10 @@ def test_a_due_date_may_have_a_time() -> None:
     assert plan.tasks[0].due == "2026-03-01T09:30+08:00"
 
 
-@pytest.mark.parametrize("said", ["plan-1", "1", "Plan 1", "PLAN_1", " plan-01 ", "plan#1"])
-def test_ids_that_can_be_understood_are(model: Model, said: str) -> None:
+@pytest.mark.parametrize("given_text", ["plan-1", "1", "Plan 1", "PLAN_1", " plan-01 ", "plan#1"])
+def test_ids_that_can_be_understood_are(model: Model, given_text: str) -> None:
     model.call("create_plan", title="p", tasks=["a"])
-    assert model.plan("update_plan", plan_id=said, task_updates=[{"id": "Task 1", "done": True}]).tasks[0].done
+    assert model.plan("update_plan", plan_id=given_text, task_updates=[{"id": "Task 1", "done": True}]).tasks[0].done
 
 
 REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -194,15 +194,15 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tool_name", "arguments", "said"), REFUSED)
+@pytest.mark.parametrize(("tool_name", "arguments", "given_text"), REFUSED)
 def test_invalid_calls_are_explained_to_the_model_and_change_nothing(
-    model: Model, tool_name: str, arguments: dict[str, Any], said: list[str]
+    model: Model, tool_name: str, arguments: dict[str, Any], given_text: list[str]
 ) -> None:
     model.call("create_plan", title="first", goal="g", tasks=["a", "b"])
     before = plans_of(model.call("list_plans"))
     result = model.call(tool_name, **arguments)
     assert result.status is ToolExecutionStatus.FAILED
-    for words in said:
+    for words in given_text:
         assert words in result.result_markdown
     assert "Traceback" not in result.result_markdown
     assert plan_of(result) is None
@@ -321,9 +321,9 @@ def test_a_task_number_is_given_once(changes: list[PlanChange]) -> None:
 )
 def test_other_json_is_not_read_as_a_plan(tool_name: str, status: ToolExecutionStatus, text: str) -> None:
     whole = one_plan("It is.", new_plan("plan-1", "p", "", ["a"], NOW))
-    said = text.replace("{whole}", whole).replace("{cut}", whole[:-30])
-    assert plan_of(ToolCallResult.of(ToolCallRequest(tool_name, "c"), said, status=status)) is None
-    assert plans_of(ToolCallResult.of(ToolCallRequest(tool_name, "c"), said, status=status)) == ()
+    given_text = text.replace("{whole}", whole).replace("{cut}", whole[:-30])
+    assert plan_of(ToolCallResult.of(ToolCallRequest(tool_name, "c"), given_text, status=status)) is None
+    assert plans_of(ToolCallResult.of(ToolCallRequest(tool_name, "c"), given_text, status=status)) == ()
 
 
 def test_a_long_list_shows_as_many_plans_as_can_be_read_and_names_the_others() -> None:
@@ -420,13 +420,13 @@ def test_a_store_that_is_locked_is_worth_another_try(tmp_path: Path) -> None:
     with PlanStore(path, timeout=0.05) as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(ToolError, match="is locked by another process") as told:
+        with pytest.raises(ToolError, match="is locked by another process") as raised:
             asyncio.run(tools_by_name(store)["create_plan"].run({"title": "p"}, ToolContext()))
-        assert told.value.retry
+        assert raised.value.retry
         other.close()
-        with pytest.raises(ToolError, match="there is no plan") as told:
+        with pytest.raises(ToolError, match="there is no plan") as raised:
             asyncio.run(tools_by_name(store)["get_plan"].run({"plan_id": "plan-1"}, ToolContext()))
-        assert not told.value.retry
+        assert not raised.value.retry
 
 
 def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "chats.db").close()
     with pytest.raises(StoreDamaged, match="of another program"):
         PlanStore(tmp_path / "chats.db")
-    (tmp_path / "notes.db").write_text("Dear diary, this is no database at all, and it is long enough to tell." * 20)
+    (tmp_path / "notes.db").write_text("Dear diary, this is not a database at all, and it is long enough to tell." * 20)
     with pytest.raises(StoreDamaged, match="is not an SQLite database"):
         PlanStore(tmp_path / "notes.db")
 

@@ -186,16 +186,16 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "said", "retry"), REFUSALS)
+@pytest.mark.parametrize(("answer", "message", "retry"), REFUSALS)
 def test_what_the_service_refuses_is_explained_to_the_model(
-    answer: tuple[int, dict[str, str], bytes], said: str, retry: bool
+    answer: tuple[int, dict[str, str], bytes], message: str, retry: bool
 ) -> None:
     async def work(fake: FakeTavily, tool: Tool) -> None:
-        with pytest.raises(ToolError) as told:
+        with pytest.raises(ToolError) as raised:
             await asked(tool, "anything")
-        assert said in str(told.value)
-        assert told.value.retry is retry
-        assert KEY not in str(told.value)
+        assert message in str(raised.value)
+        assert raised.value.retry is retry
+        assert KEY not in str(raised.value)
 
     with_tavily(work, answer)
 
@@ -203,16 +203,17 @@ def test_what_the_service_refuses_is_explained_to_the_model(
 def test_a_service_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(ToolError, match="the search service cannot be reached: cannot connect to") as told:
+    with pytest.raises(ToolError, match="the search service cannot be reached: cannot connect to") as raised:
         ask(search_tool(key=KEY, base_url=f"http://127.0.0.1:{port}"), "anything")
-    assert told.value.retry
+    assert raised.value.retry
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "an HTTP header cannot carry")]
+    ("key", "message"),
+    [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "an HTTP header cannot carry")],
 )
-def test_a_key_that_cannot_be_used(key: str, said: str) -> None:
-    with pytest.raises(ToolError, match=said):
+def test_a_key_that_cannot_be_used(key: str, message: str) -> None:
+    with pytest.raises(ToolError, match=message):
         ask(search_tool(key=key), "anything")
 
 
@@ -281,10 +282,10 @@ def test_local_documents_are_found(folder: Path, query: str, path: str, excerpt:
     text = ask(search_tool(folder), query, max_results=1)
     first, _, result = text.partition("\n\n")
     assert first.startswith("Local documents, not the web: 7 documents, searched for ")
-    number, source, said = result.split("\n")
+    number, source, message = result.split("\n")
     assert number == f"1. **{title}**"
     assert source == f"   Source: {path}"
-    assert excerpt in said
+    assert excerpt in message
 
 
 def test_scripts_and_styles_are_not_indexed(folder: Path) -> None:
@@ -306,14 +307,14 @@ def test_the_number_of_results_has_bounds(folder: Path, max_results: object) -> 
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [("", "query is empty"), (" \n\t", "query is empty"), ("x" * 401, "401 characters"), ('?!"*()', "no word in it")],
 )
-def test_a_query_without_search_terms(folder: Path, query: str, said: str) -> None:
+def test_a_query_without_search_terms(folder: Path, query: str, message: str) -> None:
     for tool in (search_tool(folder), search_tool(), search_tool(key=KEY)):
-        with pytest.raises(ToolError, match=re.escape(said)) as told:
+        with pytest.raises(ToolError, match=re.escape(message)) as raised:
             ask(tool, query)
-        assert not told.value.retry
+        assert not raised.value.retry
 
 
 @given(st.text(st.sampled_from("\"'()*:^-+{}[]~ ANDORNOTNEAR雨下rain_\\/\0é１"), max_size=30) | st.text(max_size=30))
@@ -363,7 +364,7 @@ def test_a_search_of_an_unchanged_folder_waits_for_no_writer(folder: Path, tmp_p
     index.search("rain")
     other = sqlite3.connect(kept, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    assert index.search("rain").found  # a search that wrote would be told that the file is locked
+    assert index.search("rain").found  # a search that wrote would find the file locked
     other.close()
 
 

@@ -39,10 +39,10 @@ OSLO = '{"city": "Oslo"}'
 CALL = f'<tool_call>{{"name": "weather", "arguments": {OSLO}}}</tool_call>'
 
 # Each is a text and what it says: strings are text, pairs are calls.
-Said = str | tuple[str, str]
-WEATHER: Said = ("weather", OSLO)
+PartSummary = str | tuple[str, str]
+WEATHER: PartSummary = ("weather", OSLO)
 
-CALLS: list[tuple[str, list[Said]]] = [
+CALLS: list[tuple[str, list[PartSummary]]] = [
     # <tool_call>, as seed 002, Hermes and Qwen write it
     (CALL, [WEATHER]),
     ('<tool_call>\n{"tool": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>', [WEATHER]),
@@ -107,7 +107,7 @@ CALLS: list[tuple[str, list[Said]]] = [
     # unclosed, and what is left of the JSON is whole
     (CALL.removesuffix("</tool_call>"), [WEATHER]),
     (f"{CALL.removesuffix('</tool_call>')}\n{CALL}", [WEATHER, WEATHER]),
-    # closed, and not JSON: the model hears of it when its arguments are parsed
+    # closed, and not JSON: the model gets an error when its arguments are parsed
     (
         '<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>',
         [("weather", '{"city": Oslo}}')],
@@ -243,7 +243,7 @@ STAYS_TEXT = [
 ]
 
 
-def said(parts: Iterable[OutputPart]) -> list[Said]:
+def summary(parts: Iterable[OutputPart]) -> list[PartSummary]:
     return [
         (part.tool_name, part.arguments) if isinstance(part, ToolCallRequest) else part.text  # type: ignore[union-attr]
         for part in parts
@@ -285,10 +285,10 @@ def assembled(deltas: Iterable[ModelOutputDelta]) -> Assembler:
 
 
 @pytest.mark.parametrize(("text", "expected"), CALLS)
-def test_every_dialect_is_found(text: str, expected: list[Said]) -> None:
-    assert said(find_calls(text, TOOLS)) == expected
+def test_every_dialect_is_found(text: str, expected: list[PartSummary]) -> None:
+    assert summary(find_calls(text, TOOLS)) == expected
     whole = assembled(through(stream([text]))).output
-    assert said(whole.parts) == expected
+    assert summary(whole.parts) == expected
     assert whole.stop_reason == "tool_calls"
     assert assembled(through(stream(text))).output == whole  # a character at a time
 
@@ -372,7 +372,7 @@ def test_the_result_does_not_depend_on_chunking(text: str, sizes: list[int]) -> 
         at += size
     whole, cut = assembled(through(stream([text]))).output, assembled(through(stream(pieces))).output
     assert cut == whole
-    assert said(find_calls(text, TOOLS)) == (said(whole.parts) if text else [])
+    assert summary(find_calls(text, TOOLS)) == (summary(whole.parts) if text else [])
     if not any(isinstance(part, ToolCallRequest) for part in whole.parts):
         assert whole.parts == (Text(text),)
 
@@ -411,7 +411,7 @@ def test_no_part_of_a_call_is_shown(text: str) -> None:
         ('{"answer"', '{"answer"'),
         ('{"answer": 42}', ""),
         ('{"items": [' + "1, " * 500, ""),
-        ('{"name": "nobody", ', ""),
+        ('{"name": "unknown", ', ""),
         ("```js", "```js"),
         ("```js\n", ""),
         ('```json\n{"answ', '```json\n{"answ'),
@@ -444,7 +444,7 @@ def test_non_text_parts_pass_and_keep_their_order() -> None:
     thinking, text, embedded, last = assembler.output.parts
     assert thinking == Thinking(CALL)
     assert text == Text("Now.")
-    assert said([embedded]) == [WEATHER]
+    assert summary([embedded]) == [WEATHER]
     assert last == ToolCallRequest("weather", "id-1", OSLO, native={"gemini": {"thoughtSignature": "s"}})
     assert assembler.output.usage == TokenUsage(prompt_tokens=1)
     assert assembler.output.stop_reason == "length"  # it was cut: that it called something does not change that
@@ -469,8 +469,8 @@ def test_candidates_are_read_apart() -> None:
         assembler.add(delta)
     first = assembler.output
     (second,) = first.others
-    assert (said(first.parts), first.stop_reason) == ([WEATHER], "tool_calls")
-    assert (said(second.parts), second.stop_reason) == (["No. <tool_cal!"], "stop_sequence")
+    assert (summary(first.parts), first.stop_reason) == ([WEATHER], "tool_calls")
+    assert (summary(second.parts), second.stop_reason) == (["No. <tool_cal!"], "stop_sequence")
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,7 @@ def test_a_stream_that_is_cut_gives_what_it_held_as_text(end: Failed | None, len
         given += reader.feed(end)
         assert given[-1] is end
     given += reader.close()
-    assert said(assembled(given).output.parts) == ["Hm.\n" + CALL[:length]]
+    assert summary(assembled(given).output.parts) == ["Hm.\n" + CALL[:length]]
 
 
 def test_ids_follow_from_the_stream_and_differ() -> None:

@@ -220,7 +220,7 @@ def test_a_server_is_a_source_of_tools(stdio: Bench) -> None:
 
 def test_answers_become_parts(either: Bench) -> None:
     assert either.call("test__echo", text="你好").content == (Text("你好"),)
-    (only,) = either.call("test__add", first=1, second=2).content  # its structured form is said in its text
+    (only,) = either.call("test__add", first=1, second=2).content  # its structured form repeats its text
     assert isinstance(only, Text)
     assert json.loads(only.text) == {"sum": 3}
     assert either.call("test__everything").content == (
@@ -417,13 +417,13 @@ def test_a_server_that_does_not_start_is_a_clear_error(
 
 def test_a_registry_names_the_missing_server(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    server = McpServer.http("http://user:pass-9918@127.0.0.1:9/mcp", {"X-Key": SECRET}, name="nobody")
+    server = McpServer.http("http://user:pass-9918@127.0.0.1:9/mcp", {"X-Key": SECRET}, name="absent")
 
     async def open_registry() -> None:
         async with ToolRegistry([server]):
             pass
 
-    with pytest.raises(McpUnavailable, match=re.escape("'nobody' (http://127.0.0.1:9/mcp) cannot be used")) as raised:
+    with pytest.raises(McpUnavailable, match=re.escape("'absent' (http://127.0.0.1:9/mcp) cannot be used")) as raised:
         asyncio.run(open_registry())
     assert SECRET not in f"{raised.value!r} {server!r} {caplog.text}"
     assert "pass-9918" not in f"{raised.value!r} {server!r}"
@@ -479,7 +479,7 @@ def test_a_server_serves_one_event_loop_after_the_other(http_process: HttpProces
     async def ask() -> ToolCallResult:
         tools = {tool.name: tool for tool in await server.tools()}
         result: ToolCallResult = await tools["x__echo"].run({"text": "hi"}, ToolContext())
-        return result  # and nobody closes it
+        return result  # and it is never closed
 
     assert asyncio.run(ask()).content == asyncio.run(ask()).content == (Text("hi"),)
     with asyncio.Runner() as one, asyncio.Runner() as other:
@@ -490,7 +490,7 @@ def test_a_restarted_server_is_found_and_a_stopped_one_is_reported(http: Bench, 
     first = http.call("test__process")
     http_process.stop()
     http_process.start()
-    second = http.call("test__process")  # `once`, and yet safe: nobody was there to do it
+    second = http.call("test__process")  # `once`, and yet safe: no server received it
     assert second.status is SUCCESS
     assert second.content != first.content
     crashed = http.call("test__crash")
@@ -668,7 +668,7 @@ def test_a_tool_with_a_tuple_and_no_named_draft_is_usable() -> None:
 
 
 def test_an_odd_server_writes_nothing_to_standard_error() -> None:
-    """A redirect makes the SDK log a traceback, which nobody asked for."""
+    """A redirect makes the SDK log an unwanted traceback."""
     with simple_mcp(302, failing="everything") as server:
         url = server._where
         code = f"""

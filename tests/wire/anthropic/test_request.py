@@ -1,4 +1,4 @@
-"""Requests of the Messages API: what is read is written again, what cannot be said is told, and what goes out is legal."""
+"""Requests of the Messages API: round trips, losses of what cannot be expressed, and legal output."""
 
 from __future__ import annotations
 
@@ -310,9 +310,16 @@ PARAMETERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fields"), PARAMETERS, ids=[str(said)[:70] for said, _ in PARAMETERS])
-def test_a_parameter_is_a_field_and_back(said: dict[str, Any], fields: dict[str, Any]) -> None:
-    body = {"model": "claude", "max_tokens": 4000, "messages": [{"role": "user", "content": "?"}], **said}
+@pytest.mark.parametrize(
+    ("fields_given", "fields"), PARAMETERS, ids=[str(fields_given)[:70] for fields_given, _ in PARAMETERS]
+)
+def test_a_parameter_is_a_field_and_back(fields_given: dict[str, Any], fields: dict[str, Any]) -> None:
+    body = {
+        "model": "claude",
+        "max_tokens": 4000,
+        "messages": [{"role": "user", "content": "?"}],
+        **fields_given,
+    }
     read = read_request(body)
     for name, value in fields.items():
         assert getattr(read, name) == value
@@ -336,11 +343,11 @@ def test_odd_messages_are_kept() -> None:
         {"role": "user", "content": {"a": 1}},
         {"role": "bard", "content": ""},
     ]
-    said = {"role": "user", "content": "?", "name": "Ada"}
-    read = read_request({"messages": [*odd, said], "max_tokens": 1})
+    fields_given = {"role": "user", "content": "?", "name": "Ada"}
+    read = read_request({"messages": [*odd, fields_given], "max_tokens": 1})
     assert [message.role for message in read.messages] == ["unknown"] * 6 + ["user"]
     body, losses = written(read)
-    assert body["messages"] == [*odd, said]
+    assert body["messages"] == [*odd, fields_given]
     assert losses == []
     neighbours = [{"role": "assistant", "x": 1}, {"role": "assistant", "content": "a"}]
     assert written(read_request({"messages": neighbours}))[0]["messages"] == neighbours
@@ -1001,7 +1008,7 @@ natively = st.sampled_from(
     ]
 )
 asked: st.SearchStrategy[Any] = st.one_of(texts, media, natively)
-said: st.SearchStrategy[Any] = st.one_of(
+fields_given: st.SearchStrategy[Any] = st.one_of(
     texts,
     st.builds(Thinking, anything, native=natives),
     st.builds(
@@ -1077,7 +1084,9 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
                 )
                 for count in range(draw(st.integers(0, 3)))
             ]
-            turns.append(Message("assistant", tuple(draw(st.permutations([*draw(st.lists(said, max_size=3)), *made])))))
+            turns.append(
+                Message("assistant", tuple(draw(st.permutations([*draw(st.lists(fields_given, max_size=3)), *made]))))
+            )
             results = [
                 ToolCallResult(
                     "",
@@ -1093,7 +1102,7 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
             else:
                 turns.append(Message("user", (*results, *draw(st.lists(asked, max_size=2)))))
         if draw(st.booleans()):
-            turns.append(Message("assistant", tuple(draw(st.lists(said, max_size=2)))))
+            turns.append(Message("assistant", tuple(draw(st.lists(fields_given, max_size=2)))))
     return tuple(turns)
 
 

@@ -358,10 +358,10 @@ def test_the_official_sdk_parses_our_answers_and_we_its_requests(capsys: pytest.
                 tools=[{"name": "weather", "input_schema": {"type": "object"}}],
                 tool_choice={"type": "auto", "disable_parallel_tool_use": True},
             )
-            told = without_nulls(message.to_dict(mode="json", warnings=False))
-            if "container" in told:  # the SDK writes its time in another way
-                told["container"] = without_nulls(body["container"])
-            assert told == without_nulls(body)
+            dumped = without_nulls(message.to_dict(mode="json", warnings=False))
+            if "container" in dumped:  # the SDK writes its time in another way
+                dumped["container"] = without_nulls(body["container"])
+            assert dumped == without_nulls(body)
             losses: list[Loss] = []
             asked = msgspec.json.decode(server.received)
             again = sent(write_request(read_request(asked), losses))

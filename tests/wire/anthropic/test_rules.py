@@ -1,4 +1,4 @@
-"""Each rule of the Messages API: a body that breaks it, the nearest body that does not, and the recorded traffic behind both."""
+"""Each rule of the Messages API: a body that breaks it, the nearest body that does not, and the recorded traffic for both."""
 
 from __future__ import annotations
 
@@ -620,7 +620,7 @@ def captures() -> list[tuple[str, dict[str, Any]]]:
     return [(name, capture) for name, capture in found if capture["wire"] == "anthropic"]
 
 
-def says(response: Any) -> str:
+def error_text(response: Any) -> str:
     error = response.get("error") if isinstance(response, dict) else None
     return str(error["message"] if isinstance(error, dict) else response)
 
@@ -654,8 +654,8 @@ def test_refused_requests_are_found_with_the_providers_message() -> None:
     caught = 0
     for record in refused:
         found = check_request(record["request"])
-        caught += any(violation.message in says(record["response"]) for violation in found)
-        assert bool(found) == any(violation.message in says(record["response"]) for violation in found)
+        caught += any(violation.message in error_text(record["response"]) for violation in found)
+        assert bool(found) == any(violation.message in error_text(record["response"]) for violation in found)
     sys.stdout.write(f"{caught} of {len(refused)} refused requests caught\n")
     # The one left over is a system message to Opus 4.8, which other recordings show accepted.
     assert caught >= 11

@@ -151,16 +151,16 @@ def test_recorded_streams_equal_their_answers_for_any_chunking(capsys: pytest.Ca
 
 
 def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    """At any byte before the stop reason was told."""
+    """At any byte before the stop reason."""
     dice = random.Random(2)
     counts = 0
     for _, data in streams():
-        told = (
+        stop_place = (
             data.index(b'"message_delta"')
             if data.startswith(b"event")
             else data.rindex(b"data: ", 0, data.index(b'"stop_reason": "'))
         )
-        line = data.rindex(b"\n", 0, told) + 1
+        line = data.rindex(b"\n", 0, stop_place) + 1
         end = line + data[line:].index(b"\n")
         if not data[line:end].startswith(b"data:"):
             line, end = end + 1, end + 1 + data[end + 1 :].index(b"\n")
@@ -214,8 +214,10 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def start(*content: Any, **usage: Any) -> dict[str, Any]:
-    said = {"input_tokens": 9, "output_tokens": 1, **usage}
-    return event("message_start", message={"id": "msg_1", "model": "claude", "content": list(content), "usage": said})
+    any_event = {"input_tokens": 9, "output_tokens": 1, **usage}
+    return event(
+        "message_start", message={"id": "msg_1", "model": "claude", "content": list(content), "usage": any_event}
+    )
 
 
 def block(index: int, **fields: Any) -> dict[str, Any]:
@@ -246,7 +248,7 @@ TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 
 # What real streams do, and what is understood of it.
-TOLD: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
+STREAM_CASES: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
     "plain": ([start(), *WORDS, finish(), STOP], (RAIN,)),
     "pings and unknown events": (
         [PING, start(), PING, WORDS[0], PING, event("of_tomorrow", x=1), *WORDS[1:], finish(), PING, STOP],
@@ -378,9 +380,9 @@ TOLD: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", STREAM_CASES)
 def test_what_real_streams_do(name: str) -> None:
-    events, parts = TOLD[name]
+    events, parts = STREAM_CASES[name]
     deltas = read(written_out(events))
     assert output_of(deltas).parts == parts
     assert isinstance(deltas[-1], Finished)
@@ -459,8 +461,14 @@ def test_the_model_is_the_one_that_the_last_fallback_names() -> None:
 
 def test_an_error_in_the_middle() -> None:
     error = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
-    for said in (error, {"error": {"type": "overloaded_error", "message": "Overloaded"}}):
-        data = written_out([start(), WORDS[0]]) + b"data: " + json.dumps(said).encode() + b"\n\n" + written_out([STOP])
+    for any_event in (error, {"error": {"type": "overloaded_error", "message": "Overloaded"}}):
+        data = (
+            written_out([start(), WORDS[0]])
+            + b"data: "
+            + json.dumps(any_event).encode()
+            + b"\n\n"
+            + written_out([STOP])
+        )
         deltas = read(data)
         assert isinstance(deltas[-1], Failed)
         assert (deltas[-1].error.kind, deltas[-1].error.status) == ("overloaded", 529)
@@ -531,11 +539,11 @@ strange = st.fixed_dictionaries(
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_events_give_one_end(events: list[Any], is_ended: bool) -> None:
     data = b"".join(
-        b"data: " + msgspec.json.encode(said) + b"\n\n" for said in [*events, *([STOP] if is_ended else [])]
+        b"data: " + msgspec.json.encode(any_event) + b"\n\n" for any_event in [*events, *([STOP] if is_ended else [])]
     )
     deltas = read(data)
     assert read(*(data[at : at + 7] for at in range(0, len(data), 7))) == deltas
-    assert [isinstance(said, Finished | Failed) for said in deltas].count(True) == 1
+    assert [isinstance(any_event, Finished | Failed) for any_event in deltas].count(True) == 1
     assert isinstance(deltas[-1], Finished | Failed)
     output_of(deltas)
     again, _ = written(deltas)
@@ -637,8 +645,8 @@ def test_the_writer_does_not_buffer_text() -> None:
     writer = StreamWriter("claude")
     assert b"message_start" in writer.write(Started("x", "gpt", format="openai-chat"))
     assert writer.write(PartStarted(0, Text(""))) == b""
-    said = writer.write(PartDelta(0, "Rain"))
-    assert [event["type"] for event in events_of(said)] == ["content_block_start", "content_block_delta"]
+    any_event = writer.write(PartDelta(0, "Rain"))
+    assert [event["type"] for event in events_of(any_event)] == ["content_block_start", "content_block_delta"]
     assert [event["type"] for event in events_of(writer.write(PartDelta(0, ".")))] == ["content_block_delta"]
     assert writer.write(PartStarted(1, ToolCallRequest("weather", "call_1", ""))) == b""
     assert [event["type"] for event in events_of(writer.write(PartEnded(0)))] == [
@@ -665,14 +673,14 @@ def test_a_stream_that_does_not_finish_is_written_as_an_error() -> None:
     ]
 
 
-said = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+any_event = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 parts = st.one_of(
-    st.builds(Text, said),
-    st.builds(Thinking, said),
-    st.builds(Refusal, said),
-    st.builds(ToolCallRequest, st.just("weather"), said, st.just(""), st.booleans()),
-    st.builds(Thinking, said, native=st.just({"anthropic": {"signature": "c2ln"}})),
-    st.builds(Text, said, native=st.just({"anthropic": {"citations": [{"n": 1}]}})),
+    st.builds(Text, any_event),
+    st.builds(Thinking, any_event),
+    st.builds(Refusal, any_event),
+    st.builds(ToolCallRequest, st.just("weather"), any_event, st.just(""), st.booleans()),
+    st.builds(Thinking, any_event, native=st.just({"anthropic": {"signature": "c2ln"}})),
+    st.builds(Text, any_event, native=st.just({"anthropic": {"citations": [{"n": 1}]}})),
 )
 
 
@@ -692,7 +700,7 @@ def test_any_deltas_make_a_legal_stream(made: list[Any], data: st.DataObject) ->
             index = data.draw(st.sampled_from(opened))
             is_call = isinstance(made[index], ToolCallRequest) and not made[index].freeform
             said_before = any(isinstance(delta, PartDelta) and delta.index == index for delta in deltas)
-            text = ("" if said_before else '{"a":1}') if is_call else data.draw(said)
+            text = ("" if said_before else '{"a":1}') if is_call else data.draw(any_event)
             deltas.append(PartDelta(index, text))
         elif opened:
             index = data.draw(st.sampled_from(opened))
@@ -701,8 +709,8 @@ def test_any_deltas_make_a_legal_stream(made: list[Any], data: st.DataObject) ->
     deltas.append(Finished("end"))
     again, _ = written(deltas)
     check_grammar(events_of(again))
-    told, expected = output_of(read(again)), output_of(deltas)
-    assert [text_of(part) for part in told.parts] == [
+    stop_place, expected = output_of(read(again)), output_of(deltas)
+    assert [text_of(part) for part in stop_place.parts] == [
         text_of(part)
         for part in expected.parts
         if not isinstance(part, Text | Refusal | Thinking) or part.text or part.native
@@ -718,7 +726,7 @@ def text_of(part: Any) -> Any:
 def test_the_official_sdk_assembles_our_streams(capsys: pytest.CaptureFixture[str]) -> None:
     anthropic = pytest.importorskip("anthropic")
     count = 0
-    # The SDK parses the arguments of a call anew with every piece: the longest streams are left to the tests above.
+    # The SDK parses the arguments of a call again with every piece: the longest streams are left to the tests above.
     recorded = [data for _, data in streams() if len(data) < 12_000][::2]
     with LocalServer() as server, anthropic.Anthropic(api_key="none", base_url=server.url, max_retries=0) as client:
         for deltas in [FOREIGN, *map(read, recorded)]:
@@ -728,11 +736,11 @@ def test_the_official_sdk_assembles_our_streams(capsys: pytest.CaptureFixture[st
                 model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]
             ) as stream:
                 message = stream.get_final_message().to_dict(mode="json", warnings=False)
-            told, usage = assembled(events_of(data)), output_of(read(data)).usage
-            if any(isinstance(part.get("input"), str) for part in told["content"]):
+            stop_place, usage = assembled(events_of(data)), output_of(read(data)).usage
+            if any(isinstance(part.get("input"), str) for part in stop_place["content"]):
                 continue  # a call cut off by the limit of tokens: the SDK makes of it what it can
-            assert without_nulls(message["content"]) == without_nulls(told["content"])
-            assert (message["id"], message["stop_reason"]) == (told["id"], told["stop_reason"])
+            assert without_nulls(message["content"]) == without_nulls(stop_place["content"])
+            assert (message["id"], message["stop_reason"]) == (stop_place["id"], stop_place["stop_reason"])
             assert message["usage"]["output_tokens"] == (usage.completion_tokens if usage else 0)
             assert meaning(read_response(without_nulls(message)))["parts"] == meaning(output_of(read(data)))["parts"]
             assert json.loads(server.received)["stream"] is True

@@ -12,7 +12,7 @@ import pytest
 
 
 class Server:
-    """Answers every request of the SDK's with what it was told to, and keeps the requests."""
+    """Answers every request of the SDK with a scripted answer, and keeps the requests."""
 
     def __init__(self) -> None:
         with warnings.catch_warnings():

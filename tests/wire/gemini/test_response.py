@@ -228,7 +228,7 @@ def test_every_recorded_error_is_understood(capsys: pytest.CaptureFixture[str]) 
         assert read_error(write_error(error), status) == error
         assert decoded(write_error(error))["error"]["message"] == error.message
         kinds[error.kind] = kinds.get(error.kind, 0) + 1
-    assert kinds["authentication"] >= 3, "an invalid key is told by its text"
+    assert kinds["authentication"] >= 3, "an invalid key is recognised by its text"
     with capsys.disabled():
         print(f"\n{len(errors)} Gemini errors: {kinds}")
 

@@ -1,4 +1,4 @@
-"""Each rule of generateContent: a body that breaks it, the nearest body that does not, and the recorded traffic behind both."""
+"""Each rule of generateContent: a body that breaks it, the nearest body that does not, and the recorded traffic for both."""
 
 from __future__ import annotations
 
@@ -447,14 +447,14 @@ def test_refused_requests_are_found_with_the_providers_message() -> None:
     for record in recorded():
         if record["status"] != 400 or not isinstance(record["request"], dict):
             continue
-        said = record["response"]["error"]["message"]
+        error_text = record["response"]["error"]["message"]
         # A key the provider does not know says nothing of the body.
-        if "API key" in said:
+        if "API key" in error_text:
             continue
         refused += 1
         found = check_request(record["request"], WriteOptions(model=model_in(record["url_path"])))
-        caught += any(violation.message in said for violation in found)
-        assert bool(found) == any(violation.message in said for violation in found)
+        caught += any(violation.message in error_text for violation in found)
+        assert bool(found) == any(violation.message in error_text for violation in found)
     sys.stdout.write(f"{caught} of {refused} refused requests caught\n")
     # The one left over asks for a page that the web site would not give.
     assert caught >= 3

@@ -128,11 +128,11 @@ def test_a_stream_does_not_depend_on_chunking(capsys: pytest.CaptureFixture[str]
 
 
 def test_events_and_the_array_give_the_same() -> None:
-    said = dict(streams())
-    both = [name for name in said if f"{name}.array" in said]
+    parts_seen = dict(streams())
+    both = [name for name in parts_seen if f"{name}.array" in parts_seen]
     assert len(both) > 60
     for name in both:
-        assert read(said[name]) == read(said[f"{name}.array"]), name
+        assert read(parts_seen[name]) == read(parts_seen[f"{name}.array"]), name
 
 
 def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +145,7 @@ def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> 
             deltas = read(data[:place])
             check_grammar(deltas)
             if failure(deltas) is None:
-                # The model may go on after a finish reason: a stream that is cut right behind one cannot be told from a whole.
+                # The model may continue after a finish reason: a stream cut right after one looks complete.
                 assert b"finishReason" in data[:place].rstrip().splitlines()[-1], name
                 assert data.startswith(b"data:"), name
                 taken_for_whole += 1
@@ -153,7 +153,7 @@ def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> 
     assert taken_for_whole < cuts / 100
     with capsys.disabled():
         print(
-            f"\n{cuts} cut Gemini streams: all have failed, but {taken_for_whole} cut right behind an early finish reason"
+            f"\n{cuts} cut Gemini streams: all have failed, but {taken_for_whole} cut right after an early finish reason"
         )
 
 
@@ -543,9 +543,9 @@ def spoken(draw: st.DrawFn) -> list[ModelOutputDelta]:
     }
     waiting: list[list[ModelOutputDelta]] = []
     for index, (part, pieces) in texts.items():
-        said = ['{"a":\n', ' "b"\r', "}"] if isinstance(part, ToolCallRequest) else pieces
+        parts_seen = ['{"a":\n', ' "b"\r', "}"] if isinstance(part, ToolCallRequest) else pieces
         is_text = isinstance(part, Text | Thinking | Refusal | ToolCallRequest)
-        middle: list[ModelOutputDelta] = [PartDelta(index, piece) for piece in said] if is_text else []
+        middle: list[ModelOutputDelta] = [PartDelta(index, piece) for piece in parts_seen] if is_text else []
         waiting.append([*middle, PartEnded(index)])
     deltas: list[ModelOutputDelta] = [Started("id", "m", None, "x")]
     begun: list[list[ModelOutputDelta]] = []
@@ -566,13 +566,13 @@ def test_any_written_stream_can_be_read(deltas: list[ModelOutputDelta]) -> None:
     again = read(rewritten(deltas))
     check_grammar(again)
     assert failure(again) is None
-    assert list(told(assembled(again).parts)) == list(told(assembled(deltas).parts))
+    assert list(part_texts(assembled(again).parts)) == list(part_texts(assembled(deltas).parts))
 
 
-def told(said: tuple[OutputPart, ...]) -> list[tuple[str, str]]:
+def part_texts(parts_seen: tuple[OutputPart, ...]) -> list[tuple[str, str]]:
     """What a reader understands: texts of one kind side by side are one, empty ones none."""
     result: list[tuple[str, str]] = []
-    for part in said:
+    for part in parts_seen:
         if isinstance(part, Native) and part.origin != "gemini":
             continue
         kind = "text" if isinstance(part, Text | Refusal) else type(part).__name__
@@ -592,23 +592,23 @@ def told(said: tuple[OutputPart, ...]) -> list[tuple[str, str]]:
 
 
 def understood(server: Server, data: bytes) -> tuple[Any, ...]:
-    """What the SDK makes of a stream: what is said, what is called, what it cost."""
+    """What the SDK makes of a stream: its text, its calls, its usage."""
     server.stream(data)
-    said: list[tuple[bool, str]] = []
+    parts_seen: list[tuple[bool, str]] = []
     calls, last = [], None
     for last in server.client.models.generate_content_stream(model="gemini-2.5-flash", contents="x"):
         for candidate in last.candidates or ():
             for part in (candidate.content and candidate.content.parts) or ():
                 if part.text:
-                    if said and said[-1][0] is bool(part.thought):
-                        said[-1] = (said[-1][0], said[-1][1] + part.text)
+                    if parts_seen and parts_seen[-1][0] is bool(part.thought):
+                        parts_seen[-1] = (parts_seen[-1][0], parts_seen[-1][1] + part.text)
                     else:
-                        said.append((bool(part.thought), part.text))
+                        parts_seen.append((bool(part.thought), part.text))
                 if part.function_call:
                     calls.append(server.plain(part.function_call))
     assert last is not None
     finish = last.candidates[0].finish_reason if last.candidates else None
-    return said, calls, finish, server.plain(last.usage_metadata) if last.usage_metadata else None
+    return parts_seen, calls, finish, server.plain(last.usage_metadata) if last.usage_metadata else None
 
 
 def test_the_sdk_understands_every_kind_of_stream(capsys: pytest.CaptureFixture[str]) -> None:
@@ -637,8 +637,8 @@ def test_the_sdk_understands_every_kind_of_stream(capsys: pytest.CaptureFixture[
 
 def test_the_sdk_reads_a_stream_of_another_model() -> None:
     with Server() as server:
-        said, calls, finish, usage = understood(server, rewritten(FOREIGN))
-    assert said == [(True, "hm"), (False, "It rains.")]
+        parts_seen, calls, finish, usage = understood(server, rewritten(FOREIGN))
+    assert parts_seen == [(True, "hm"), (False, "It rains.")]
     assert [(call["id"], call["args"]) for call in calls] == [("toolu_1", {"city": "Oslo"}), ("toolu_2", {})]
     assert finish == "STOP"
     assert usage["thoughts_token_count"] == 5

@@ -105,14 +105,14 @@ def encoded(body: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(body))
 
 
-def said(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """An object without its nulls; anything else as it is."""
     return {key: entry for key, entry in value.items() if entry is not None} if isinstance(value, dict) else value
 
 
 def normalised(body: dict[str, Any]) -> dict[str, Any]:
     """A request body up to the documented normalisations."""
-    body = said(body)
+    body = without_nulls(body)
     if isinstance(body.get("stop"), str):
         body["stop"] = [body["stop"]]
     if ("max_tokens" in body) != ("max_completion_tokens" in body):
@@ -127,7 +127,7 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
         body["tool_choice"] = "required"
     wanted = body.get("response_format")
     if isinstance(wanted, dict) and isinstance(wanted.get("json_schema"), dict):
-        body["response_format"] = {**wanted, "json_schema": said(wanted["json_schema"])}
+        body["response_format"] = {**wanted, "json_schema": without_nulls(wanted["json_schema"])}
     body["messages"] = [normalised_message(message) for message in body["messages"]]
     return body
 
@@ -135,9 +135,9 @@ def normalised(body: dict[str, Any]) -> dict[str, Any]:
 def normalised_tool(tool: Any) -> Any:
     if not isinstance(tool, dict) or tool.get("type", "function") not in ("function", "custom"):
         return tool
-    tool = {"type": "function", **said(tool)}
+    tool = {"type": "function", **without_nulls(tool)}
     kind = tool["type"]
-    return {**tool, kind: said(tool[kind])} if isinstance(tool.get(kind), dict) else tool
+    return {**tool, kind: without_nulls(tool[kind])} if isinstance(tool.get(kind), dict) else tool
 
 
 def normalised_message(message: Any) -> Any:
@@ -150,7 +150,7 @@ def normalised_message(message: Any) -> Any:
         "function",
     ):
         return message
-    message = said(message)
+    message = without_nulls(message)
     content = message.get("content")
     if isinstance(content, list):
         content = [normalised_part(part) for part in content]
@@ -190,23 +190,23 @@ def normalised_part(part: Any) -> Any:
     kind = part.get("type")
     if kind not in ("text", "image_url", "input_audio", "file", "refusal", "thinking", "document_url"):
         return part
-    part = said(part)
+    part = without_nulls(part)
     if kind == "image_url" and isinstance(part.get("image_url"), str):
         part["image_url"] = {"url": part["image_url"]}
     if kind == "image_url" and isinstance(part.get("image_url"), dict):
-        part["image_url"] = said(part["image_url"])
+        part["image_url"] = without_nulls(part["image_url"])
     return part
 
 
 def normalised_call(call: Any, place: int) -> Any:
     if not isinstance(call, dict) or call.get("type") not in ("function", "custom", None, ""):
         return call
-    call = {**said(call), "type": call.get("type") or "function"}
+    call = {**without_nulls(call), "type": call.get("type") or "function"}
     if call.get("index") == place:
         del call["index"]
     kind = call["type"]
     if isinstance(call.get(kind), dict):
-        called = said(call[kind])
+        called = without_nulls(call[kind])
         text = "arguments" if kind == "function" else "input"
         if isinstance(called.get(text), dict) and kind == "function":
             called[text] = msgspec.json.encode(called[text]).decode()
@@ -216,7 +216,7 @@ def normalised_call(call: Any, place: int) -> Any:
 
 def normalised_answer(body: dict[str, Any]) -> dict[str, Any]:
     """A response body up to the documented normalisations."""
-    body = {"object": "chat.completion", **said(body)}
+    body = {"object": "chat.completion", **without_nulls(body)}
     for key in ("id", "model"):
         if body.get(key) == "":
             del body[key]
@@ -228,10 +228,10 @@ def normalised_answer(body: dict[str, Any]) -> dict[str, Any]:
 def normalised_choice(choice: Any, place: int) -> Any:
     if not isinstance(choice, dict) or not isinstance(choice.get("message") or {}, dict):
         return choice
-    choice = {"index": place, **said(choice)}
+    choice = {"index": place, **without_nulls(choice)}
     if choice.get("finish_reason") == "":
         del choice["finish_reason"]
-    message = {**said(choice.get("message") or {})}
+    message = {**without_nulls(choice.get("message") or {})}
     message.setdefault("role", "assistant")
     message = normalised_message(message) if message["role"] == "assistant" else message
     if message.get("content") == "":

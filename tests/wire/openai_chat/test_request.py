@@ -79,10 +79,10 @@ def test_what_was_accepted_comes_back_the_same(capsys: pytest.CaptureFixture[str
 
 def test_bodies_of_other_hosts_are_legal_at_openai_or_losses() -> None:
     """In OpenAI's dialect, bodies of other hosts lose only what OpenAI refuses, and say so."""
-    told = Counter(
+    loss_fields = Counter(
         loss.path.partition("[")[0] for vendor, _, body in request_bodies() for loss in written(read_request(body))[1]
     )
-    assert set(told) <= {"top_k", "tool_choice", "tools"}
+    assert set(loss_fields) <= {"top_k", "tool_choice", "tools"}
 
 
 # Each row is a message as it comes, and its neutral form; it is read, and written back.

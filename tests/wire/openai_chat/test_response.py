@@ -32,7 +32,7 @@ def answer(message: Any, finish: Any = "stop", **more: Any) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": "chat.completion", "created": 7, "model": "m", "choices": [choice], **more}
 
 
-def says(**message: Any) -> dict[str, Any]:
+def answer_with(**message: Any) -> dict[str, Any]:
     return answer({"role": "assistant", **message})
 
 
@@ -144,8 +144,8 @@ def test_anything_below_the_top_is_read_and_comes_back(message: Any, choice: Any
     for body in (
         {"choices": [message, choice]},
         {"choices": [{"message": message, "finish_reason": extra}]},
-        says(content=message, tool_calls=choice, refusal=extra),
-        says(audio=message, reasoning=choice, annotations=extra, function_call=message, images=choice),
+        answer_with(content=message, tool_calls=choice, refusal=extra),
+        answer_with(audio=message, reasoning=choice, annotations=extra, function_call=message, images=choice),
         {"choices": [], "usage": message, "id": choice, "x": extra},
     ):
         again, losses = written(read_response(body))
@@ -369,8 +369,10 @@ def test_every_recorded_error_has_a_kind_and_comes_back(capsys: pytest.CaptureFi
             body = record["response"]
             if isinstance(body, dict) and isinstance(body.get("error"), dict) and body["error"].get("message"):
                 again = write_error(error)["error"]
-                told = {key: value for key, value in body["error"].items() if value is not None and key != "code"}
-                assert {key: again[key] for key in told} == told, record["id"]
+                expected_error = {
+                    key: value for key, value in body["error"].items() if value is not None and key != "code"
+                }
+                assert {key: again[key] for key in expected_error} == expected_error, record["id"]
     with capsys.disabled():
         print(f"\n  openai-chat errors: {dict(kinds)}", end="")
 

@@ -46,12 +46,12 @@ def asks(*calls: Any, **fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": list(calls), **fields}
 
 
-def tells(call_id: Any = "c1", content: Any = "seen") -> dict[str, Any]:
+def result(call_id: Any = "c1", content: Any = "seen") -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def round_of(one_call: Any) -> dict[str, Any]:
-    return chat(USER, asks(one_call), tells())
+    return chat(USER, asks(one_call), result())
 
 
 def parts(*content: Any, role: str = "user") -> dict[str, Any]:
@@ -78,7 +78,7 @@ def output(schema: Any, **fields: Any) -> dict[str, Any]:
 class Case(NamedTuple):
     rule: str
     path: str
-    says: str
+    expected_message: str
     broken: Any
     legal: dict[str, Any]
 
@@ -98,21 +98,21 @@ BROKEN = [
          chat({"role": "system", "content": "x"}, model="o3-mini")),
     Case("OC-03", "messages[1].tool_calls", "response messages: c1", chat(USER, asks(call())), round_of(call())),
     Case("OC-03", "messages[0].tool_calls", "response messages: c2",
-         chat(asks(call(), call("c2")), tells(), USER), chat(asks(call(), call("c2")), tells("c2"), tells(), USER)),
-    Case("OC-04", "messages[1].role", "must be a response to a preceeding", chat(USER, tells()), round_of(call())),
+         chat(asks(call(), call("c2")), result(), USER), chat(asks(call(), call("c2")), result("c2"), result(), USER)),
+    Case("OC-04", "messages[1].role", "must be a response to a preceeding", chat(USER, result()), round_of(call())),
     Case("OC-04", "messages[3].tool_call_id", "'tool_call_id' of 'c9' not found",
-         chat(USER, asks(call()), tells(), tells("c9")), chat(USER, asks(call(), call("c9")), tells(), tells("c9"))),
+         chat(USER, asks(call()), result(), result("c9")), chat(USER, asks(call(), call("c9")), result(), result("c9"))),
     Case("OC-04", "messages[2].tool_call_id", "messages with role 'tool' must have a 'tool_call_id'.",
-         chat(asks(call()), tells(), tells(None)), chat(asks(call()), tells())),
+         chat(asks(call()), result(), result(None)), chat(asks(call()), result())),
     Case("OC-04", "messages[2].tool_call_id", "a string, but got an integer",
-         chat(asks(call()), tells(), tells(1)), chat(asks(call()), tells())),
+         chat(asks(call()), result(), result(1)), chat(asks(call()), result())),
     Case("OC-05", "messages[3].tool_call_id", "Duplicate value for 'tool_call_id' of 'c1', in messages[2] and messages[3].",
-         chat(USER, asks(call()), tells(), tells()), chat(USER, asks(call()), tells(), asks(call()), tells())),
+         chat(USER, asks(call()), result(), result()), chat(USER, asks(call()), result(), asks(call()), result())),
     Case("OC-06", "messages[0].tool_calls", "empty array", chat(asks()), chat({**SAYS, "tool_calls": None})),
     Case("OC-06", "messages[0].tool_calls", "an array of objects", chat({**SAYS, "tool_calls": {}}), chat(SAYS)),
-    Case("OC-07", CALL, "an object", chat(USER, asks("c1", call()), tells()), round_of(call())),
+    Case("OC-07", CALL, "an object", chat(USER, asks("c1", call()), result()), round_of(call())),
     Case("OC-07", "messages[1].tool_calls[1].id", "Missing",
-         chat(USER, asks(call(), call(None)), tells()), chat(USER, asks(call(), call("c2")), tells(), tells("c2"))),
+         chat(USER, asks(call(), call(None)), result()), chat(USER, asks(call(), call("c2")), result(), result("c2"))),
     Case("OC-07", f"{CALL}.type", "Missing", round_of({**call(), "type": None}), round_of(call())),
     Case("OC-07", f"{CALL}.type", "'x'", round_of({**call(), "type": "x"}), round_of(call())),
     Case("OC-07", f"{CALL}.function.arguments", "expected a string, but got an object",
@@ -127,7 +127,7 @@ BROKEN = [
     Case("OC-08", "tools[0].function.name", "'^[a-zA-Z0-9_-]+$'", tools(tool(name="a.b")), tools(tool(name="a-b_C9"))),
     Case("OC-10", "messages[0].content", "expected a string, got null.", chat({**USER, "content": None}), chat()),
     Case("OC-10", "messages[0].content", "got null", chat({"role": "assistant"}), chat({**SAYS, "content": ""})),
-    Case("OC-10", "messages[2].content", "null", chat(USER, asks(call()), tells(content=None)), round_of(call())),
+    Case("OC-10", "messages[2].content", "null", chat(USER, asks(call()), result(content=None)), round_of(call())),
     Case("OC-10", "messages[0].content", "but got an object", chat({**USER, "content": {}}), chat()),
     Case("OC-11", "messages[0].content", "empty array", parts(), parts({"type": "text", "text": ""})),
     Case("OC-11", f"{PART}.type", "Missing", parts({"text": "a"}), parts(TEXT)),
@@ -244,11 +244,11 @@ LONG_ID = "c" * 41
 # fmt: off
 ADVISED = [
     Case("OC-01", "model", "you must provide a model parameter", {"messages": [USER]}, chat()),
-    Case("OC-05", "messages[0].tool_calls[1].id", "'c1'", chat(asks(call(), call()), tells()), round_of(call())),
+    Case("OC-05", "messages[0].tool_calls[1].id", "'c1'", chat(asks(call(), call()), result()), round_of(call())),
     Case("OC-07", f"{CALL}.function.arguments", "not valid JSON", round_of(call(arguments='{"a')), round_of(call())),
     Case("OC-09", "messages[0].tool_calls[0].id", "maximum length 40, but got a string with length 41",
-         chat(asks(call(LONG_ID)), tells(LONG_ID)), chat(asks(call(LONG_ID[1:])), tells(LONG_ID[1:]))),
-    Case("OC-10", "messages[0].content", "<nil>", chat(asks(call(), content=None), tells()), round_of(call())),
+         chat(asks(call(LONG_ID)), result(LONG_ID)), chat(asks(call(LONG_ID[1:])), result(LONG_ID[1:]))),
+    Case("OC-10", "messages[0].content", "<nil>", chat(asks(call(), content=None), result()), round_of(call())),
     Case("OC-12", f"{PART}.type", "expected `text`", {**image(PNG), "model": "deepseek-v4-flash"}, image(PNG)),
     Case("OC-26", "extra_headers", "supplied: extra_headers", chat(extra_headers={}), chat()),
     Case("OC-29", "tools", "maximum length 128", tools(*[tool()] * 129), tools(*[tool()] * 128)),
@@ -270,16 +270,16 @@ ADVISED = [
          tools(tool(parameters={**CLOSED, "properties": {"x": {"pattern": "("}}})),
          tools(tool(parameters={**CLOSED, "properties": {"x": {"pattern": "()"}}}))),
     Case("MI-01", "messages[0].tool_calls[0].id", "Tool call id was c1 but must be a-z, A-Z, 0-9, with a length of 9.",
-         {**chat(asks(call()), tells()), **MISTRAL}, {**chat(asks(call("abcDEF123")), tells("abcDEF123")), **MISTRAL}),
+         {**chat(asks(call()), result()), **MISTRAL}, {**chat(asks(call("abcDEF123")), result("abcDEF123")), **MISTRAL}),
     Case("MI-02", "messages[2].role", "Unexpected role 'user' after role 'tool'",
-         {**chat(asks(call()), tells(), USER), **MISTRAL}, {**chat(asks(call()), tells(), SAYS, USER), **MISTRAL}),
+         {**chat(asks(call()), result(), USER), **MISTRAL}, {**chat(asks(call()), result(), SAYS, USER), **MISTRAL}),
     Case("MI-02", "messages[1].role", "Expected last role",
          {**chat(USER, SAYS), **MISTRAL}, {**chat(USER, {**SAYS, "prefix": True}), **MISTRAL}),
     Case("MI-02", "messages[0]", "either content or tool_calls",
          {**chat({**SAYS, "content": ""}, USER), **MISTRAL}, {**chat(SAYS, USER), **MISTRAL}),
     Case("DS-01", "messages[1].reasoning_content", "The reasoning_content in the thinking mode must be passed back to the API.",
-         {**chat(USER, asks(call()), tells(), thinking={"type": "enabled"}), "model": "deepseek-v4-pro"},
-         {**chat(USER, asks(call(), reasoning_content=""), tells(), thinking={"type": "enabled"}), "model": "deepseek-v4-pro",}),
+         {**chat(USER, asks(call()), result(), thinking={"type": "enabled"}), "model": "deepseek-v4-pro"},
+         {**chat(USER, asks(call(), reasoning_content=""), result(), thinking={"type": "enabled"}), "model": "deepseek-v4-pro",}),
     Case("DS-01", "tools[0].type", "`custom`",
          {**DEEPSEEK, "tools": [{"type": "custom", "custom": {"name": "a"}}]}, {**DEEPSEEK, "tools": [tool()]}),
 ]
@@ -290,7 +290,7 @@ ADVISED = [
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(case: Case) -> None:
     [found] = check_request(case.broken)
     assert (found.rule, found.path, found.advisory) == (case.rule, case.path, False)
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert check_request(case.legal) == []
 
 
@@ -301,7 +301,7 @@ def test_an_advisory_is_given_on_demand(case: Case) -> None:
 
     [found] = advice(case.broken)
     assert found.path == case.path
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert advice(case.legal) == []
     assert not any(each.advisory for each in check_request(case.broken))
 
@@ -312,18 +312,27 @@ def test_every_rule_has_its_case() -> None:
 
 
 def test_the_sequence_is_checked_alone() -> None:
-    messages = [USER, asks(call(), call("c2")), tells(), USER, tells("c2"), asks(call("c3")), tells("c3"), tells("c3")]
+    messages = [
+        USER,
+        asks(call(), call("c2")),
+        result(),
+        USER,
+        result("c2"),
+        asks(call("c3")),
+        result("c3"),
+        result("c3"),
+    ]
     found = [(each.rule, each.path) for each in check_sequence(messages)]
     assert found == [
         ("OC-03", "messages[1].tool_calls"),
         ("OC-04", "messages[4].role"),
         ("OC-05", "messages[7].tool_call_id"),
     ]
-    assert check_sequence([USER, asks(call()), tells(), SAYS, USER]) == []
+    assert check_sequence([USER, asks(call()), result(), SAYS, USER]) == []
 
 
 def test_non_string_ids_break_only_their_own_rules() -> None:
-    body = chat(USER, asks(call([1]), call({"a": 1})), tells([1]), tells({"a": 1}))
+    body = chat(USER, asks(call([1]), call({"a": 1})), result([1]), result({"a": 1}))
     assert Counter(each.rule for each in check_request(body)) == {"OC-07": 2, "OC-04": 2}
 
 

@@ -147,7 +147,7 @@ def test_a_stream_that_is_cut_is_never_finished(capsys: pytest.CaptureFixture[st
 
 
 def without_marks(output: ModelOutput) -> ModelOutput:
-    """What writing a stream anew may change: which field reasoning comes in if it was Mistral's or OpenRouter's details."""
+    """What rewriting a stream may change: which field reasoning comes in if it was Mistral's or OpenRouter's details."""
     parts: list[OutputPart] = []
     for part in output.parts:
         own = part.native.get(FORMAT, {}) if isinstance(part, Thinking) and part.native else {}
@@ -322,11 +322,11 @@ def test_a_writer_closed_too_early_reports_it() -> None:
 
 
 def test_usage_has_a_chunk_of_its_own_if_there_is_one() -> None:
-    told: list[ModelOutputDelta] = [Started(), UsageReported(TokenUsage(1, 2)), Finished()]
-    for deltas in (told, [told[0], told[2]]):
+    all_deltas: list[ModelOutputDelta] = [Started(), UsageReported(TokenUsage(1, 2)), Finished()]
+    for deltas in (all_deltas, [all_deltas[0], all_deltas[2]]):
         writer = StreamWriter("m")
         data = b"".join(map(writer.write, deltas)) + writer.close()
-        assert (b'"choices":[],"usage"' in data) is (deltas is told)
+        assert (b'"choices":[],"usage"' in data) is (deltas is all_deltas)
 
 
 ANY_PART = st.one_of(
@@ -342,22 +342,22 @@ def test_any_interleaving_is_written_equivalently(data: st.DataObject) -> None:
     """Parts of several candidates, open at once, their pieces in any order."""
     texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
     deltas: list[Any] = [Started(id="x", format="gemini")]
-    said: dict[int, tuple[Any, list[str]]] = {}
+    parts_seen: dict[int, tuple[Any, list[str]]] = {}
     waiting: list[int] = []
     candidates = data.draw(st.integers(1, 3))
     for _ in range(data.draw(st.integers(0, 12))):
         if not waiting or data.draw(st.booleans()):
-            part, index = data.draw(ANY_PART), len(said)
+            part, index = data.draw(ANY_PART), len(parts_seen)
             if isinstance(part, ToolCallRequest):
                 part = msgspec.structs.replace(part, tool_call_id=f"c{index}")
             start = PartStarted(index, part, data.draw(st.integers(0, candidates - 1)))
-            said[index] = (start, [])
+            parts_seen[index] = (start, [])
             waiting.append(index)
             deltas.append(start)
         else:
             index = data.draw(st.sampled_from(waiting))
             text = data.draw(texts)
-            said[index][1].append(text)
+            parts_seen[index][1].append(text)
             deltas.append(PartDelta(index, text))
     deltas += [PartEnded(index) for index in waiting]
     deltas += [Finished("end", candidate=number) for number in range(candidates)]
@@ -370,7 +370,7 @@ def test_any_interleaving_is_written_equivalently(data: st.DataObject) -> None:
     for number, output in enumerate(outputs):
         calls = [
             (start.part.tool_call_id, start.part.freeform, "".join(pieces) or ("" if start.part.freeform else "{}"))
-            for start, pieces in said.values()
+            for start, pieces in parts_seen.values()
             if start.candidate == number and isinstance(start.part, ToolCallRequest)
         ]
         found = [
@@ -381,13 +381,15 @@ def test_any_interleaving_is_written_equivalently(data: st.DataObject) -> None:
         assert [(a, b, "" if c == "{}" and b else c) for a, b, c in calls] == found
         for kind in (Text, Thinking, Refusal):
             spoken = [
-                delta.text for delta in deltas if isinstance(delta, PartDelta) and is_of(said, delta, kind, number)
+                delta.text
+                for delta in deltas
+                if isinstance(delta, PartDelta) and is_of(parts_seen, delta, kind, number)
             ]
             assert "".join(part.text for part in output.parts if type(part) is kind) == "".join(spoken)
 
 
-def is_of(said: dict[int, tuple[Any, list[str]]], delta: PartDelta, kind: type, candidate: int) -> bool:
-    start = said[delta.index][0]
+def is_of(parts_seen: dict[int, tuple[Any, list[str]]], delta: PartDelta, kind: type, candidate: int) -> bool:
+    start = parts_seen[delta.index][0]
     return type(start.part) is kind and start.candidate == candidate
 
 
@@ -462,7 +464,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
         (call("a", "c1", '{"a":1}'), call("b", "c2", '{"b":2}')),
         "tool_calls",
     ),
-    "no index: the last call goes on": (
+    "no index: the last call continues": (
         [
             calls(fragment("", "a", "c1", None)),
             calls(fragment('{"a":', index=None)),
@@ -493,7 +495,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
         "tool_calls",
     ),
     "null arguments": ([calls(fragment(None, "a", "c1")), STOP], (call("a", "c1"),), "tool_calls"),
-    "an empty fragment is no call": ([calls({"index": 0}), chunk({"content": "a"}), STOP], (Text("a"),), "end"),
+    "an empty fragment is not a call": ([calls({"index": 0}), chunk({"content": "a"}), STOP], (Text("a"),), "end"),
     "a reason of calls without a call": ([chunk({"content": "a"}), chunk({}, "tool_calls")], (Text("a"),), "end"),
     "a call cut by the length": (
         [calls(fragment('{"a":', "a", "c1")), chunk({}, "length")],
@@ -776,8 +778,8 @@ def test_a_plain_error_instead_of_a_stream_is_read() -> None:
 
 
 def test_done_ends_a_stream_with_or_without_a_reason() -> None:
-    said = read_all(stream(chunk({"content": "a"})))
-    assert isinstance(said[-1], Finished)
+    parts_seen = read_all(stream(chunk({"content": "a"})))
+    assert isinstance(parts_seen[-1], Finished)
     assert isinstance(read_all(stream(chunk({"content": "a"}), done=False))[-1], Failed)
     assert isinstance(read_all(DONE)[-1], Failed)
     assert isinstance(read_all(stream(chunk({"content": "a"}), STOP) + event(chunk({"content": "late"})))[-1], Finished)

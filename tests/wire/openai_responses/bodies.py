@@ -194,7 +194,9 @@ def mostly(right: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def objects(extra: bool = True, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Objects with any of these fields, mostly as they should be, and with others."""
     known = st.fixed_dictionaries({}, optional={name: mostly(value) for name, value in fields.items()})
-    return st.builds(lambda more, said: {**more, **said}, st.dictionaries(keys, json_values, max_size=1), known)
+    return st.builds(
+        lambda more, known_fields: {**more, **known_fields}, st.dictionaries(keys, json_values, max_size=1), known
+    )
 
 
 _PARTS = objects(

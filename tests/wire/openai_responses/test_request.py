@@ -28,9 +28,8 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.request import read_request, write_request
 from antiphon.wire.openai_responses.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from support.history_strategies import any_text, media_parts, native_parts
 from support.history_strategies import extras as foreign_extras
-from support.history_strategies import media_parts, native_parts
-from support.history_strategies import said as said_texts
 from wire.openai_responses.bodies import (
     FORMAT,
     items,
@@ -97,7 +96,7 @@ MORE_TOOLS = {"type": "additional_tools", "role": "developer", "tools": [{"type"
 LOOK = ToolCallRequest("look", "call_1", '{"a": 1}')
 
 
-def said(text: str, **fields: Any) -> Body:
+def message_item(text: str, **fields: Any) -> Body:
     return {
         "type": "message",
         "role": "assistant",
@@ -140,7 +139,7 @@ CASES: list[tuple[str, list[Any], list[Message]]] = [
      [Message("user", (Native(FORMAT, {"type": "input_smell", "x": 1}),))]),
     ("cache mark", [{"role": "user", "content": [{"type": "input_text", "text": "a", "prompt_cache_breakpoint": {}}]}],
      [Message("user", (Text("a", native={"openai": {"prompt_cache_breakpoint": {}}}),))]),
-    ("a turn is one message", [said("So.", id="msg_1"), CALL, ANSWER, {"role": "user", "content": "hi"}], [
+    ("a turn is one message", [message_item("So.", id="msg_1"), CALL, ANSWER, {"role": "user", "content": "hi"}], [
         Message("assistant", (Text("So.", native=own(item={"id": "msg_1"})), LOOK)),
         Message("tool", (ToolCallResult("", "call_1", content=(Text("seen"),)),)),
         USER,
@@ -551,19 +550,19 @@ def test_any_body_is_read_and_comes_back(body: Body) -> None:
 
 roles = st.sampled_from(["user", "user", "system", "developer"])
 inputs = st.one_of(
-    st.builds(Text, said_texts, native=foreign_extras), media_parts, native_parts, st.builds(Refusal, said_texts)
+    st.builds(Text, any_text, native=foreign_extras), media_parts, native_parts, st.builds(Refusal, any_text)
 )
 spoken = st.builds(Message, roles, st.lists(inputs, min_size=1, max_size=3).map(tuple), native=foreign_extras)
 outputs = st.one_of(
-    st.builds(Text, said_texts, native=foreign_extras),
-    st.builds(Thinking, said_texts, native=foreign_extras),
-    st.builds(Refusal, said_texts),
+    st.builds(Text, any_text, native=foreign_extras),
+    st.builds(Thinking, any_text, native=foreign_extras),
+    st.builds(Refusal, any_text),
     media_parts,
     native_parts,
 )
 ids = st.one_of(texts, st.text("ab", min_size=60, max_size=90), st.integers(0, 9).map(lambda number: f"call_{number}"))
 names = st.one_of(st.sampled_from(["look", "look.up", "", "n" * 200, "天气"]), texts)
-contents = st.lists(st.one_of(st.builds(Text, said_texts), media_parts, native_parts), max_size=2).map(tuple)
+contents = st.lists(st.one_of(st.builds(Text, any_text), media_parts, native_parts), max_size=2).map(tuple)
 
 
 @st.composite

@@ -44,7 +44,7 @@ def own(**fields: Any) -> dict[str, dict[str, Any]]:
     return {FORMAT: fields}
 
 
-def said(text: str, item_id: str = "msg_1") -> Body:
+def message_item(text: str, item_id: str = "msg_1") -> Body:
     content = [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]
     return {"id": item_id, "type": "message", "status": "completed", "role": "assistant", "content": content}
 
@@ -71,14 +71,14 @@ CALL = {
     "name": "f",
     "arguments": "{}",
 }
-REFUSAL = {**said(""), "content": [{"type": "refusal", "refusal": "no"}]}
+REFUSAL = {**message_item(""), "content": [{"type": "refusal", "refusal": "no"}]}
 
 
 @pytest.mark.parametrize(
     ("status", "details", "output", "reason"),
     [
-        ("completed", None, [said("a")], "end"),
-        ("completed", None, [said("a"), CALL], "tool_calls"),
+        ("completed", None, [message_item("a")], "end"),
+        ("completed", None, [message_item("a"), CALL], "tool_calls"),
         ("completed", None, [REFUSAL], "refusal"),
         ("incomplete", {"reason": "max_output_tokens"}, [CALL], "length"),
         ("incomplete", {"reason": "content_filter"}, [], "content_filter"),
@@ -88,8 +88,8 @@ REFUSAL = {**said(""), "content": [{"type": "refusal", "refusal": "no"}]}
         ("cancelled", None, [], "other"),
         ("queued", None, [], "paused"),
         ("in_progress", None, [], "paused"),
-        ("complete", None, [said("a")], "end"),
-        (None, None, [said("a")], "end"),
+        ("complete", None, [message_item("a")], "end"),
+        (None, None, [message_item("a")], "end"),
     ],
 )
 def test_why_the_model_stopped(status: str | None, details: Any, output: list[Any], reason: StopReason) -> None:

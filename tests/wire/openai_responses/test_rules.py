@@ -37,7 +37,7 @@ def call(call_id: Any = "c1", **fields: Any) -> dict[str, Any]:
     return {"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}", **fields}
 
 
-def tells(call_id: Any = "c1", output: Any = "seen", **fields: Any) -> dict[str, Any]:
+def result(call_id: Any = "c1", output: Any = "seen", **fields: Any) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": output, **fields}
 
 
@@ -45,7 +45,7 @@ def custom(call_id: Any = "c1", **fields: Any) -> dict[str, Any]:
     return {"type": "custom_tool_call", "call_id": call_id, "name": "look", "input": "x", **fields}
 
 
-def says(*content: Any, role: Any = "user", **fields: Any) -> dict[str, Any]:
+def user_item(*content: Any, role: Any = "user", **fields: Any) -> dict[str, Any]:
     return {"role": role, "content": list(content), **fields}
 
 
@@ -72,7 +72,7 @@ def wanted(**fields: Any) -> dict[str, Any]:
 class Case(NamedTuple):
     rule: str
     path: str
-    says: str
+    expected_message: str
     broken: Any
     legal: dict[str, Any]
 
@@ -94,55 +94,55 @@ BROKEN = [
          ask({"type": "tool_result"}), ask({**USER, "type": "message"})),
     Case("OR-02", "input[0]", "expected an object, but got a string", ask("hi"), ask()),
     Case("OR-03", "input[1].content[0]", "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
-         ask(USER, says(text(), role="assistant")), ask(USER, says(text("output_text"), role="assistant"))),
+         ask(USER, user_item(text(), role="assistant")), ask(USER, user_item(text("output_text"), role="assistant"))),
     Case("OR-03", PART, "Invalid value: 'image_url'.",
-         ask(says({"type": "image_url"})), ask(says({"type": "input_image"}))),
+         ask(user_item({"type": "image_url"})), ask(user_item({"type": "input_image"}))),
     Case("OR-03", f"{PART}.image_url", "expected a string, but got an object",
-         ask(says({"type": "input_image", "image_url": {"url": "https://a"}})),
-         ask(says({"type": "input_image", "image_url": "https://a"}))),
-    Case("OR-03", f"{PART}.type", "Missing", ask(says({"text": "a"})), ask(says(text()))),
-    Case("OR-03", f"{PART}.text", "Missing", ask(says({"type": "input_text"})), ask(says(text()))),
-    Case("OR-03", PART, "expected an object", ask(says("a")), ask(says(text()))),
+         ask(user_item({"type": "input_image", "image_url": {"url": "https://a"}})),
+         ask(user_item({"type": "input_image", "image_url": "https://a"}))),
+    Case("OR-03", f"{PART}.type", "Missing", ask(user_item({"text": "a"})), ask(user_item(text()))),
+    Case("OR-03", f"{PART}.text", "Missing", ask(user_item({"type": "input_text"})), ask(user_item(text()))),
+    Case("OR-03", PART, "expected an object", ask(user_item("a")), ask(user_item(text()))),
     Case("OR-03", "input[0].content", "Missing", ask({"role": "user"}), ask()),
     Case("OR-03", "input[0].content", "but got an integer", ask({**USER, "content": 1}), ask({**USER, "content": ""})),
-    Case("OR-04", "input[0].name", "Missing", ask(call(name=None), tells()), ask(call(), tells())),
+    Case("OR-04", "input[0].name", "Missing", ask(call(name=None), result()), ask(call(), result())),
     Case("OR-04", "input[0].name", "does not match pattern",
-         ask(call(name="a.b"), tells()), ask(call(name="a-b"), tells())),
+         ask(call(name="a.b"), result()), ask(call(name="a-b"), result())),
     Case("OR-04", "input[0].arguments", "but got an object",
-         ask(call(arguments={}), tells()), ask(call(arguments=""), tells())),
-    Case("OR-04", "input[0].call_id", "Missing", ask(call(None)), ask(call(), tells())),
+         ask(call(arguments={}), result()), ask(call(arguments=""), result())),
+    Case("OR-04", "input[0].call_id", "Missing", ask(call(None)), ask(call(), result())),
     Case("OR-04", "input[0].input", "Missing",
-         ask(custom(input=None), tells(type="custom_tool_call_output")),
-         ask(custom(), tells(type="custom_tool_call_output"))),
-    Case("OR-05", "input[1].output", "Missing", ask(call(), tells(output=None)), ask(call(), tells(output=""))),
+         ask(custom(input=None), result(type="custom_tool_call_output")),
+         ask(custom(), result(type="custom_tool_call_output"))),
+    Case("OR-05", "input[1].output", "Missing", ask(call(), result(output=None)), ask(call(), result(output=""))),
     Case("OR-05", "input[1].output", "but got an object",
-         ask(call(), tells(output={})), ask(call(), tells(output=[text()]))),
-    Case("OR-05", "input[1].call_id", "Missing", ask(USER, tells(None)), ask(call(), tells())),
+         ask(call(), result(output={})), ask(call(), result(output=[text()]))),
+    Case("OR-05", "input[1].call_id", "Missing", ask(USER, result(None)), ask(call(), result())),
     Case("OR-05", "input[1].output[0]", "Invalid value: 'output_text'.",
-         ask(call(), tells(output=[text("output_text")])), ask(call(), tells(output=[text()]))),
+         ask(call(), result(output=[text("output_text")])), ask(call(), result(output=[text()]))),
     Case("OR-05", f"{PART}.file_data", f"Invalid file data: '{PART}.file_data'. Expected a base64-encoded data URL",
-         ask(says({**PDF, "file_data": "data:audio/mpeg;base64,AA=="})), ask(says(PDF))),
+         ask(user_item({**PDF, "file_data": "data:audio/mpeg;base64,AA=="})), ask(user_item(PDF))),
     Case("OR-05", f"{PART}.file_data", "without the 'data:' prefix",
-         ask(says({**PDF, "file_data": "JVBERi0="})), ask(says(PDF))),
-    Case("OR-05", f"{PART}.filename", "Missing", ask(says({**PDF, "filename": None})), ask(says(PDF))),
+         ask(user_item({**PDF, "file_data": "JVBERi0="})), ask(user_item(PDF))),
+    Case("OR-05", f"{PART}.filename", "Missing", ask(user_item({**PDF, "filename": None})), ask(user_item(PDF))),
     Case("OR-05", f"{PART}.file_url", "The file type you uploaded is not supported.",
-         ask(says({"type": "input_file", "file_url": "https://a.example/b.mp3"})),
-         ask(says({"type": "input_file", "file_url": "https://a.example/b.pdf"}))),
-    Case("OR-05", f"{PART}.file_data", "expected a string", ask(says({**PDF, "file_data": 1})), ask(says(PDF))),
+         ask(user_item({"type": "input_file", "file_url": "https://a.example/b.mp3"})),
+         ask(user_item({"type": "input_file", "file_url": "https://a.example/b.pdf"}))),
+    Case("OR-05", f"{PART}.file_data", "expected a string", ask(user_item({**PDF, "file_data": 1})), ask(user_item(PDF))),
     Case("OR-06", "input[1].call_id", "No tool output found for function call c1.",
-         ask(USER, call()), ask(USER, call(), tells())),
+         ask(USER, call()), ask(USER, call(), result())),
     Case("OR-06", "input[0].call_id", "for custom tool call c1.",
-         ask(custom()), ask(custom(), tells(type="custom_tool_call_output"))),
+         ask(custom()), ask(custom(), result(type="custom_tool_call_output"))),
     Case("OR-07", "input[1].call_id", "No tool call found for function call output with call_id c1.",
-         ask(USER, tells()), ask(USER, tells(), previous_response_id="resp_1")),
+         ask(USER, result()), ask(USER, result(), previous_response_id="resp_1")),
     Case("OR-07", "input[2].call_id", "with call_id c2.",
-         ask(call(), tells(), tells("c2")), ask(call(), tells(), {"type": "item_reference", "id": "fc_2"}, tells("c2"))),
+         ask(call(), result(), result("c2")), ask(call(), result(), {"type": "item_reference", "id": "fc_2"}, result("c2"))),
     Case("OR-08", "input[0].call_id", "maximum length 64, but got a string with length 65",
-         ask(tells("c" * 65), conversation="conv_1"), ask(tells("c" * 64), conversation="conv_1")),
+         ask(result("c" * 65), conversation="conv_1"), ask(result("c" * 64), conversation="conv_1")),
     Case("OR-08", "input[0].call_id", "empty string",
-         ask(tells(""), conversation="conv_1"), ask(tells("c"), conversation="conv_1")),
+         ask(result(""), conversation="conv_1"), ask(result("c"), conversation="conv_1")),
     Case("OR-09", "input[0].id", "Invalid 'input[0].id': 'call_1'. Expected an ID that begins with 'fc'.",
-         ask(call(id="call_1"), tells()), ask(call(id="fc_1"), tells(id=None))),
+         ask(call(id="call_1"), result()), ask(call(id="fc_1"), result(id=None))),
     Case("OR-09", "input[0].id", "begins with 'msg'.", ask({**USER, "id": "1"}), ask({**USER, "id": "msg_1"})),
     Case("OR-09", "input[0].id", "begins with 'rs'.", ask(thinks(id="1")), ask(thinks(id="rs_1"))),
     Case("OR-09", "input[0].id", "letters, numbers, underscores, or dashes", ask({**USER, "id": ""}), ask(USER)),
@@ -206,7 +206,7 @@ BROKEN = [
     Case("OR-18", "stream_options.include_usage", "Unknown",
          ask(stream_options={"include_usage": True}), ask(stream_options={})),
     Case("OR-19", f"{PART}.cache_control", f"Unknown parameter: '{PART}.cache_control'",
-         ask(says(text(cache_control={}))), ask(says(text(prompt_cache_breakpoint={})))),
+         ask(user_item(text(cache_control={}))), ask(user_item(text(prompt_cache_breakpoint={})))),
     Case("OR-19", "input[0].tool_calls", "Unknown parameter", ask({**USER, "tool_calls": []}), ask(USER)),
     Case("OR-20", "tools[0].parameters", "In context=(), 'required' is required to be supplied",
          ask(tools=[tool(strict=True, parameters=OPEN)]), ask(tools=[tool(strict=None, parameters=OPEN)])),
@@ -219,21 +219,21 @@ BROKEN = [
 ADVISED = [
     Case("OR-01", "model", "you must provide a model parameter", {"input": "hi"}, ask()),
     Case("OR-06", "input[2].call_id", "No tool output found for tool call c1.",
-         ask(call(), USER, tells()), ask(call(), tells(), USER)),
-    Case("OR-07", "input[1].call_id", "No tool call found", ask(tells(), call()), ask(call(), tells())),
+         ask(call(), USER, result()), ask(call(), result(), USER)),
+    Case("OR-07", "input[1].call_id", "No tool call found", ask(result(), call()), ask(call(), result())),
     Case("OR-12", "tools[0].name", "length 65", ask(tools=[tool(name="a" * 65)]), ask(tools=[tool(name="a" * 64)])),
     Case("OR-18", "client_metadata", "Unknown parameter", ask(client_metadata={}), ask(metadata={})),
     Case("OR-19", "input[0].name", "Unknown parameter: 'input[0].name'.",
          ask({**USER, "name": "a"}), ask({**USER, "status": "completed"})),
     Case("OR-21", "input[0]", "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
-         ask(thinks(id="rs_1"), call(), tells()), ask(thinks(id="rs_1"), call(id="fc_1"), tells())),
+         ask(thinks(id="rs_1"), call(), result()), ask(thinks(id="rs_1"), call(id="fc_1"), result())),
     Case("OR-22", "input[0].id", "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
          ask(thinks(id="rs_1"), store=False), ask(thinks(id="rs_1", encrypted_content="gAAA"), store=False)),
-    Case("OR-23", PART, "Invalid value: 'output_text'.", ask(says(text("output_text"))), ask(says(text()))),
+    Case("OR-23", PART, "Invalid value: 'output_text'.", ask(user_item(text("output_text"))), ask(user_item(text()))),
     Case("OR-23", "input[2].call_id", "Duplicate value for 'call_id' of 'c1'.",
-         ask(call(), tells(), call()), ask(call(), tells())),
+         ask(call(), result(), call()), ask(call(), result())),
     Case("OR-23", "input[2].call_id", "Duplicate value for 'call_id' of 'c1'.",
-         ask(call(), tells(), tells()), ask(call(), tells())),
+         ask(call(), result(), result()), ask(call(), result())),
 ]
 # fmt: on
 # fmt: on
@@ -243,7 +243,7 @@ ADVISED = [
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(case: Case) -> None:
     [found] = check_request(case.broken)
     assert (found.rule, found.path, found.advisory) == (case.rule, case.path, False)
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert check_request(case.legal) == []
 
 
@@ -254,7 +254,7 @@ def test_an_advisory_is_given_on_demand(case: Case) -> None:
 
     [found] = advice(case.broken)
     assert found.path == case.path
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert advice(case.legal) == []
     assert not any(each.advisory for each in check_request(case.broken))
 
@@ -265,20 +265,20 @@ def test_every_rule_has_its_case() -> None:
 
 
 def test_the_sequence_is_checked_alone() -> None:
-    items = [call(id="fc_1"), USER, tells("c2"), call("c3", id="fc_1"), tells("c3")]
+    items = [call(id="fc_1"), USER, result("c2"), call("c3", id="fc_1"), result("c3")]
     found = [(each.rule, each.path) for each in check_sequence(items)]
     assert found == [("OR-10", "input[3].id"), ("OR-06", "input[0].call_id"), ("OR-07", "input[2].call_id")]
     assert [each.rule for each in check_sequence(items, continued=True)] == ["OR-10", "OR-06"]
-    assert check_sequence([call(), call("c2"), USER, tells("c2"), tells()]) == []
+    assert check_sequence([call(), call("c2"), USER, result("c2"), result()]) == []
 
 
 def test_an_output_may_answer_any_kind_of_call() -> None:
     search = {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {}}
-    assert check_request(ask(search, tells())) == []
+    assert check_request(ask(search, result())) == []
 
 
 def test_non_string_ids_break_only_their_own_rules() -> None:
-    body = ask(call([1]), call({"a": 1}), tells([1]), {**USER, "id": [1]})
+    body = ask(call([1]), call({"a": 1}), result([1]), {**USER, "id": [1]})
     assert Counter(each.rule for each in check_request(body)) == {"OR-04": 2, "OR-05": 1, "OR-09": 1}
 
 
@@ -373,7 +373,7 @@ def test_no_value_anywhere_in_a_body_makes_the_check_fail(value: Any) -> None:
 NOT_ENFORCED = {
     "copilot": {"OR-09"},  # its item ids are opaque, and change from event to event
     "deepseek": {"OR-09"},  # bare UUIDs for reasoning
-    "local": {"OR-14"},  # a server of one's own, told by the model's name
+    "local": {"OR-14"},  # a private server, recognised by the model's name
 }
 # Refusals that no reading of the body explains: the model's name, the key, the account.
 NOT_OF_THE_BODY = ("does not exist", "Model not found", "API key", "quota")

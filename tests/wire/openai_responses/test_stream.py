@@ -140,7 +140,7 @@ RESPONSE: dict[str, Any] = {
 MESSAGE = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant"}
 
 
-def said(text: str) -> dict[str, Any]:
+def message_item(text: str) -> dict[str, Any]:
     return {**MESSAGE, "content": [{"type": "output_text", "annotations": [], "text": text}]}
 
 
@@ -154,7 +154,7 @@ CALL = {
 }
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": text} for text in "ab"]}
 SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
-ITEMS = [THOUGHT, SEARCH, said("hello"), CALL]
+ITEMS = [THOUGHT, SEARCH, message_item("hello"), CALL]
 DONE = {**RESPONSE, "status": "completed", "output": ITEMS, "usage": {"input_tokens": 1, "output_tokens": 2}}
 
 
@@ -181,7 +181,7 @@ FULL: Events = [
     event("output_text.delta", 2, content_index=0, delta="lo"),
     event("output_text.done", 2, content_index=0, text="hello"),
     event("content_part.done", 2, content_index=0, part={"type": "output_text", "text": "hello"}),
-    event("output_item.done", 2, item=said("hello")),
+    event("output_item.done", 2, item=message_item("hello")),
     event("output_item.added", 3, item={**CALL, "arguments": "", "status": "in_progress"}),
     event("function_call_arguments.delta", 3, delta='{"a"'),
     event("function_call_arguments.delta", 3, delta=":1}"),
@@ -240,12 +240,12 @@ def test_missing_and_extra_events(events: Events) -> None:
 
 
 def test_without_items_the_pieces_do() -> None:
-    late = output_of(without("output_item", "content_part")).parts  # the search is heard of only at the end
+    late = output_of(without("output_item", "content_part")).parts  # the search appears only at the end
     assert {type(part) for part in late} == {type(part) for part in WHOLE.parts}
     assert [part for part in late if part in WHOLE.parts] == list(late)
     ended = [*without(".added", ".done", "completed"), event("completed", response={**DONE, "output": []})]
     texts_of = [getattr(part, "text", None) for part in output_of(ended).parts]
-    assert texts_of == ["a\n\nb", "hello"]  # a call that was never named cannot be told
+    assert texts_of == ["a\n\nb", "hello"]  # a call that was never named cannot be read
 
 
 def test_a_truncated_answer() -> None:
@@ -316,7 +316,7 @@ def test_broken_streams_end_once(changes: list[tuple[int, str]]) -> None:
             assert delta.index in begun
 
 
-def written(deltas: list[ModelOutputDelta], model: str = "m") -> tuple[bytes, StreamWriter]:
+def written(deltas: list[ModelOutputDelta], model: str = "") -> tuple[bytes, StreamWriter]:
     writer = StreamWriter(model)
     data = b"".join(map(writer.write, deltas)) + writer.close()
     return data, writer
@@ -437,7 +437,7 @@ def test_inexpressible_deltas_are_losses() -> None:
 
 
 @st.composite
-def told(draw: st.DrawFn) -> list[ModelOutputDelta]:
+def foreign_deltas(draw: st.DrawFn) -> list[ModelOutputDelta]:
     """Deltas of any format: several parts may be open at once."""
     deltas: list[ModelOutputDelta] = []
     if draw(st.booleans()):
@@ -479,7 +479,7 @@ def shown(output: ModelOutput) -> list[tuple[str, str]]:
     return seen
 
 
-@given(told())
+@given(foreign_deltas())
 def test_any_deltas_make_a_legal_stream(deltas: list[ModelOutputDelta]) -> None:
     data, _ = written(deltas)
     check_form(data)
@@ -493,10 +493,11 @@ def test_any_deltas_make_a_legal_stream(deltas: list[ModelOutputDelta]) -> None:
     assert (second.output.usage is None) is (first.output.usage is None)
 
 
-@given(told())
+@given(foreign_deltas())
 def test_the_official_sdk_knows_every_event(deltas: list[ModelOutputDelta]) -> None:
-    kinds = sdk_events()
-    for found in events_of(written(deltas)[0]):
+    kinds, events = sdk_events(), events_of(written(deltas)[0])
+    assert events
+    for found in events:
         if found["type"] != "response.failed":  # its list of error codes is shorter than the API's
             kinds[found["type"]].model_validate(found, strict=True)
 

@@ -55,7 +55,7 @@ def filled(offer: Offer, text: str, today: date, answer: str = "") -> Filled:
     for name, schema in offer.properties.items():
         if name in given:
             continue
-        value = _said_by_name(name, schema, text)
+        value = _argument_by_name(name, schema, text)
         if value is None and name in offer.required:
             value = _found(name, schema, text, today, unused)
         if value is not None:
@@ -90,7 +90,7 @@ def _object_in(text: str, offer: Offer) -> dict[str, Any]:
     return {}
 
 
-def _said_by_name(name: str, schema: dict[str, Any], text: str) -> Any:
+def _argument_by_name(name: str, schema: dict[str, Any], text: str) -> Any:
     if found := re.search(_NAMED.format(name=re.escape(name)), text, re.IGNORECASE):
         return coerced(found[1].strip('"“”'), schema)
     return None

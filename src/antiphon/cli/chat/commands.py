@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.chat.commands import compact, roll_back, set_texts, set_title
+from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.models import models_needing_key
 from antiphon.cli.bodies import atomic_write
 from antiphon.cli.chat.render import history_table, rounds_table, usage_line
+from antiphon.conversation.compaction import compact
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.tools.builtin import Plan
 

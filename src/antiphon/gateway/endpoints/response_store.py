@@ -39,10 +39,10 @@ CREATE TABLE responses (
     number  INTEGER PRIMARY KEY AUTOINCREMENT,
     owner   TEXT NOT NULL,
     id      TEXT NOT NULL,
-    parent  INTEGER,                      -- the number of the response it goes on from
+    parent  INTEGER,                      -- the number of the response it continues
     kept    REAL NOT NULL,                -- seconds since 1970
     is_gone INTEGER NOT NULL DEFAULT 0,   -- deleted, and here only because others build on it
-    is_leaf INTEGER NOT NULL DEFAULT 1,   -- nobody builds on it
+    is_leaf INTEGER NOT NULL DEFAULT 1,   -- no response continues it
     input   BLOB NOT NULL,
     output  BLOB NOT NULL,
     body    BLOB NOT NULL
@@ -238,8 +238,8 @@ class ResponseStore:
                 "`store` set to true, or remove this item from your input.",
                 param="input",
             )
-        output, first, behind = row
-        return _output.decode(output).parts[first:behind]
+        output, first, end = row
+        return _output.decode(output).parts[first:end]
 
     def _make_room(self, db: sqlite3.Connection, newest: int, now: float) -> None:
         expired = "SELECT number FROM responses WHERE is_leaf AND kept <= ? ORDER BY kept, number LIMIT 1"

@@ -136,9 +136,10 @@ class Relay:
                 self._pass_on(data, reader.feed(data))
             else:
                 self._trailing_bytes += len(data)
-                self._pass_on(data, [])
                 if self._trailing_bytes > _MAX_TRAILING_BYTES:
                     self._end(None)
+                else:
+                    self._pass_on(data, [])
         except Exception as error:
             self._crash(error)
         self._waiting_since = time.monotonic()

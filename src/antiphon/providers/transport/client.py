@@ -28,8 +28,8 @@ from antiphon.providers.transport.address_guard import AddressGuard
 from antiphon.providers.transport.connection import ClientConnection
 from antiphon.providers.transport.dial import Destination, DialFailure, dial
 from antiphon.providers.transport.environment import NetworkEnvironment
-from antiphon.providers.transport.origin import parse_url, request_head
-from antiphon.providers.transport.request import HttpRequest, transport_error
+from antiphon.providers.transport.request import HttpRequest, Origin, transport_error
+from antiphon.providers.transport.request_head import parse_url, request_head
 from antiphon.providers.transport.response import StreamedResponse
 from antiphon.providers.transport.response_parser import ResponseParser
 
@@ -40,9 +40,10 @@ _MAX_DESTINATIONS = 1024
 
 
 class _Route(NamedTuple):
-    """Where a request goes, the target of its request line, and headers for a proxy."""
+    """Where a connection for a request leads, the origin and target of the request, and headers for a proxy."""
 
     destination: Destination
+    origin: Origin
     target: str
     headers: Mapping[str, str] | None = None
 
@@ -70,14 +71,18 @@ class HttpClient:
 
     async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
         """Send it and wait for the response head. Raises `TransportError`. `follow`: follow redirects within the origin."""
-        for _ in range(MAX_REDIRECTS + 1):
-            response = await self._send_once(request)
-            redirect = _redirect_target(request, response) if follow and response.status in _REDIRECTS else None
+        response = await self._send_once(request)
+        for _ in range(MAX_REDIRECTS if follow else 0):
+            redirect = _redirect_target(request, response) if response.status in _REDIRECTS else None
             if redirect is None:
                 return response
             response.abort()
             request = redirect
-        raise transport_error("redirect_loop", request.host, request.timeouts)
+            response = await self._send_once(request)
+        if follow and response.status in _REDIRECTS and _redirect_target(request, response) is not None:
+            response.abort()
+            raise transport_error("redirect_loop", request.host, request.timeouts)
+        return response
 
     async def aclose(self) -> None:
         """Close the connections of this loop, and of other loops that still run."""
@@ -94,59 +99,54 @@ class HttpClient:
 
     async def _send_once(self, request: HttpRequest) -> StreamedResponse:
         try:
-            route = self._route(request)
-            head = request_head(request, route.target, parse_url(request.url).origin, route.headers)
+            route = self._route(request.url)
+            head = request_head(request, route.target, route.origin, route.headers)
         except ValueError:
             raise transport_error("invalid_url", request.host, request.timeouts) from None
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop) or await self._open_pool(loop)
-        total = request.timeouts.total
-        deadline = inf if total is None else loop.time() + total
+        timeouts = request.timeouts
+        deadline = inf if timeouts.total is None else loop.time() + timeouts.total
         connection = pool.take_idle(route.destination)
-        if connection is not None:
-            response = self._start(loop, connection, head, request, deadline)
+        is_reused = connection is not None
+        while True:
+            if connection is None:
+                connection = await self._connect(loop, pool, route.destination, request, deadline)
+            response = StreamedResponse(loop, connection)
+            connection.send(
+                head,
+                request.body,
+                response,
+                timeouts,
+                origin=route.origin,
+                deadline=deadline,
+                parser=ResponseParser(is_for_head=request.method == "HEAD", decompresses=self._decompresses),
+                closes=request.headers.get("connection") == "close",
+            )
             try:
-                return await _with_head(response)
+                await response.wait_for_head()
             except TransportError as error:
-                if error.code != "connection_lost" or connection.has_response_data:
+                if not is_reused or error.code != "connection_lost" or connection.has_response_data:
                     raise
-        connection = await self._connect(loop, pool, route.destination, request, deadline)
-        return await _with_head(self._start(loop, connection, head, request, deadline))
+                connection, is_reused = None, False  # it was stale
+            except BaseException:
+                response.abort()
+                raise
+            else:
+                return response
 
-    def _route(self, request: HttpRequest) -> _Route:
-        origin, target = parse_url(request.url)
+    def _route(self, url: str) -> _Route:
+        origin, target = parse_url(url)
         if self._unix_path:
-            return _Route(Destination(origin, unix_path=self._unix_path), target)
+            return _Route(Destination(origin, unix_path=self._unix_path), origin, target)
         proxy = self._network.proxy_for(origin) if self._guard is None else None
         if proxy is None:
-            return _Route(Destination(origin), target)
+            return _Route(Destination(origin), origin, target)
         if origin.scheme == "https":
-            return _Route(Destination(origin, proxy), target)
+            return _Route(Destination(origin, proxy), origin, target)
         headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
-        return _Route(Destination(proxy.origin, is_proxy=True), f"http://{origin.authority}{target}", headers)
-
-    def _start(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connection: ClientConnection,
-        head: bytes,
-        request: HttpRequest,
-        deadline: float,
-    ) -> StreamedResponse:
-        response = StreamedResponse(loop, connection)
-        parser = ResponseParser(is_for_head=request.method == "HEAD", decompresses=self._decompresses)
-        closes = request.headers.get("connection") == "close"
-        connection.send(
-            head,
-            request.body,
-            response,
-            request.timeouts,
-            host=request.host,
-            deadline=deadline,
-            parser=parser,
-            closes=closes,
-        )
-        return response
+        target = f"http://{origin.authority}{target}"
+        return _Route(Destination(proxy.origin, is_proxy=True), origin, target, headers)
 
     async def _connect(
         self,
@@ -235,16 +235,6 @@ class _Pool:
                 return connection
             connection.abort()
         return None
-
-
-async def _with_head(response: StreamedResponse) -> StreamedResponse:
-    """The response once its head has arrived."""
-    try:
-        await response.wait_for_head()
-    except BaseException:
-        response.abort()
-        raise
-    return response
 
 
 async def _aclose(generator: AsyncGenerator[Any, None]) -> None:

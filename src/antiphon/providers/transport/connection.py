@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from antiphon.errors import TransportError
 from antiphon.providers.transport.lazy_timer import LazyTimer
-from antiphon.providers.transport.request import Timeouts, transport_error
+from antiphon.providers.transport.request import Origin, Timeouts, transport_error
 from antiphon.providers.transport.response_parser import MalformedResponse, ResponseParser
 
 IDLE_SECONDS = 60.0
@@ -55,7 +55,7 @@ class ClientConnection(asyncio.Protocol):
         self, loop: asyncio.AbstractEventLoop, connections: set[ClientConnection], idle: list[ClientConnection]
     ) -> None:
         self._loop = loop
-        self._host = ""
+        self._origin: Origin | None = None
         self._connections = connections
         self._idle = idle
         self._transport: Any = None  # uvloop's transports are not subclasses of asyncio's
@@ -94,22 +94,22 @@ class ClientConnection(asyncio.Protocol):
         receiver: ResponseReceiver,
         timeouts: Timeouts,
         *,
-        host: str,
+        origin: Origin,
         parser: ResponseParser,
         deadline: float = inf,
         closes: bool = False,
     ) -> None:
-        """Send a request. `host` is for messages. `deadline` is for the whole response, in the loop's time. `closes`: this is
-        the last request of the connection."""
+        """Send a request. `origin` is for messages. `deadline` is for the whole response, in the loop's time. `closes`: this
+        is the last request of the connection."""
         self._receiver = receiver
         self._parser = parser
-        self._host = host
+        self._origin = origin
         self._timeouts = timeouts
         self._total_deadline = deadline
         self._silent_since = self._loop.time()
         self._closes_after_response = closes
         self.has_response_data = False
-        if self._timer is not None:
+        if self._timer is not None and self._deadline() < self._timer.due:
             self._timer.start()
         if len(body) == 1 and len(body[0]) < _SINGLE_WRITE_BYTES:
             self._transport.write(head + body[0])
@@ -190,9 +190,10 @@ class ClientConnection(asyncio.Protocol):
         """The last byte was read: the connection may be reused."""
         receiver, self._receiver, self._parser = self._receiver, None, None
         assert receiver is not None
-        now, transport = self._loop.time(), self._transport
-        seconds = parser.idle_seconds if "keep-alive" in parser.headers else None
-        seconds = IDLE_SECONDS if seconds is None else min(IDLE_SECONDS, seconds - 1.0)
+        now, transport = self._silent_since, self._transport
+        seconds = IDLE_SECONDS
+        if "keep-alive" in parser.headers and (stated := parser.idle_seconds) is not None:
+            seconds = min(IDLE_SECONDS, stated - 1.0)  # close before the host does
         if (
             not parser.keeps_alive
             or parser.is_overfull
@@ -205,9 +206,10 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         else:
             self._idle_until = now + seconds
-            self.resume()
+            if self._is_paused:
+                self.resume()
             self._idle.append(self)
-            if self._timer is not None:
+            if self._timer is not None and self._idle_until < self._timer.due:
                 self._timer.start()
         receiver.on_complete()
 
@@ -216,7 +218,8 @@ class ClientConnection(asyncio.Protocol):
         self._close()
         if receiver is not None:
             has_head = parser is not None and parser.has_head
-            receiver.on_failure(transport_error(code, self._host, self._timeouts, detail, response_started=has_head))
+            host = self._origin.authority if self._origin is not None else ""
+            receiver.on_failure(transport_error(code, host, self._timeouts, detail, response_started=has_head))
 
     def _close(self) -> None:
         self._is_aborted = True
@@ -237,7 +240,7 @@ class ClientConnection(asyncio.Protocol):
             return self._idle_until
         read = self._timeouts.read
         due = inf if read is None or self._is_paused else self._silent_since + read
-        return min(due, self._total_deadline)
+        return due if due < self._total_deadline else self._total_deadline
 
     def _on_due(self) -> None:
         if self._receiver is None:

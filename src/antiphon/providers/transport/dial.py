@@ -22,7 +22,7 @@ from antiphon.errors import TransportError
 from antiphon.providers.transport.address_guard import AddressBlocked, AddressGuard
 from antiphon.providers.transport.connection import ClientConnection
 from antiphon.providers.transport.environment import Proxy
-from antiphon.providers.transport.origin import Origin
+from antiphon.providers.transport.request import Origin
 from antiphon.providers.transport.response_parser import MalformedResponse, ResponseParser
 
 NEXT_ADDRESS_SECONDS = 0.25

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from antiphon.errors import ProviderSetupError, TransportError
-from antiphon.providers.transport.origin import Origin
+from antiphon.providers.transport.request import DEFAULT_PORTS, Origin
 
 
 class Proxy(Struct, frozen=True):
@@ -65,7 +65,7 @@ def _parse_proxy(url: str) -> Proxy:
         scheme, host, port = "", None, None
     if scheme not in ("http", "https") or not host:
         raise TransportError("the proxy in the environment is not an HTTP proxy; set another", "proxy_failed")
-    origin = Origin(scheme, host, port or (443 if scheme == "https" else 80))
+    origin = Origin(scheme, host, port or DEFAULT_PORTS[scheme])
     if parts.username is None:
         return Proxy(origin)
     account = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -17,11 +17,13 @@ class LazyTimer:
     It refers to its owner by the two callbacks: an owner that ends should cancel it and drop it.
     """
 
-    __slots__ = ("_deadline", "_handle", "_loop", "_on_due")
+    __slots__ = ("_deadline", "_handle", "_loop", "_on_due", "due")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, deadline: Callable[[], float], on_due: Callable[[], None]
     ) -> None:
+        self.due = inf
+        """When it looks at the deadline; infinity if it does not run. `start` is needed only for an earlier deadline."""
         self._loop = loop
         self._deadline = deadline
         self._on_due = on_due
@@ -30,24 +32,27 @@ class LazyTimer:
     def start(self) -> None:
         """Wait for the deadline, which may have become earlier."""
         due = self._deadline()
-        if self._handle is not None:
-            if self._handle.when() <= due:
-                return
-            self._handle.cancel()
-        self._handle = self._loop.call_at(due, self._check) if due < inf else None
+        if due < self.due:
+            if self._handle is not None:
+                self._handle.cancel()
+            self._wait_until(due)
 
     def cancel(self) -> None:
         """Stop."""
         if self._handle is not None:
             self._handle.cancel()
-            self._handle = None
+            self._handle, self.due = None, inf
+
+    def _wait_until(self, due: float) -> None:
+        self.due = due
+        self._handle = self._loop.call_at(due, self._check)
 
     def _check(self) -> None:
-        self._handle = None
+        self._handle, self.due = None, inf
         due = self._deadline()
         if due == inf:
             return
         if due > self._loop.time():
-            self._handle = self._loop.call_at(due, self._check)
+            self._wait_until(due)
         else:
             self._on_due()

@@ -1,7 +1,7 @@
 """`push_body`: the body of any response, delivered by callbacks.
 
 A response of `HttpClient` delivers its body itself, without a task. One of another transport (a caller's own, a model in this
-process) can only be iterated over: a task does that, and calls the receiver.
+process) may only be iterable: a task iterates over it then, and calls the receiver.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Protocol, cast
 
 from antiphon.errors import TransportError
 from antiphon.providers.transport.connection import BodyReceiver
 from antiphon.providers.transport.request import HttpResponse
-from antiphon.providers.transport.response import StreamedResponse
 
 logger = logging.getLogger("antiphon.providers")
 
@@ -30,7 +29,7 @@ class PushedBody(Protocol):
 
 def push_body(response: HttpResponse, pieces: AsyncIterator[bytes]) -> PushedBody:
     """The body that `pieces`, an iterator of `response`, has not delivered yet."""
-    return response if isinstance(response, StreamedResponse) else _IteratedBody(response, pieces)
+    return cast("PushedBody", response) if hasattr(response, "deliver_to") else _IteratedBody(response, pieces)
 
 
 class _IteratedBody:

@@ -8,7 +8,7 @@ closes its connection at once.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -25,6 +25,23 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """Between two bytes, and before the first: a model that thinks may be silent for minutes."""
     total: float | None = None
     """For the whole call, with retries and the delays between them."""
+
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Origin(NamedTuple):
+    """Where a connection leads."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """Host and port as they are written in a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from antiphon.errors import TransportError
 from antiphon.providers.transport.connection import BodyReceiver, ClientConnection
 
-_PAUSE_BYTES = 256 * 1024
+_PAUSE_BYTES = 128 * 1024
 """With more unread bytes than this, reading from the socket is paused."""
 
 
@@ -44,7 +44,8 @@ class StreamedResponse:
                 raise _copy(self._failure)
             if self._is_over:
                 raise StopAsyncIteration
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         return self._take()
 
     async def aclose(self) -> None:
@@ -56,7 +57,8 @@ class StreamedResponse:
         while not self.status:
             if self._failure is not None:
                 raise _copy(self._failure)
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
 
     def deliver_to(self, receiver: BodyReceiver) -> None:
         """Deliver the body to a receiver, from the first unread byte on. It must not be read as well."""
@@ -88,7 +90,8 @@ class StreamedResponse:
 
     def on_head(self, status: int, headers: Mapping[str, str]) -> None:
         self.status, self.headers = status, headers
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def on_body(self, data: bytes) -> None:
         if self._receiver is not None:
@@ -98,35 +101,34 @@ class StreamedResponse:
         self._size += len(data)
         if self._size > _PAUSE_BYTES:
             self._connection.pause()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def on_complete(self) -> None:
         self._is_over = True
         if self._receiver is not None:
             self._receiver.on_complete()
-        self._wake()
+        elif self._waiter is not None:
+            self._wake()
 
     def on_failure(self, error: TransportError) -> None:
         self._failure = error
         if self._receiver is not None:
             self._receiver.on_failure(error)
-        self._wake()
+        elif self._waiter is not None:
+            self._wake()
 
     def _take(self) -> bytes:
-        pieces, self._pieces, self._size = self._pieces, [], 0
-        self.resume()
+        pieces, size = self._pieces, self._size
+        self._pieces, self._size = [], 0
+        if size > _PAUSE_BYTES:
+            self.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
 
 def _copy(error: TransportError) -> TransportError:

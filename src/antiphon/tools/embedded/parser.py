@@ -194,7 +194,7 @@ def _scalar(source: InputBuffer) -> Parser[None]:
         yield
 
 
-# What a JSON text may go on with.
+# What may follow in a JSON text.
 _KEY, _FIRST_KEY, _COLON, _VALUE, _FIRST_ITEM, NEXT = range(6)
 
 

@@ -1,3 +1,4 @@
+// @ts-check
 /* The page as a whole: the address decides what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, else a new conversation),
  * and the components are connected here only. */
 
@@ -5,26 +6,27 @@ import { Api } from "./ui/api.js";
 import { switchAppearance } from "./ui/appearance.js";
 import { Composer } from "./chat/composer.js";
 import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
-import { button, element, fill } from "./ui/dom.js";
+import { button, byId as at, element, fill } from "./ui/dom.js";
 import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { textOf } from "./chat/messages.js";
 import { ModelMenu } from "./chat/model_menu.js";
-import { failure, notice, speak, state as standing } from "./ui/notifications.js";
+import { announce, notice, setBanner, showError, showFault } from "./ui/notifications.js";
 import { OpenConversation } from "./chat/open_conversation.js";
 import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
 import { showTokens } from "./chat/token_meter.js";
-import { say, sayStanding, switchLanguage } from "./ui/i18n.js";
+import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 
-const at = (id) => document.getElementById(id);
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 class Page {
   constructor() {
     this.api = new Api(askForKey);
+    /** @type {OpenConversation | null} */
     this.conversation = null;
+    /** @type {Map<string | null, OpenConversation>} */
     this.sendingLater = new Map();
     this.model = "";
     this.defaultModel = "";
@@ -38,16 +40,22 @@ class Page {
     });
     this.thread = new Thread(this.api, at("thread"), {
       edit: (entry, text) => this.editInFork(entry, text),
-      fork: (version) => this.tried(() => this.fork(version)),
-      rollBack: (to) => this.tried(() => this.api.post(`${this.conversation.path}/rollback`, { to })),
+      fork: (version) => this.reporting(() => this.fork(version)),
+      rollBack: (to) => this.reporting(() => this.api.post(`${this.opened.path}/rollback`, { to })),
       decide: (call, decision) =>
-        this.api.post(`${this.conversation.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
-      resume: () => this.tried(() => this.api.post(`${this.conversation.path}/resume`)),
+        this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
+      resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
     });
   }
 
+  /** The open conversation, for actions that are offered only while there is one. */
+  get opened() {
+    if (this.conversation === null) throw new Error("no conversation is open");
+    return this.conversation;
+  }
+
   async start() {
-    sayStanding();
+    translatePage();
     this.listen();
     this.sidebar.load();
     // Follow the address first, so that the right draft is in the box before the user types.
@@ -61,18 +69,20 @@ class Page {
       this.menu.show(this.model);
       if (this.conversation === null && document.body.dataset.view === "chat") this.welcome();
     } catch (error) {
-      failure(error);
+      showError(error);
     }
     await routed;
   }
 
   listen() {
     addEventListener("hashchange", () => this.route());
-    addEventListener("offline", () => standing("network", say("offline")));
-    addEventListener("online", () => standing("network", null));
+    addEventListener("error", (event) => showFault(event.error ?? event.message));
+    addEventListener("unhandledrejection", (event) => showFault(event.reason));
+    addEventListener("offline", () => setBanner("network", say("offline")));
+    addEventListener("online", () => setBanner("network", null));
     document.addEventListener("language", () => this.redraw());
-    document.addEventListener("keydown", (event) => this.key(event));
-    document.querySelector(".skip").addEventListener("click", (event) => {
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    at("skip").addEventListener("click", (event) => {
       event.preventDefault(); // the address selects the view, not the focus
       this.composer.focus();
     });
@@ -85,10 +95,10 @@ class Page {
     at("appearance").addEventListener("click", switchAppearance);
     at("language").addEventListener("click", switchLanguage);
     at("shortcuts").addEventListener("click", showShortcuts);
-    at("settings").addEventListener("click", () => this.tried(() => this.settings()));
-    at("compact").addEventListener("click", () => this.tried(() => this.compact()));
-    at("export").addEventListener("click", () => this.tried(() => this.export()));
-    at("delete").addEventListener("click", () => this.tried(() => this.remove()));
+    at("settings").addEventListener("click", () => this.reporting(() => this.settings()));
+    at("compact").addEventListener("click", () => this.reporting(() => this.compact()));
+    at("export").addEventListener("click", () => this.reporting(() => this.export()));
+    at("delete").addEventListener("click", () => this.reporting(() => this.remove()));
     const more = at("more");
     more.addEventListener("click", (event) => {
       if (event.target.closest(".menu")) more.open = false;
@@ -144,11 +154,11 @@ class Page {
     }
     const conversation = new OpenConversation(this.api, id, {
       loaded: (state) => this.loaded(conversation, state),
-      event: (name, data) => this.heard(conversation, name, data),
+      event: (name, data) => this.onEvent(conversation, name, data),
       changed: (state) => this.changed(state),
-      broken: () => standing("connection", say("reconnecting")),
+      broken: () => setBanner("connection", say("reconnecting")),
       restored: () => {
-        standing("connection", null);
+        setBanner("connection", null);
         notice(say("reconnected"));
       },
       gone: () => {
@@ -161,7 +171,7 @@ class Page {
     try {
       await conversation.load();
     } catch (error) {
-      failure(error.status === 404 ? new Error(say("gone")) : error);
+      showError(error.status === 404 ? new Error(say("gone")) : error);
       if (error.status === 404) location.hash = "#/";
     }
   }
@@ -202,8 +212,8 @@ class Page {
     document.body.classList.toggle("running", state.running);
   }
 
-  heard(conversation, name, data) {
-    this.thread.hear(name, data);
+  onEvent(conversation, name, data) {
+    this.thread.handle(name, data);
     this.composer.running(conversation.isRunning);
     document.body.classList.toggle("running", conversation.isRunning);
     if (name === "TurnStarted") this.sidebar.load();
@@ -222,7 +232,7 @@ class Page {
     this.sidebar.load();
     this.menu.show(this.model);
     this.composer.running(this.conversation?.isRunning ?? false);
-    if (this.conversation?.state) this.conversation.load().catch(failure);
+    if (this.conversation?.state) this.conversation.load().catch(showError);
     else if (document.body.dataset.view === "chat") this.welcome();
     if (document.body.dataset.view === "history") this.historyView.show(this.conversation);
     if (document.body.dataset.view === "plans") this.showPlans();
@@ -259,7 +269,7 @@ class Page {
     this.showTabs(null);
     this.showTitle(say("plans"));
     const { plans } = await this.api.get("plans").catch((error) => {
-      failure(error);
+      showError(error);
       return { plans: [] };
     });
     fill(
@@ -276,16 +286,16 @@ class Page {
       const { id } = await this.api.post("conversations", { model: this.model || undefined });
       await this.api.post(`conversations/${encodeURIComponent(id)}/turns`, { content });
       history.replaceState(null, "", addressOf(id));
-      await this.route();
-      const last = this.conversation?.state?.entries.at(-1);
-      if (last?.kind === "model_output") speak(textOf(last.content)); // the answer was faster than the page
+      await this.route(); // opens the conversation
+      const last = /** @type {OpenConversation | null} */ (this.conversation)?.state?.entries.at(-1);
+      if (last?.kind === "model_output") announce(textOf(last.content)); // the answer was faster than the page
       return;
     }
-    await this.api.post(`${this.conversation.path}/turns`, { content, ...(interrupts && { interrupt: true }) });
+    await this.api.post(`${this.opened.path}/turns`, { content, ...(interrupts && { interrupt: true }) });
   }
 
   async stop() {
-    if (this.conversation?.isRunning) await this.tried(() => this.api.post(`${this.conversation.path}/interrupt`));
+    if (this.conversation?.isRunning) await this.reporting(() => this.api.post(`${this.opened.path}/interrupt`));
   }
 
   async switchModel(model) {
@@ -293,15 +303,15 @@ class Page {
     this.showModel(model);
     if (this.conversation === null) return;
     try {
-      await this.api.patch(this.conversation.path, { model });
+      await this.api.patch(this.opened.path, { model });
     } catch (error) {
       this.showModel(before);
-      failure(error);
+      showError(error);
     }
   }
 
   async fork(version) {
-    const { id } = await this.api.post(`${this.conversation.path}/fork`, { at: version });
+    const { id } = await this.api.post(`${this.opened.path}/fork`, { at: version });
     location.hash = addressOf(id);
     this.sidebar.load();
     return id;
@@ -309,9 +319,9 @@ class Page {
 
   /** Replace an old message, in a fork from just before it. */
   editInFork(entry, text) {
-    return this.tried(async () => {
-      const conversation = this.conversation.id;
-      const { id } = await this.api.post(`${this.conversation.path}/fork`, { at: entry.sequence_number - 1 });
+    return this.reporting(async () => {
+      const conversation = this.opened.id;
+      const { id } = await this.api.post(`${this.opened.path}/fork`, { at: entry.sequence_number - 1 });
       // Attachments are already stored: they are sent by reference, whatever their size.
       const attached = entry.content.flatMap((part, index) =>
         part.type === "text" ? [] : [{ type: "part", conversation, entry: entry.sequence_number, part: index }],
@@ -324,39 +334,39 @@ class Page {
   }
 
   async settings() {
-    const { info, system, memory } = this.conversation.state;
+    const { info, system, memory } = this.opened.loadedState;
     const changed = await editSettings({ title: info.title, system, memory });
     if (!changed || !Object.keys(changed).length) return;
-    await this.api.patch(this.conversation.path, changed);
+    await this.api.patch(this.opened.path, changed);
     notice(say("saved"));
-    await this.conversation.refresh();
+    await this.opened.refresh();
   }
 
   async compact() {
-    standing("compacting", say("compacting"));
+    setBanner("compacting", say("compacting"));
     try {
-      await this.api.post(`${this.conversation.path}/compact`);
-      await this.conversation.refresh();
+      await this.api.post(`${this.opened.path}/compact`);
+      await this.opened.refresh();
     } finally {
-      standing("compacting", null);
+      setBanner("compacting", null);
     }
   }
 
   /** The log as a file. It is fetched and not linked to, so that the key goes along in its header. */
   async export() {
-    const response = await this.api.request("GET", `${this.conversation.path}/export`);
+    const response = await this.api.request("GET", `${this.opened.path}/export`);
     const address = URL.createObjectURL(await response.blob());
-    const link = element("a", { download: `${this.conversation.state.info.title || "conversation"}.jsonl` });
+    const link = element("a", { download: `${this.opened.loadedState.info.title || "conversation"}.jsonl` });
     link.href = address;
     link.click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   }
 
   async remove() {
-    const { title } = this.conversation.state.info;
+    const { title } = this.opened.loadedState.info;
     if (!(await isSure(say("deleteSure", { title: title || say("untitled") }), say("delete")))) return;
-    const { path } = this.conversation;
-    this.conversation.close();
+    const { path } = this.opened;
+    this.opened.close();
     await this.api.delete(path);
     location.hash = "#/";
     this.sidebar.load();
@@ -374,15 +384,15 @@ class Page {
     if (isOpen) at("search").focus();
   }
 
-  async tried(act) {
+  async reporting(act) {
     try {
       await act();
     } catch (error) {
-      failure(error);
+      showError(error);
     }
   }
 
-  key(event) {
+  onKey(event) {
     if (event.isComposing || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
     const isTyping = event.target.closest?.("input, textarea, select");
     const act = event.altKey

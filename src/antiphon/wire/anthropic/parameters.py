@@ -277,7 +277,7 @@ def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
 PARAMETERS = name_set(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
     "service_tier container context_management mcp_servers output_config output_format cache_control inference_geo speed "
-    "user_profile_id diagnostics fallbacks fallback_credit_token compaction"
+    "user_profile_id diagnostics fallbacks fallback_credit_token compaction thread"
 )
 # Hosts with the model in the URL accept version and betas in the body (AN-01, errata).
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}

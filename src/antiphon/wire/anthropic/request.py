@@ -33,10 +33,11 @@ from antiphon.wire.anthropic.parameters import (
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
 
 

@@ -26,10 +26,10 @@ from antiphon.wire.anthropic.content import (
 )
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.codec.typed_reader import UsageScanner
-from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.readable import transcribe
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import IdMapper
 from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 

@@ -69,7 +69,9 @@ def _check_messages(context: RuleContext) -> None:
     final = len(messages) - 1
     for index, message in enumerate(messages):
         _check_message(context, index, message, index == final)
-    context.violations.extend(check_sequence(messages))
+    thread = context.body.get("thread")
+    is_continued = isinstance(thread, dict) and thread.get("type") == "continue"
+    context.violations.extend(check_sequence(messages, is_continued=is_continued))
     _check_ending(context, final, messages[final])
     _check_thinking_loop(context, messages)
     _check_cross_field(context)
@@ -228,9 +230,12 @@ def _check_cache_breakpoints(context: RuleContext) -> None:
             context.error("AN-18", f"{path}.cache_control.ttl", message)
 
 
-def check_sequence(messages: list[Any]) -> list[Violation]:
-    """The rules the order of messages, calls and results breaks (AN-03, AN-08 to AN-10, AN-25, AN-29)."""
-    sequence = _TurnChecker()
+def check_sequence(messages: list[Any], *, is_continued: bool = False) -> list[Violation]:
+    """The rules the order of messages, calls and results breaks (AN-03, AN-08 to AN-10, AN-25, AN-29).
+
+    `is_continued`: the server has earlier turns, so the first results may belong to calls that are not here.
+    """
+    sequence = _TurnChecker(is_continued=is_continued)
     for index, message in enumerate(messages):
         sequence.read(index, message)
     sequence.end_turn("")
@@ -253,6 +258,7 @@ class _TurnChecker(Struct):
     server_call_ids: set[str] = set()  # calls the provider runs itself
     is_leading: bool = False  # nothing but results yet in this user turn
     text_after_call_reported: bool = False
+    is_continued: bool = False  # until the first assistant turn
 
     def read(self, index: int, message: Any) -> None:
         role, blocks = _role_and_blocks(message)
@@ -271,6 +277,7 @@ class _TurnChecker(Struct):
             for position, block in enumerate(blocks):
                 self._read_block(index, position, block)
         self.previous = role
+        self.is_continued = self.is_continued and role != "assistant"
 
     def _report_system(self, index: int, message: str) -> None:
         self.violations.append(Violation("AN-03", f"messages.{index}", message))
@@ -328,6 +335,8 @@ class _TurnChecker(Struct):
         if call_id in self.answered:
             message = f"each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
             self.violations.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
+        elif call_id not in self.calls and self.is_continued:
+            self.answered.add(call_id)
         elif call_id not in self.calls:
             message = (
                 f"unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. "

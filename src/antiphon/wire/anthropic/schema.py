@@ -46,6 +46,17 @@ def as_object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss
     return schema
 
 
+def replaced_keys(schema: dict[str, Any]) -> dict[str, str]:
+    """The property names that `as_object_schema` replaces, by their replacements."""
+    if not _UNSUPPORTED_AT_ROOT.isdisjoint(schema):
+        if "definitions" in schema:
+            schema = _with_defs(schema)
+        schema = _merge_combinators(schema, schema.get("$defs"), "", [])
+    properties = schema.get("properties")
+    names = properties if isinstance(properties, dict) else ()
+    return {key: name for name in names if (key := _KEYS.to_wire(name)) != name}
+
+
 def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
     written = msgspec.json.encode(schema).replace(b'"$ref":"#/definitions/', b'"$ref":"#/$defs/')
     renamed: dict[str, Any] = msgspec.json.decode(written)

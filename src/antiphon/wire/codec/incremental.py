@@ -19,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions
+from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
 
@@ -49,6 +49,12 @@ class IncrementalRequestWriter:
 
     def chunks(self, request: ModelRequest) -> list[bytes]:
         """The same in pieces that can be sent one after the other without copying."""
+        try:
+            return self._chunks(request)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self._wire.name, request.messages) from error
+
+    def _chunks(self, request: ModelRequest) -> list[bytes]:
         head = structs.replace(request, messages=())
         # The messages are nearly always the same objects, so that comparing them is cheap.
         if head != self._head or request.messages[: len(self._encoded_messages)] != self._encoded_messages:

@@ -204,7 +204,7 @@ def write_turns(
     if contents and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])):
         contents.insert(0, _user_text(PLACEHOLDER_FIRST_TURN))
         reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GM-05)'
-        writer.losses.append(Loss("messages", "first turn", reason))
+        writer.losses.append(Loss(f"messages[{start}]", "first turn", reason))
     ends_with_model = bool(contents) and _is_model(contents[-1])
     if not contents or (ends_with_model and (len(contents) == 1 or not capabilities.prefill)):
         contents.append(_user_text(CONTINUE_TEXT))

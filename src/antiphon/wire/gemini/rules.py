@@ -87,7 +87,8 @@ def _check_contents(context: _RuleContext) -> None:
         return
     for index, content in enumerate(contents):
         _check_content(context, f"contents[{index}]", content)
-    context.violations.extend(check_sequence(contents))
+    is_continued = get_field(context.body, "cachedContent") is not None
+    context.violations.extend(check_sequence(contents, is_continued=is_continued))
     _check_ending(context, contents)
     if context.model.call_signatures:
         _check_signatures(context, contents)
@@ -305,17 +306,20 @@ def _check_budget(context: _RuleContext, budget: int, path: str) -> None:
         context.error("GM-14", path, f"{message} {model.max_budget}.")
 
 
-def check_sequence(contents: list[Any]) -> list[Violation]:
-    """The rules the order of turns, calls and responses breaks (GM-05, GM-06, GM-07)."""
+def check_sequence(contents: list[Any], *, is_continued: bool = False) -> list[Violation]:
+    """The rules the order of turns, calls and responses breaks (GM-05, GM-06, GM-07).
+
+    `is_continued`: cached contents come before, so the first turn may have calls, or results of calls that are not here.
+    """
     violations: list[Violation] = []
     turn = _Turn(0, is_model=False, calls_before=0)
     for index, content in enumerate(contents):
         is_model = _is_model(content)
         if index == 0 or is_model != turn.is_model:
-            violations.extend(turn.violations())
+            violations.extend(() if is_continued and turn.start == 0 else turn.violations())
             turn = _Turn(index, is_model=is_model, calls_before=turn.calls)
         turn.read(index, content)
-    violations.extend(turn.violations())
+    violations.extend(() if is_continued and turn.start == 0 else turn.violations())
     return violations
 
 

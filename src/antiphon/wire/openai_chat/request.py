@@ -35,6 +35,7 @@ from antiphon.wire.openai_chat.parameters import (
 from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
 from antiphon.wire.vendors.openai_parameters import drop_refused_switch
@@ -46,7 +47,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     """A Chat Completions body in neutral terms."""
     messages = body.get("messages")
     if type(messages) is not list:
-        raise WireError(f"messages: expected an array, got {openai.json_type_name(messages)}")
+        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
     return build_model_request(read_messages(messages), parameters_beside(body, "messages"))
 
 

@@ -29,7 +29,7 @@ from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.tools import is_legacy_function
 from antiphon.wire.output import ModelOutput, StopReason
-from antiphon.wire.vendors import openai
+from antiphon.wire.rules import json_type_name
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -60,7 +60,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
         error = read_error(body) if "error" in body else None
         if error is None or error.code != "content_filter" or choices is not None:
             reason = f": {error.message}" if error is not None else ""
-            raise WireError(f"choices: expected an array, got {openai.json_type_name(choices)}{reason}")
+            raise WireError(f"choices: expected an array, got {json_type_name(choices)}{reason}")
         # Azure reports a filtered prompt with an error body and status 200.
         fields, native = _read_head(body)
         return ModelOutput(stop_reason="content_filter", native={FORMAT: {**native, "choices": None}}, **fields)

@@ -22,7 +22,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import advisory, calls_of, host_advisories
 from antiphon.wire.openai_chat.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.rules import Violation, name_set
+from antiphon.wire.rules import Violation, json_type_name, name_set
 from antiphon.wire.tool_calls import NameMapper
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -62,7 +62,7 @@ _PART_FIELDS = name_set("type text image_url input_audio file refusal prompt_cac
 def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """The rules of Chat Completions that a request body breaks; advisories follow the errors, on request."""
     if not isinstance(body, dict):
-        return [Violation("OC-01", "", f"Invalid body: expected an object, but got {openai.json_type_name(body)}.")]
+        return [Violation("OC-01", "", f"Invalid body: expected an object, but got {json_type_name(body)}.")]
     violations: Violations = []
     if body.get("model") is not None:
         check_type(violations, "OC-01", "model", body["model"], str, "a string")

@@ -58,7 +58,7 @@ class _Part(Struct):
 
 
 class StreamWriter:
-    """Deltas of any format in, the bytes of a stream out. `model` is used if the response has no model name."""
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
         self.losses: list[Loss] = []
@@ -109,7 +109,7 @@ class StreamWriter:
             "id": started.id if self._is_own and started.id else completion_id(started.id),
             "object": "chat.completion.chunk",
             "created": int(time.time()) if started.created is None else started.created,
-            "model": started.model or self._model,
+            "model": self._model or started.model,
             **extras,
         }
         self._chunk_start = b"data: " + _encode(self._head)[:-1] + b',"choices":[{"index":'

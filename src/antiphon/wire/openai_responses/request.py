@@ -5,7 +5,7 @@ was an item before or there is nothing else to send; every other system and deve
 
 Normalisations: null is absent; so are an empty `model` and empty lists of `tools`, `input`, `annotations` and `logprobs`; a
 string is one text part, and `input` as a string one user message; `type: "message"` may be omitted; absent `arguments` are `{}`,
-an empty list of `output` parts is no text. Ids that Antiphon generated are not sent.
+an empty list of `output` parts means no text. Ids that Antiphon generated are not sent.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
 from antiphon.wire.openai_responses.namespaces import brings_tools
@@ -26,6 +26,7 @@ from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_ki
 from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
@@ -86,7 +87,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body.update(native.get(FORMAT, {}))
     for origin, extras in native.items():
         if origin not in (FORMAT, OPENAI):
-            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
+            losses.extend(Loss(name, name, foreign_reason(origin, name)) for name in extras)
     _write_messages(request, body, MessageListWriter(losses), losses)
     if request.tools:
         tools = write_tools(request.tools, losses)

@@ -18,11 +18,11 @@ from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
-from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
 from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import OPENAI
 
 _READ_FIELDS = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})

@@ -20,7 +20,7 @@ from antiphon.wire.openai_responses.content import is_audio_or_video_url
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.rules import Violation, name_list, name_set
+from antiphon.wire.rules import Violation, json_type_name, name_list, name_set
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
     Violations,
@@ -90,7 +90,7 @@ _is_id_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """The rules of Responses that a request body breaks; advisories follow the errors, on request."""
     if not isinstance(body, dict):
-        return [Violation("OR-01", "", f"Invalid body: expected an object, but got {openai.json_type_name(body)}.")]
+        return [Violation("OR-01", "", f"Invalid body: expected an object, but got {json_type_name(body)}.")]
     violations: Violations = []
     if body.get("model") is not None:
         check_type(violations, "OR-01", "model", body["model"], str, "a string")

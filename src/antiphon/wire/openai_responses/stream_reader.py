@@ -1,6 +1,6 @@
 """Streams of OpenAI Responses, read; `stream_writer` writes them.
 
-Theory of operation. Events are told apart by `type` and belong to the item at their `output_index`: some hosts
+Theory of operation. Events are identified by `type` and belong to the item at their `output_index`: some hosts
 change an item's id with every event. An item opens its parts as early as something is known of them (a call with its name, a
 text with its first piece) and closes them with its `output_item.done`, whose values are final. What was not streamed of a text
 by then is given as one last piece; extras that only the whole item has come as `PartExtended`. Hosted tools are one `Native`
@@ -8,7 +8,7 @@ part, given when whole, at the index they had when they began. Where `done` even
 stands in for them, and where that has no `output` (ChatGPT), the events do for it.
 
 The usage and the object's own fields come from the terminal event. `error` and `response.failed` are failures, and so are
-events that are no JSON and streams that end without a terminal event. `[DONE]`, unknown events, and all that follows the
+events that are not JSON and streams that end without a terminal event. `[DONE]`, unknown events, and all that follows the
 terminal event are passed over.
 """
 
@@ -78,7 +78,7 @@ class _Item(Struct):
     parts: dict[Any, _Part] = {}
     is_done: bool = False
     place: int | None = None  # the index that a part given only when whole will have
-    summary_section: Any = None  # which summary or content of reasoning was said last
+    summary_section: Any = None  # which summary or content of reasoning came last
 
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
@@ -94,7 +94,7 @@ class StreamReader:
         self._items: dict[Any, _Item] = {}
         self._last: _Item | None = None
         self._last_part: OutputPart | None = None
-        self._parts: list[OutputPart] = []  # one of each kind that was said, for the stop reason
+        self._parts: list[OutputPart] = []  # one of each kind received, for the stop reason
         self._text: _Part | None = None  # where the last piece of text went
         self._text_place: tuple[Any, Any] = (None, None)
         self._next = 0

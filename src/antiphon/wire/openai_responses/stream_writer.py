@@ -143,7 +143,7 @@ class StreamWriter:
         if self._is_begun:
             return
         self._is_begun = True
-        if not started.model:
+        if self._model:
             started = structs.replace(started, model=self._model)
         if started.created is None:
             started = structs.replace(started, created=int(time.time()))
@@ -159,7 +159,7 @@ class StreamWriter:
         started = self._started
         complete = structs.replace(
             output,
-            model=output.model or started.model,
+            model=self._model or output.model or started.model,
             created=started.created,
             format=started.format,
             usage=self._usage,

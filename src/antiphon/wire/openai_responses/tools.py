@@ -3,7 +3,7 @@
 Theory of operation. Functions and custom (freeform) tools are `ToolDefinition`s; hosted tools and namespaces are `Native` and
 go back as they came. A tool with a field of the wrong type is `Native` too. `strict` has four values here, and all survive:
 true, false, not said, and null, which native extras tell that are there and empty (or name it). What OpenAI would refuse is
-made legal: names by stand-ins, a root that is no object by wrapping it, `strict` with an open schema by taking it back (both
+made legal: names by stand-ins, a root that is not an object by wrapping it, `strict` with an open schema by taking it back (both
 are losses).
 """
 

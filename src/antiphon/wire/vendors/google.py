@@ -18,9 +18,8 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import NativeExtras
-from antiphon.wire.format import json_type_name
 from antiphon.wire.json_schema import SchemaKeywords, SchemaPath, format_path, walk_values
-from antiphon.wire.rules import Violation, name_set
+from antiphon.wire.rules import Violation, json_type_name, name_set
 
 FORMAT = "gemini"
 

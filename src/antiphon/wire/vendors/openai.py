@@ -19,7 +19,7 @@ from antiphon.wire.json_schema import is_object_schema, strict_problems
 from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import Violation, json_type_name
 
 OPENAI = "openai"
 """The origin of native extras that both formats have."""
@@ -39,15 +39,6 @@ is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 _SHARED_FIELDS = ("prompt_cache_breakpoint", "detail")
 _MAX_SHOWN = 80
-_TYPE_NAMES: dict[type, str] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a decimal number",
-    str: "a string",
-    list: "an array",
-    dict: "an object",
-}
 _is_name_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 
 
@@ -138,11 +129,6 @@ def texts_of(messages: Any) -> Iterator[str]:
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and isinstance(part.get("text"), str):
                 yield part["text"]
-
-
-def json_type_name(value: Any) -> str:
-    """The JSON type of a value, as OpenAI's errors name it."""
-    return _TYPE_NAMES.get(type(value), "an unsupported value")
 
 
 def quote_value(value: Any) -> str:

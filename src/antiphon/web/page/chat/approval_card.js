@@ -1,14 +1,19 @@
+// @ts-check
 /* A call that waits for a person: approve it, deny it with a reason, or approve it with other arguments. The card is removed when a
  * decision is in the log, from any user and any tab. */
 
 import { button, element, fill } from "../ui/dom.js";
 import { highlighted } from "../markdown/highlight.js";
-import { failure } from "../ui/notifications.js";
+import { showError } from "../ui/notifications.js";
 import { pretty } from "./tool_chip.js";
 import { say } from "../ui/i18n.js";
 
 /** The card for `call`; `decide({decision, reason?, arguments?})` sends the decision. */
 export class ApprovalCard {
+  /**
+   * @param {ToolCall} call
+   * @param {(decision: { decision: string, reason?: string, arguments?: string }) => Promise<unknown>} decide
+   */
   constructor(call, decide) {
     this.call = call;
     this._decide = decide;
@@ -68,7 +73,7 @@ export class ApprovalCard {
           () => {
             this._edits = !this._edits;
             this.draw();
-            this.node.querySelector("textarea, .primary").focus();
+            /** @type {HTMLElement} */ (this.node.querySelector("textarea, .primary")).focus();
           },
           { class: "button quiet" },
         ),
@@ -78,11 +83,11 @@ export class ApprovalCard {
   }
 
   async _send(decision) {
-    for (const control of this.node.querySelectorAll("button, input, textarea")) control.disabled = true;
+    for (const control of this.node.querySelectorAll("button, input, textarea")) control.setAttribute("disabled", "");
     try {
       await this._decide(decision);
     } catch (error) {
-      failure(error);
+      showError(error);
       this.draw();
     }
   }

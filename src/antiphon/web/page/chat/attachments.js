@@ -1,9 +1,10 @@
+// @ts-check
 /* What is attached to the message being written: files that were picked, dropped or pasted, read as base64 and shown as chips.
  * What cannot be sent is refused here with a reason, before anything is uploaded; the server has the last word. */
 
 import { element, fill, icon, iconButton, picture } from "../ui/dom.js";
-import { notice, speak } from "../ui/notifications.js";
-import { say, size } from "../ui/i18n.js";
+import { notice, announce } from "../ui/notifications.js";
+import { say, formatSize } from "../ui/i18n.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const TEXTUAL =
@@ -17,6 +18,7 @@ export class Attachments {
   constructor(node, changed) {
     this._node = node;
     this._changed = changed;
+    /** @type {Part[]} */
     this.parts = [];
   }
 
@@ -28,7 +30,7 @@ export class Attachments {
       const limit = IMAGES.has(mediaType) ? IMAGE_LIMIT : DOCUMENT_LIMIT;
       if (mediaType === null) notice(say("unsupportedFile", { name: file.name }), true);
       else if (file.size > limit)
-        notice(say("tooLarge", { name: file.name, size: size(file.size), limit: size(limit) }), true);
+        notice(say("tooLarge", { name: file.name, size: formatSize(file.size), limit: formatSize(limit) }), true);
       else parts.push(partOf(file.name, mediaType, await base64(file)));
     }
     return parts;
@@ -67,7 +69,7 @@ export class Attachments {
 }
 
 function partOf(name, mediaType, data) {
-  speak(say("attached", { name }));
+  announce(say("attached", { name }));
   return IMAGES.has(mediaType)
     ? { type: "image", media_type: mediaType, data }
     : { type: "document", media_type: mediaType, data, name };
@@ -79,10 +81,17 @@ function kindOf(file) {
   return TEXTUAL.test(file.name) ? "text/plain" : null;
 }
 
+/**
+ * @param {File} file
+ * @returns {Promise<string>}
+ */
 function base64(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onload = () => {
+      const address = String(reader.result);
+      resolve(address.slice(address.indexOf(",") + 1));
+    };
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(file);
   });

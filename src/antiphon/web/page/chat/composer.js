@@ -1,24 +1,25 @@
+// @ts-check
 /* Where a message is written. Nothing that was written is lost: the draft of each conversation is kept (see drafts.js), and a
  * message that could not be sent comes back. A message written while an answer comes in is queued until its end, or interrupts
  * it. */
 
 import { Attachments } from "./attachments.js";
-import { button, element, fill } from "../ui/dom.js";
+import { button, byId, element, fill } from "../ui/dom.js";
 import { draftOf, keepDraft, withMessage } from "./drafts.js";
 import { notice } from "../ui/notifications.js";
 import { say } from "../ui/i18n.js";
 
 const LONG_PASTE = 20_000;
 
-/** `does` has: send(content, interrupts) that resolves when the server took it, and stop(). */
+/** `actions` has: send(content, interrupts) that resolves when the server took it, and stop(). */
 export class Composer {
-  constructor(does) {
-    this._does = does;
-    this._form = document.getElementById("composer");
-    this._field = document.getElementById("composer-text");
-    this._button = document.getElementById("send");
-    this._queue = document.getElementById("queue");
-    this._attachments = new Attachments(document.getElementById("attachments"), () => this._keep());
+  constructor(actions) {
+    this._actions = actions;
+    this._form = byId("composer");
+    this._field = byId("composer-text");
+    this._button = byId("send");
+    this._queue = byId("queue");
+    this._attachments = new Attachments(byId("attachments"), () => this._keep());
     this._place = "";
     this._isRunning = false;
     this._isSending = false;
@@ -67,7 +68,7 @@ export class Composer {
   _listen() {
     this._form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this._isRunning && !this._content().length) this._does.stop();
+      if (this._isRunning && !this._content().length) this._actions.stop();
       else this._submit();
     });
     this._field.addEventListener("keydown", (event) => {
@@ -77,8 +78,8 @@ export class Composer {
     });
     this._field.addEventListener("input", () => this._keep());
     this._field.addEventListener("paste", (event) => this._paste(event));
-    const picker = document.getElementById("files");
-    document.getElementById("attach").addEventListener("click", () => picker.click());
+    const picker = byId("files");
+    byId("attach").addEventListener("click", () => picker.click());
     picker.addEventListener("change", async () => {
       await this._attach(this._attachments.read([...picker.files]));
       picker.value = "";
@@ -87,7 +88,7 @@ export class Composer {
   }
 
   _listenForDrops() {
-    const target = document.getElementById("chat");
+    const target = byId("chat");
     const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
     target.addEventListener("dragover", (event) => {
       if (!hasFiles(event)) return;
@@ -139,7 +140,7 @@ export class Composer {
     this._isSending = true;
     this._draw();
     try {
-      await this._does.send(content, interrupts);
+      await this._actions.send(content, interrupts);
     } catch (error) {
       this.giveBack(place, content, error);
     }

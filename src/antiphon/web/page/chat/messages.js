@@ -1,3 +1,4 @@
+// @ts-check
 /* One message of the thread: the input of a user, or the output of one inference. The thread decides their position; their
  * rendering and actions are here. */
 

@@ -1,15 +1,16 @@
+// @ts-check
 /* The menu of models: those the server names, narrowed down while typing, or any other by its name. It is a combobox: the
  * field keeps the focus and the arrows move through the list. */
 
-import { element, fill } from "../ui/dom.js";
+import { byId, element, fill } from "../ui/dom.js";
 import { say } from "../ui/i18n.js";
 
 /** `choose(model)` is called with what was chosen. */
 export class ModelMenu {
   constructor(choose) {
     this._choose = choose;
-    this._button = document.getElementById("model");
-    this._menu = document.getElementById("model-menu");
+    this._button = byId("model");
+    this._menu = byId("model-menu");
     this._models = [];
     this._model = "";
     this._active = 0;

@@ -1,3 +1,4 @@
+// @ts-check
 /* The conversation the page has open: what the server knows of it, followed event by event.
  *
  * It is loaded once and then updated by events, in every tab that has it open. `last_event` is the last event that the loaded
@@ -8,14 +9,27 @@ import { EventFeed } from "./event_feed.js";
 
 /** `handlers` has: loaded(state), event(name, data), changed(state), broken(), restored(), gone(). */
 export class OpenConversation {
+  /**
+   * @param {import("../ui/api.js").Api} api
+   * @param {string} id
+   * @param {ConversationHandlers} handlers
+   */
   constructor(api, id, handlers) {
     this.id = id;
+    /** @type {ConversationState | null} */
     this.state = null;
     this.isRunning = false;
     this._api = api;
     this._handlers = handlers;
+    /** @type {EventFeed | null} */
     this._feed = null;
     this._isClosed = false;
+  }
+
+  /** The state, which is there once `loaded` was called. */
+  get loadedState() {
+    if (this.state === null) throw new Error("the conversation is not loaded yet");
+    return this.state;
   }
 
   get path() {
@@ -49,11 +63,11 @@ export class OpenConversation {
 
   /** Load again what is not in the events: tokens, usage, pending calls, the title. */
   async refresh() {
-    const known = this.state.entries.at(-1)?.sequence_number ?? 0;
+    const known = this.loadedState.entries.at(-1)?.sequence_number ?? 0;
     const state = await this._api.get(`${this.path}?after=${known}`).catch(() => null);
     if (state === null || this._isClosed) return;
-    this.state = { ...state, entries: this.state.entries };
-    this._handlers.changed(this.state);
+    this.state = { ...state, entries: this.loadedState.entries };
+    this._handlers.changed(this.loadedState);
   }
 
   async _restored() {
@@ -68,8 +82,8 @@ export class OpenConversation {
     }
     if (name === "TurnStarted" || name === "RoundStarted") this.isRunning = true;
     if (name === "EntryAppended") {
-      const last = this.state.entries.at(-1)?.sequence_number ?? 0;
-      if (data.entry.sequence_number > last) this.state.entries.push(data.entry);
+      const last = this.loadedState.entries.at(-1)?.sequence_number ?? 0;
+      if (data.entry.sequence_number > last) this.loadedState.entries.push(data.entry);
     }
     if (name === "LoopFinished") this.isRunning = false;
     this._handlers.event(name, data);

@@ -1,8 +1,9 @@
+// @ts-check
 /* The list of conversations, newest first, and the full-text search. */
 
-import { button, element, fill } from "../ui/dom.js";
-import { failure } from "../ui/notifications.js";
-import { moment, say } from "../ui/i18n.js";
+import { button, byId, element, fill } from "../ui/dom.js";
+import { showError } from "../ui/notifications.js";
+import { formatTime, say } from "../ui/i18n.js";
 
 const PAGE = 40;
 const PAUSE = 180;
@@ -11,8 +12,8 @@ const PAUSE = 180;
 export class Sidebar {
   constructor(api) {
     this._api = api;
-    this._node = document.getElementById("conversations");
-    this._field = document.getElementById("search");
+    this._node = byId("conversations");
+    this._field = byId("search");
     this._rows = [];
     this._total = 0;
     this._current = "";
@@ -45,7 +46,7 @@ export class Sidebar {
       this._total = found.total ?? this._rows.length;
       this._draw();
     } catch (error) {
-      failure(error);
+      showError(error);
     }
   }
 
@@ -64,7 +65,7 @@ export class Sidebar {
           element(
             "span",
             { class: "when" },
-            moment(row.updated ?? row.created),
+            formatTime(row.updated ?? row.created),
             row.parent && element("span", { class: "tag" }, say("forkOf")),
           ),
         ),

@@ -1,3 +1,4 @@
+// @ts-check
 /* The thread: the entries of the log as a conversation, and the answer that is being made at the end of it.
  *
  * Two sources feed it and may overlap. Entries are authoritative: each is drawn once, by its number. Events draw
@@ -5,38 +6,72 @@
  * a reload in mid-stream, a second tab and a resumed turn all end in the same picture. */
 
 import { ApprovalCard } from "./approval_card.js";
-import { button, element, fill } from "../ui/dom.js";
+import { button, byId, element, fill } from "../ui/dom.js";
 import { markdown, MarkdownView } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
-import { speak } from "../ui/notifications.js";
+import { announce, showFault } from "../ui/notifications.js";
 import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
-import { figure, say } from "../ui/i18n.js";
+import { formatNumber, say } from "../ui/i18n.js";
 
 const NEAR = 120;
 
-/** `does` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(). */
+/**
+ * The answer that is being made, as far as it was streamed.
+ *
+ * @typedef {object} OutputDraft
+ * @property {HTMLElement} node
+ * @property {HTMLElement} body
+ * @property {HTMLElement} waiting
+ * @property {HTMLElement} chips
+ * @property {MarkdownView | null} words
+ * @property {Thought | null} thought
+ */
+
+/** `actions` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(). */
 export class Thread {
-  constructor(api, node, does) {
+  /**
+   * @param {import("../ui/api.js").Api} api
+   * @param {HTMLElement} node
+   * @param {Record<string, (...values: any[]) => any>} actions
+   */
+  constructor(api, node, actions) {
     this._api = api;
-    this._does = does;
-    this._scroller = node.parentElement;
+    this._actions = actions;
+    this._scroller = /** @type {HTMLElement} */ (node.parentElement);
     this._node = node;
-    this._latest = document.getElementById("to-latest");
-    this._latest.addEventListener("click", () => this._toEnd(true));
-    this._scroller.addEventListener("scroll", () => this._followed(), { passive: true });
+    this._latest = byId("to-latest");
+    this._path = "";
+    /** @type {Set<number>} */
+    this._known = new Set();
+    /** @type {Map<string, ToolChip>} */
+    this._chips = new Map();
+    /** @type {Map<string, PlanCard>} */
+    this._plans = new Map();
+    /** @type {Map<string, ApprovalCard>} */
+    this._approvals = new Map();
+    this._model = "";
+    /** @type {Entry | null} */
+    this._output = null;
+    /** @type {OutputDraft | null} */
+    this._draft = null;
+    /** @type {HTMLElement | null} */
+    this._ending = null;
+    this._isFollowing = true;
+    this._latest.addEventListener("click", () => this._scrollToEnd(true));
+    this._scroller.addEventListener("scroll", () => this._onScroll(), { passive: true });
     this.clear();
   }
 
   clear() {
     fill(this._node);
     this._path = "";
-    this._known = new Set();
-    this._chips = new Map();
-    this._plans = new Map();
-    this._approvals = new Map();
+    this._known.clear();
+    this._chips.clear();
+    this._plans.clear();
+    this._approvals.clear();
     this._model = "";
     this._output = null;
     this._draft = null;
@@ -52,45 +87,46 @@ export class Thread {
     const wasFollowing = this._isFollowing;
     this.clear();
     this._path = path;
-    for (const entry of state.entries) this._entry(entry);
+    for (const entry of state.entries) this._drawEntry(entry);
     for (const card of this._plans.values()) card.refresh();
-    this._wait(state.pending);
-    if (state.running) this._begin();
-    else this._left(state);
+    this._showApprovals(state.pending);
+    if (state.running) this._openDraft();
+    else this._showUnfinished(state);
     if (isSame && !wasFollowing) this._scroller.scrollTop = before;
-    else this._toEnd(true);
+    else this._scrollToEnd(true);
   }
 
   /** Update everything but the entries, after a turn. */
   changed(state) {
     if (!state.running) {
-      this._wait(state.pending);
-      this._left(state);
+      this._showApprovals(state.pending);
+      this._showUnfinished(state);
     }
-    this._follow();
+    this._scrollIfFollowing();
   }
 
-  hear(name, data) {
-    const heard = this[`_on${name}`];
-    if (heard) heard.call(this, data);
-    this._follow();
+  /** Show an event. Events without a handler here are of no interest to the thread. */
+  handle(name, data) {
+    const handler = /** @type {any} */ (this)[`_on${name}`];
+    if (handler) handler.call(this, data);
+    this._scrollIfFollowing();
   }
 
   _onTurnStarted() {
-    this._end(null);
-    this._begin();
+    this._setEnding(null);
+    this._openDraft();
   }
 
   _onRoundStarted() {
-    this._end(null);
-    this._begin();
+    this._setEnding(null);
+    this._openDraft();
   }
 
   _onTextDelta({ text }) {
-    const draft = this._begin();
+    const draft = this._openDraft();
     draft.thought?.close();
     if (draft.words === null) {
-      draft.words = new MarkdownView(speak);
+      draft.words = new MarkdownView(announce);
       draft.body.insertBefore(draft.words.node, draft.chips);
     }
     draft.waiting.hidden = true;
@@ -98,7 +134,7 @@ export class Thread {
   }
 
   _onThinkingDelta({ text }) {
-    const draft = this._begin();
+    const draft = this._openDraft();
     if (draft.thought === null) {
       draft.thought = new Thought(true);
       draft.body.insertBefore(draft.thought.node, draft.chips);
@@ -108,18 +144,18 @@ export class Thread {
   }
 
   _onToolCallStarted({ call }) {
-    this._chip(call).started(null);
-    speak(`${call.tool_name}: ${say("running")}`);
+    this._chipOf(call).started(null);
+    announce(`${call.tool_name}: ${say("running")}`);
   }
 
   _onToolCallProgress({ call, message, fraction }) {
-    this._chip(call).progress(message, fraction);
+    this._chipOf(call).progress(message, fraction);
   }
 
   _onToolCallFinished({ call, result, seconds, is_cached: isCached }) {
-    const chip = this._chip(call);
+    const chip = this._chipOf(call);
     chip.finished(result, { seconds, isCached });
-    this._planned(chip);
+    this._showPlans(chip);
   }
 
   _onToolCallFailed(data) {
@@ -127,114 +163,120 @@ export class Thread {
   }
 
   _onApprovalNeeded({ calls }) {
-    this._wait(calls);
+    this._showApprovals(calls);
   }
 
   _onModelSwitched({ after }) {
-    this._marked(after);
+    this._showModel(after);
   }
 
   _onEntryAppended({ entry }) {
     if (entry.kind === "model_output") {
       // Streamed text was already announced to the screen reader.
-      if (!this._draft?.words && !this._known.has(entry.sequence_number)) speak(textOf(entry.content));
-      this._drop();
+      if (!this._draft?.words && !this._known.has(entry.sequence_number)) announce(textOf(entry.content));
+      this._removeDraft();
     }
-    this._entry(entry);
+    this._drawEntry(entry);
   }
 
   _onLoopFinished({ reason, error, text = "" }) {
-    this._drop();
+    this._removeDraft();
     for (const chip of this._chips.values()) chip.leftOpen();
-    if (reason === "failed") this._end(this._failed(error?.message ?? ""));
-    else if (reason === "interrupted") this._end(note(say("stopped")));
-    else if (reason !== "answered" && reason !== "approval") this._end(note(say(`ended_${reason}`)));
+    if (reason === "failed") this._setEnding(this._failureCard(error?.message ?? ""));
+    else if (reason === "interrupted") this._setEnding(note(say("stopped")));
+    else if (reason !== "answered" && reason !== "approval") this._setEnding(note(say(`ended_${reason}`)));
     // A turn never ends silently: an answer without words, pictures or files is reported.
     const isEmpty = !text.trim() && !this._output?.content.some((part) => part.type !== "text" && part.type !== "thinking");
-    if (isEmpty && !["failed", "interrupted", "approval"].includes(reason)) this._end(note(say("noAnswer")));
+    if (isEmpty && !["failed", "interrupted", "approval"].includes(reason)) this._setEnding(note(say("noAnswer")));
   }
 
-  _entry(entry) {
+  _drawEntry(entry) {
     const isPast = entry.effective === false && entry.kind !== "rollback";
     if (this._known.has(entry.sequence_number) || isPast) return;
     this._known.add(entry.sequence_number);
-    const drawn = this[`_of_${entry.kind}`];
-    if (drawn) drawn.call(this, entry);
+    const draw = /** @type {any} */ (this)[`_draw_${entry.kind}`];
+    try {
+      if (draw) draw.call(this, entry);
+    } catch (error) {
+      // One entry that cannot be drawn must not hide the others.
+      this._insert(note(say("notDrawn", { number: entry.sequence_number })));
+      showFault(error);
+    }
   }
 
-  _of_model_input(entry) {
+  _draw_model_input(entry) {
     if (entry.channel && entry.channel !== "user") {
-      this._put(note(entry.content.map((part) => part.text ?? "").join("")));
+      this._insert(note(entry.content.map((part) => part.text ?? "").join("")));
       return;
     }
-    this._put(
-      inputMessage(entry, { api: this._api, path: this._path, edit: this._does.edit, rollBack: this._does.rollBack }),
+    this._insert(
+      inputMessage(entry, { api: this._api, path: this._path, edit: this._actions.edit, rollBack: this._actions.rollBack }),
     );
   }
 
-  _of_model_output(entry) {
+  _draw_model_output(entry) {
     this._output = entry;
-    this._marked(modelOf(entry));
+    this._showModel(modelOf(entry));
     // Ids count from one again in some providers' answers: a new output's calls are the ones its results are for.
     const message = outputMessage(entry, {
       api: this._api,
       path: this._path,
-      fork: this._does.fork,
+      fork: this._actions.fork,
       chipOf: (call) => this._newChip(call),
     });
-    this._put(message);
+    this._insert(message);
   }
 
-  _of_tool_call_started(entry) {
+  _draw_tool_call_started(entry) {
     this._chips.get(entry.tool_call_id)?.started(entry.timestamp);
   }
 
-  _of_tool_call_finished(entry) {
-    this._result(entry.result, entry);
+  _draw_tool_call_finished(entry) {
+    this._showResult(entry.result, entry);
   }
 
-  _of_tool_call_results(entry) {
-    for (const result of entry.results) this._result(result, entry);
+  _draw_tool_call_results(entry) {
+    for (const result of entry.results) this._showResult(result, entry);
   }
 
-  _of_human_decision(entry) {
+  _draw_human_decision(entry) {
     this._approvals.get(entry.tool_call_id)?.node.remove();
     this._approvals.delete(entry.tool_call_id);
     this._chips.get(entry.tool_call_id)?.decided(entry.decision, entry.reason);
   }
 
-  _of_rollback(entry) {
-    this._put(note(say("rolledBack", { to: figure(entry.to) })));
+  _draw_rollback(entry) {
+    this._insert(note(say("rolledBack", { to: formatNumber(entry.to) })));
   }
 
-  _of_compaction(entry) {
-    this._put(
+  _draw_compaction(entry) {
+    this._insert(
       element(
         "details",
         { class: "note" },
-        element("summary", {}, say("compacted", { to: figure(entry.up_to) })),
+        element("summary", {}, say("compacted", { to: formatNumber(entry.up_to) })),
         element("div", { class: "prose" }, markdown(entry.summary)),
       ),
     );
   }
 
-  _of_set_system_instruction() {
-    if (this._node.childElementCount) this._put(note(say("systemChanged")));
+  _draw_set_system_instruction() {
+    if (this._node.childElementCount) this._insert(note(say("systemChanged")));
   }
 
-  _of_set_memory_notebook() {
-    if (this._node.childElementCount) this._put(note(say("memoryChanged")));
+  _draw_set_memory_notebook() {
+    if (this._node.childElementCount) this._insert(note(say("memoryChanged")));
   }
 
-  _result(result, entry) {
+  _showResult(result, entry) {
     const chip = this._chips.get(result.tool_call_id);
     if (chip === undefined) return;
     chip.finished(result, { timestamp: entry.timestamp });
-    this._planned(chip);
+    this._showPlans(chip);
   }
 
   /** Cards for the plans in a result, below the message; older cards of the same plan collapse. */
-  _planned(chip) {
+  _showPlans(chip) {
     const place = chip.node.closest(".message")?.querySelector(".plans-here");
     for (const plan of place ? plansOf(chip.call.tool_name, chip.text) : []) {
       const before = this._plans.get(plan.id);
@@ -257,15 +299,15 @@ export class Thread {
     return chip;
   }
 
-  _chip(call) {
+  _chipOf(call) {
     const known = this._chips.get(call.tool_call_id);
     if (known) return known;
     const chip = this._newChip(call);
-    this._begin().chips.append(chip.node);
+    this._openDraft().chips.append(chip.node);
     return chip;
   }
 
-  _wait(calls) {
+  _showApprovals(calls) {
     for (const [id, card] of this._approvals) {
       if (!calls.some((call) => call.tool_call_id === id)) {
         card.node.remove();
@@ -274,39 +316,43 @@ export class Thread {
     }
     for (const call of calls) {
       if (this._approvals.has(call.tool_call_id)) continue;
-      const card = new ApprovalCard(call, (decision) => this._does.decide(call, decision));
+      const card = new ApprovalCard(call, (decision) => this._actions.decide(call, decision));
       this._approvals.set(call.tool_call_id, card);
-      this._put(card.node);
-      speak(say("approvalTitle", { tool: call.tool_name }));
+      this._insert(card.node);
+      announce(say("approvalTitle", { tool: call.tool_name }));
     }
   }
 
-  _left(state) {
+  _showUnfinished(state) {
     if (state.unfinished && !state.pending.length && !this._ending) {
-      this._end(
-        element("div", { class: "note with-button" }, say("unfinished"), " ", button(say("resume"), this._does.resume)),
+      this._setEnding(
+        element("div", { class: "note with-button" }, say("unfinished"), " ", button(say("resume"), this._actions.resume)),
       );
     }
   }
 
-  _failed(message) {
+  _failureCard(message) {
     return element(
       "section",
       { class: "failed", role: "alert" },
       element("h2", {}, say("failed")),
       element("p", {}, message),
-      button(say("tryAgain"), this._does.resume),
+      button(say("tryAgain"), this._actions.resume),
     );
   }
 
-  _end(node) {
+  _setEnding(node) {
     this._ending?.remove();
     this._ending = node;
-    if (node) this._put(node);
+    if (node) this._insert(node);
   }
 
-  /** The draft of the answer that is being made. */
-  _begin() {
+  /**
+   * The draft of the answer that is being made.
+   *
+   * @returns {OutputDraft}
+   */
+  _openDraft() {
     if (this._draft === null) {
       const waiting = element(
         "p",
@@ -328,35 +374,35 @@ export class Thread {
     return this._draft;
   }
 
-  _drop() {
+  _removeDraft() {
     this._draft?.words?.close();
     this._draft?.node.remove();
     this._draft = null;
   }
 
   /** Show the model name where it changes. */
-  _marked(model) {
+  _showModel(model) {
     if (!model || model === this._model) return;
     const isFirst = this._model === "";
     this._model = model;
-    this._put(element("p", { class: "speaker" }, isFirst ? model : say("modelSwitched", { model })));
+    this._insert(element("p", { class: "speaker" }, isFirst ? model : say("modelSwitched", { model })));
   }
 
-  _put(node) {
+  _insert(node) {
     this._node.insertBefore(node, this._draft?.node ?? null);
   }
 
-  _followed() {
+  _onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this._scroller;
     this._isFollowing = scrollHeight - scrollTop - clientHeight < NEAR;
     this._latest.hidden = this._isFollowing;
   }
 
-  _follow() {
-    if (this._isFollowing) requestAnimationFrame(() => this._toEnd(false));
+  _scrollIfFollowing() {
+    if (this._isFollowing) requestAnimationFrame(() => this._scrollToEnd(false));
   }
 
-  _toEnd(isSure) {
+  _scrollToEnd(isSure) {
     if (isSure) this._isFollowing = true;
     if (this._isFollowing) this._scroller.scrollTop = this._scroller.scrollHeight;
     this._latest.hidden = this._isFollowing;

@@ -1,3 +1,4 @@
+// @ts-check
 /* A tool call as a chip that expands: its name and state outside; arguments, result and time inside.
  *
  * A chip accepts updates in any order and more than once: from the log after a reload, from the events while it
@@ -7,7 +8,7 @@ import { button, element, fill, icon } from "../ui/dom.js";
 import { highlighted } from "../markdown/highlight.js";
 import { markdown } from "../markdown/markdown.js";
 import { withoutPlanData } from "../plans/plan_data.js";
-import { say, span } from "../ui/i18n.js";
+import { say, formatDuration } from "../ui/i18n.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
 export class ToolChip {
@@ -83,7 +84,7 @@ export class ToolChip {
 
   _draw() {
     this.node.dataset.status = this._status;
-    const time = this._seconds === null ? "" : span(this._seconds);
+    const time = this._seconds === null ? "" : formatDuration(this._seconds);
     const words = {
       pending: () => say("pending"),
       running: () => say("running"),

@@ -1,11 +1,12 @@
+// @ts-check
 /* The history of a conversation on one screen: on the left the log, on the right what each provider would be sent at the
  * chosen moment of it. A slider moves through the versions. What was rendered once is kept: a version never changes. */
 
 import { element, fill } from "../ui/dom.js";
-import { failure } from "../ui/notifications.js";
+import { showError } from "../ui/notifications.js";
 import { Renderings } from "./renderings.js";
 import { Timeline } from "./timeline.js";
-import { figure, say } from "../ui/i18n.js";
+import { formatNumber, say } from "../ui/i18n.js";
 
 /** Draws into the section `node`. */
 export class HistoryView {
@@ -56,18 +57,18 @@ export class HistoryView {
       this._timeline.draw(timeline, entries);
       this.choose(this._at || this._last);
     } catch (error) {
-      failure(error);
+      showError(error);
     }
   }
 
   choose(at, takesFocus = false) {
     this._at = Math.min(Math.max(1, at), this._last);
     this._slider.value = String(this._at);
-    const words = say("versionOf", { at: figure(this._at), all: figure(this._last) });
+    const words = say("versionOf", { at: formatNumber(this._at), all: formatNumber(this._last) });
     this._slider.setAttribute("aria-valuetext", words);
     fill(this._version, words);
     this._timeline.select(this._at, takesFocus);
-    this._renderings.show(this._at).catch(failure);
+    this._renderings.show(this._at).catch(showError);
   }
 
   _renderedAt(at) {

@@ -1,3 +1,4 @@
+// @ts-check
 /* A readable view of JSON: one line per value, nested values collapse, long texts are cut and a button shows the rest. No braces: the columns
  * are narrow, and depth is seen by the indent. */
 
@@ -8,7 +9,13 @@ const CUT = 320;
 const OPEN_DEPTH = 3;
 const SHORT = 44;
 
-/** The nodes of a value, below the name it has. */
+/**
+ * The nodes of a value, below the name it has.
+ *
+ * @param {unknown} value
+ * @param {string | null} name
+ * @returns {HTMLElement}
+ */
 export function jsonTree(value, name = null, depth = 0) {
   if (value !== null && typeof value === "object") return nested(value, name, depth);
   return element("div", { class: "json-line" }, label(name), scalar(value));

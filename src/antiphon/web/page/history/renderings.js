@@ -1,3 +1,4 @@
+// @ts-check
 /* "What each provider would be sent here": one moment of the history, written for each API, side by side.
  *
  * The columns show the bodies themselves. Each turn is a card, and those that were not in the body of the previous
@@ -6,7 +7,7 @@
 
 import { element, fill, icon } from "../ui/dom.js";
 import { jsonTree } from "./json_tree.js";
-import { say, size } from "../ui/i18n.js";
+import { say, formatSize } from "../ui/i18n.js";
 
 const NAMES = {
   "openai-chat": "OpenAI Chat",
@@ -46,7 +47,7 @@ export class Renderings {
     );
     this._select(this._shown);
     for (const body of this._columns.querySelectorAll(".rendered-body")) {
-      const first = body.querySelector(".turn-card.new");
+      const first = /** @type {HTMLElement | null} */ (body.querySelector(".turn-card.new"));
       body.scrollTop = first ? Math.max(0, first.offsetTop - 12) : body.scrollHeight;
     }
   }
@@ -63,7 +64,7 @@ export class Renderings {
         onkeydown: (event) => {
           const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
           if (!step) return;
-          const all = [...this._tabs.children];
+          const all = /** @type {HTMLElement[]} */ ([...this._tabs.children]);
           const next = all[(all.indexOf(event.currentTarget) + step + all.length) % all.length];
           this._select(next.id.slice("tab-".length));
           next.focus();
@@ -75,7 +76,7 @@ export class Renderings {
 
   _select(name) {
     this._shown = name;
-    for (const tab of this._tabs.children) {
+    for (const tab of /** @type {HTMLElement[]} */ ([...this._tabs.children])) {
       const isShown = tab.id === `tab-${name}`;
       tab.setAttribute("aria-selected", String(isShown));
       tab.tabIndex = isShown ? 0 : -1;
@@ -97,7 +98,7 @@ function column(name, rendered, before) {
         "p",
         { class: "facts" },
         element("span", { class: "model-name" }, rendered.model),
-        element("span", { class: "number" }, size(rendered.bytes)),
+        element("span", { class: "number" }, formatSize(rendered.bytes)),
       ),
       element(
         "div",

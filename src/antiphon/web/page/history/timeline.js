@@ -1,9 +1,10 @@
+// @ts-check
 /* The log as a timeline: turns, their rounds, and in each round the entries, with what they took. The chosen entry is the
  * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
 
 import { element, fill } from "../ui/dom.js";
 import { jsonTree } from "./json_tree.js";
-import { figure, moment, say, span } from "../ui/i18n.js";
+import { formatNumber, formatTime, say, formatDuration } from "../ui/i18n.js";
 
 /** `choose(at)` is called when another entry is chosen. */
 export class Timeline {
@@ -21,12 +22,13 @@ export class Timeline {
     this._stored = new Map(stored.map((entry) => [entry.sequence_number, entry]));
     this._rows.clear();
     const longest = Math.max(0.001, ...entries.map((entry) => entry.seconds ?? 0));
+    /** @type {{ number: number, rounds: { number: number, summary: any, entries: any[] }[] }[]} */
     const turns = [];
     for (const entry of entries) {
       let turn = turns.at(-1);
-      if (turn?.number !== entry.turn) turns.push((turn = { number: entry.turn, rounds: [] }));
+      if (turn === undefined || turn.number !== entry.turn) turns.push((turn = { number: entry.turn, rounds: [] }));
       let round = turn.rounds.at(-1);
-      if (round?.number !== entry.round) {
+      if (round === undefined || round.number !== entry.round) {
         const summary = rounds.find((one) => one.turn === entry.turn && one.number === entry.round);
         turn.rounds.push((round = { number: entry.round, summary, entries: [] }));
       }
@@ -38,7 +40,7 @@ export class Timeline {
         element(
           "section",
           { class: "turn" },
-          element("h2", {}, turn.number ? say("turn", { number: figure(turn.number) }) : say("before")),
+          element("h2", {}, turn.number ? say("turn", { number: formatNumber(turn.number) }) : say("before")),
           turn.rounds.map((round) =>
             element(
               "div",
@@ -90,7 +92,7 @@ export class Timeline {
     const button = element(
       "button",
       { type: "button", "aria-expanded": "false", onclick: () => this._choose(entry.sequence_number) },
-      element("span", { class: "number" }, figure(entry.sequence_number)),
+      element("span", { class: "number" }, formatNumber(entry.sequence_number)),
       element("span", { class: "dot", "aria-hidden": "true" }),
       element(
         "span",
@@ -106,9 +108,9 @@ export class Timeline {
       element(
         "span",
         { class: "took" },
-        entry.seconds ? element("span", {}, span(entry.seconds)) : null,
-        entry.tokens ? element("span", {}, say("tokensUsed", { tokens: figure(entry.tokens) })) : null,
-        !entry.seconds && !entry.tokens && element("span", { class: "quiet" }, moment(entry.timestamp)),
+        entry.seconds ? element("span", {}, formatDuration(entry.seconds)) : null,
+        entry.tokens ? element("span", {}, say("tokensUsed", { tokens: formatNumber(entry.tokens) })) : null,
+        !entry.seconds && !entry.tokens && element("span", { class: "quiet" }, formatTime(entry.timestamp)),
       ),
       entry.seconds ? bar : null,
     );
@@ -141,16 +143,16 @@ function heading({ number, summary }) {
     ? [
         summary.model,
         summary.agent,
-        summary.calls.length && say(summary.calls.length === 1 ? "call" : "calls", { count: figure(summary.calls.length) }),
-        summary.failed_calls && say("failedCalls", { count: figure(summary.failed_calls) }),
-        summary.seconds && span(summary.seconds),
+        summary.calls.length && say(summary.calls.length === 1 ? "call" : "calls", { count: formatNumber(summary.calls.length) }),
+        summary.failed_calls && say("failedCalls", { count: formatNumber(summary.failed_calls) }),
+        summary.seconds && formatDuration(summary.seconds),
         summary.ended,
       ]
     : [];
   return element(
     "h3",
     {},
-    element("span", {}, say("round", { number: figure(number) })),
+    element("span", {}, say("round", { number: formatNumber(number) })),
     facts.filter(Boolean).map((fact) => element("span", { class: "fact" }, fact)),
   );
 }

@@ -1,3 +1,4 @@
+// @ts-check
 /* Markdown into blocks: lines in, plain values out, nothing of the page in it.
  *
  * The same function reads a whole text and the tail of one that still grows: `from` and `to` of a block are lines, so the
@@ -58,6 +59,7 @@ class Reader {
     return this.isTable() ? this.table() : this.paragraph();
   }
 
+  /** @param {string[]} found */
   code([, mark, language]) {
     const inner = [];
     const closed = new RegExp(`^ {0,3}${mark[0]}{${mark.length},}\\s*$`);
@@ -90,7 +92,7 @@ class Reader {
   }
 
   list() {
-    const first = ITEM.exec(this.lines[this.at])[2];
+    const first = ITEM.exec(this.lines[this.at])?.[2] ?? "";
     const isOrdered = first.length > 1;
     const items = [];
     while (this.at < this.lines.length) {
@@ -102,6 +104,7 @@ class Reader {
     return { type: "list", isOrdered, start: isOrdered ? Number.parseInt(first, 10) : 1, items };
   }
 
+  /** @param {string[]} found */
   item([, indent, mark, gap, rest]) {
     const width = indent.length + mark.length + Math.min(gap?.length ?? 1, 4);
     const inner = [rest ?? ""];

@@ -1,3 +1,4 @@
+// @ts-check
 /* Light highlighting of code: comments, strings, numbers and the words a language keeps to itself. One expression a family of
  * languages, read left to right; no grammar, so code that is cut off or wrong looks no worse than it is. */
 

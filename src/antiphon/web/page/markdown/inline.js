@@ -1,3 +1,4 @@
+// @ts-check
 /* Inline Markdown: one line of text to nodes, left to right.
  *
  * A mark is taken for what it opens only if its end is found; everything else is text, HTML too. That an end is missing is

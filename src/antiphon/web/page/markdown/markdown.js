@@ -1,3 +1,4 @@
+// @ts-check
 /* Markdown on the page: blocks become nodes, and a text that streams in is drawn without touching what is settled.
  *
  * `MarkdownView` keeps the source of the block that is still open. Each time words came (at most once a frame) it reads the
@@ -19,7 +20,7 @@ function drawn(block) {
   switch (block.type) {
     case "heading":
       // The first level is the page's own; headings of a model are below it.
-      return element(`h${Math.min(block.level + 1, 6)}`, { class: `level-${block.level}` }, inline(block.text));
+      return element(/** @type {"h2"} */ (`h${Math.min(block.level + 1, 6)}`), { class: `level-${block.level}` }, inline(block.text));
     case "rule":
       return element("hr");
     case "code":
@@ -103,6 +104,7 @@ function table(block) {
 
 /** A text that grows. `node` is where it is shown; `settled(text)` is called once for each complete block. */
 export class MarkdownView {
+  /** @param {(text: string) => void} settled */
   constructor(settled = () => {}) {
     this.node = element("div", { class: "prose" });
     this.text = "";

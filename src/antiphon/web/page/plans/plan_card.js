@@ -1,13 +1,18 @@
+// @ts-check
 /* PlanCard: a plan to tick and edit in place. Every change is one PATCH and the response is drawn; if the server
  * refuses, an error is shown and the card is unchanged. The log has the plan as it was at the time of a call, the store has
  * the current one: a card is drawn from the log at once and from the store as soon as it answers. */
 
 import { button, element, fill, iconButton } from "../ui/dom.js";
-import { failure } from "../ui/notifications.js";
-import { figure, say } from "../ui/i18n.js";
+import { showError } from "../ui/notifications.js";
+import { formatNumber, say } from "../ui/i18n.js";
 
 /** One plan. */
 export class PlanCard {
+  /**
+   * @param {import("../ui/api.js").Api} api
+   * @param {Plan} plan
+   */
   constructor(api, plan) {
     this.plan = plan;
     this._api = api;
@@ -41,7 +46,7 @@ export class PlanCard {
   draw() {
     const { plan } = this;
     const done = plan.tasks.filter((task) => task.done).length;
-    const progress = say("planProgress", { done: figure(done), all: figure(plan.tasks.length) });
+    const progress = say("planProgress", { done: formatNumber(done), all: formatNumber(plan.tasks.length) });
     const bar = element("progress", { max: Math.max(1, plan.tasks.length), value: done, "aria-label": progress });
     this.node.classList.toggle("gone", this._isGone);
     this.node.setAttribute("aria-label", plan.title);
@@ -163,18 +168,22 @@ export class PlanCard {
     );
   }
 
+  /**
+   * @param {object} change
+   * @param {string | null} focus the selector of what gets the focus afterwards
+   */
   async _change(change, focus = null) {
     this.node.setAttribute("aria-busy", "true");
     try {
       this._take(await this._api.patch(this._path, { ...change, version: this.plan.version }));
     } catch (error) {
-      failure(error);
+      showError(error);
       if (error.status === 409 || error.status === 404) await this.refresh();
       else this.draw();
     }
     this.node.removeAttribute("aria-busy");
     // The card was redrawn; keyboard users keep their focus.
-    if (focus) this.node.querySelector(focus)?.focus();
+    if (focus) /** @type {HTMLElement | null} */ (this.node.querySelector(focus))?.focus();
   }
 
   _take(answer) {

@@ -1,3 +1,4 @@
+// @ts-check
 /* Plans as the plan tools write them: Markdown for the model, and after it the same plans as one line of JSON in a fence. The
  * line is searched from the end, so the text of a title cannot be mistaken for it. */
 

@@ -1,13 +1,19 @@
+// @ts-check
 /* The server's API: JSON over same-origin requests. The key, where the server wants one, lives in this tab's storage and is
  * sent in a header, never in an address. Every failure is an `ApiError` whose message can be shown unchanged. */
 
 import { say } from "./i18n.js";
+import { ofTab } from "./storage.js";
 
 const KEPT = "antiphon.key";
 const ROOT = "/chat/api/";
 
 /** A request that the server refused, or that did not reach it (`status` 0). */
 export class ApiError extends Error {
+  /**
+   * @param {string} message
+   * @param {number} status
+   */
   constructor(message, status, code = "") {
     super(message);
     this.status = status;
@@ -17,32 +23,56 @@ export class ApiError extends Error {
 
 /** The server, as the page talks to it. `askForKey` gives a key a person typed. */
 export class Api {
+  /** @param {(wasRefused: boolean) => Promise<string>} askForKey */
   constructor(askForKey) {
     this._askForKey = askForKey;
+    /** @type {Promise<string> | null} */
     this._asking = null;
   }
 
+  /**
+   * @param {string} path
+   * @returns {Promise<any>}
+   */
   get(path) {
     return this._json("GET", path);
   }
 
+  /**
+   * @param {string} path
+   * @returns {Promise<any>}
+   */
   post(path, body = {}) {
     return this._json("POST", path, body);
   }
 
+  /**
+   * @param {string} path
+   * @param {object} body
+   * @returns {Promise<any>}
+   */
   patch(path, body) {
     return this._json("PATCH", path, body);
   }
 
+  /** @param {string} path */
   delete(path) {
     return this._json("DELETE", path);
   }
 
-  /** The response to a request, once it is known to be a good one. */
+  /**
+   * The response to a request, once it is known to be a good one.
+   *
+   * @param {string} method
+   * @param {string} path
+   * @param {{ body?: object, headers?: Record<string, string>, signal?: AbortSignal }} options
+   * @returns {Promise<Response>}
+   */
   async request(method, path, { body, headers = {}, signal } = {}) {
+    /** @type {Record<string, string>} */
     const sent = { ...headers };
     if (method !== "GET") Object.assign(sent, { "content-type": "application/json", "x-antiphon-chat": "1" });
-    const key = sessionStorage.getItem(KEPT);
+    const key = ofTab.get(KEPT);
     if (key) sent.authorization = `Bearer ${key}`;
     let response;
     try {
@@ -54,7 +84,7 @@ export class Api {
         body: method === "GET" ? undefined : JSON.stringify(body ?? {}),
       });
     } catch (error) {
-      if (error.name === "AbortError") throw error;
+      if (error instanceof DOMException && error.name === "AbortError") throw error;
       throw new ApiError(say(navigator.onLine ? "noServer" : "offline"), 0);
     }
     if (response.ok) return response;
@@ -63,12 +93,17 @@ export class Api {
       this._asking ??= this._askForKey(Boolean(key)).finally(() => {
         this._asking = null;
       });
-      sessionStorage.setItem(KEPT, await this._asking);
+      ofTab.set(KEPT, await this._asking);
       return this.request(method, path, { body, headers, signal });
     }
     throw await refusal(response);
   }
 
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {object} [body]
+   */
   async _json(method, path, body) {
     const response = await this.request(method, path, { body });
     const text = await response.text();
@@ -76,6 +111,7 @@ export class Api {
   }
 }
 
+/** @param {Response} response */
 async function refusal(response) {
   const payload = await response.json().catch(() => null);
   const what = payload?.error?.message ?? response.statusText ?? "";

@@ -1,3 +1,4 @@
+// @ts-check
 /* The dialogs: a question with its fields, the list of shortcuts, the key. All are the browser's own <dialog>, which keeps the
  * focus in and gives it back. */
 
@@ -11,7 +12,7 @@ export function show(title, nodes, buttons, attributes = {}) {
   const dialog = element("dialog", { "aria-labelledby": "dialog-title", ...attributes }, form);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    dialog.close(event.submitter?.value ?? "yes");
+    dialog.close(event.submitter?.getAttribute("value") ?? "yes");
   });
   document.body.append(dialog);
   dialog.showModal();
@@ -33,7 +34,13 @@ export function cancelling(label = say("cancel")) {
   return button(label, (event) => event.target.closest("dialog").close(""));
 }
 
-/** A field with its label above it. */
+/**
+ * A field with its label above it.
+ *
+ * @param {string} label
+ * @param {HTMLElement} field
+ * @param {string | null} hint
+ */
 export function labelled(label, field, hint = null) {
   return element("label", { class: "field" }, element("span", {}, label), field, hint && element("small", {}, hint));
 }

@@ -1,3 +1,4 @@
+// @ts-check
 /* The one way nodes are made. Text goes in as text nodes and attributes by name, so nothing that came from a model, a tool or
  * a person can become markup: there is no innerHTML in this page. Addresses are let through by scheme, and handlers are
  * functions; anything else throws, here, once for all callers. */
@@ -6,7 +7,15 @@ const SCHEMES = new Set(["http:", "https:", "mailto:"]);
 const REFUSED = new Set(["style", "srcdoc", "src", "action", "formaction"]);
 const PICTURES = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*$/;
 
-/** An element with attributes and children; strings become text, `null` and `false` nothing. */
+/**
+ * An element with attributes and children; strings become text, `null` and `false` nothing.
+ *
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} name
+ * @param {Record<string, any>} attributes
+ * @param {Child[]} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -17,27 +26,49 @@ export function element(name, attributes = {}, ...children) {
     } else if (key === "href") {
       node.setAttribute("href", value.startsWith("#") ? value : (safeAddress(value) ?? "#"));
     } else if (key === "value" || key === "checked" || key === "disabled") {
-      node[key] = value;
+      Object.assign(node, { [key]: value });
     } else {
       if (REFUSED.has(key)) throw new TypeError(`${key} is not set from here`);
       node.setAttribute(key, value === true ? "" : String(value));
     }
   }
-  put(node, children);
+  appendAll(node, children);
   return node;
 }
 
-function put(node, children) {
-  for (const child of children.flat(Infinity)) {
+/**
+ * @param {Element} node
+ * @param {Child[]} children
+ */
+function appendAll(node, children) {
+  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     node.append(child instanceof Node ? child : String(child));
   }
 }
 
-/** Give a node these children and no others. */
+/**
+ * Give a node these children and no others.
+ *
+ * @template {Element} T
+ * @param {T} node
+ * @param {Child[]} children
+ */
 export function fill(node, ...children) {
   node.replaceChildren();
-  put(node, children);
+  appendAll(node, children);
+  return node;
+}
+
+/**
+ * The element of index.html with an id.
+ *
+ * @param {string} id
+ * @returns {any} an HTMLElement of the kind that index.html has there
+ */
+export function byId(id) {
+  const node = document.getElementById(id);
+  if (node === null) throw new Error(`index.html has no element #${id}`);
   return node;
 }
 
@@ -67,6 +98,7 @@ export function picture(mediaType, data, alternative) {
   return node;
 }
 
+/** @type {Record<string, string>} */
 const ICONS = {
   plus: "M8 3v10M3 8h10",
   menu: "M2.5 4.5h11M2.5 8h11M2.5 11.5h11",

@@ -1,18 +1,23 @@
+// @ts-check
 /* The texts of the page in the reader's language. A text is a key in both dictionaries; `{name}` in it is filled in as text. The
  * language is what the reader chose here before, else the browser's. Components redraw their texts on `language`. */
 
 import { CHINESE } from "./locales/zh.js";
 import { ENGLISH } from "./locales/en.js";
+import { lasting } from "./storage.js";
 
+/** @type {Record<string, Record<string, string>>} */
 const DICTIONARIES = { en: ENGLISH, zh: CHINESE };
 const KEPT = "antiphon.language";
 
-let language = localStorage.getItem(KEPT) ?? (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
+/** @type {"en" | "zh" | string} */
+let language = lasting.get(KEPT) ?? (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
 if (!(language in DICTIONARIES)) language = "en";
 document.documentElement.lang = language;
 
 /** The words for a key. */
-export function say(key, values = {}) {
+export function say(key, values = /** @type {Record<string, unknown>} */ ({})) {
+  /** @type {string} */
   const words = DICTIONARIES[language][key] ?? ENGLISH[key] ?? key;
   return words.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
@@ -24,44 +29,49 @@ export function currentLanguage() {
 /** Switch to the other language. */
 export function switchLanguage() {
   language = language === "en" ? "zh" : "en";
-  localStorage.setItem(KEPT, language);
+  lasting.set(KEPT, language);
   document.documentElement.lang = language;
-  sayStanding();
+  translatePage();
   document.dispatchEvent(new CustomEvent("language"));
 }
 
 /** Fill in the texts of the static page: `data-say` is its text, the others attributes. */
-export function sayStanding() {
-  for (const node of document.querySelectorAll("[data-say]")) node.textContent = say(node.dataset.say);
-  for (const node of document.querySelectorAll("[data-say-label]")) {
+export function translatePage() {
+  for (const node of all("[data-say]")) node.textContent = say(node.dataset.say);
+  for (const node of all("[data-say-label]")) {
     node.setAttribute("aria-label", say(node.dataset.sayLabel));
     if (node.matches("button, a")) node.title = say(node.dataset.sayLabel);
   }
-  for (const node of document.querySelectorAll("[data-say-placeholder]"))
-    node.placeholder = say(node.dataset.sayPlaceholder);
+  for (const node of all("[data-say-placeholder]"))
+    node.setAttribute("placeholder", say(node.dataset.sayPlaceholder));
+}
+
+/** @param {string} selector */
+function all(selector) {
+  return /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(selector));
 }
 
 const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
 
 /** A number with thousands separators. */
-export function figure(number) {
+export function formatNumber(number) {
   return new Intl.NumberFormat(locale(), { maximumFractionDigits: 1 }).format(number);
 }
 
 /** A time span, in its shortest form. */
-export function span(seconds) {
+export function formatDuration(seconds) {
   if (seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   if (seconds < 99.5) return `${seconds.toFixed(1)} s`;
   return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 }
 
 /** A size, in kilobytes where that is shorter. */
-export function size(bytes) {
-  return bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${figure(bytes / 1000)} kB` : `${figure(bytes / 1e6)} MB`;
+export function formatSize(bytes) {
+  return bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${formatNumber(bytes / 1000)} kB` : `${formatNumber(bytes / 1e6)} MB`;
 }
 
 /** The time of day today, the date before. */
-export function moment(timestamp) {
+export function formatTime(timestamp) {
   const date = new Date(timestamp);
   if (Number.isNaN(date.getTime())) return "";
   const isToday = date.toDateString() === new Date().toDateString();

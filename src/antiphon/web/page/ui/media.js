@@ -1,3 +1,4 @@
+// @ts-check
 /* Pictures and files of a conversation. Small ones are in the entries; large ones are referenced by digest and fetched when
  * shown, with the key, as blobs of this page. Images on other hosts are links: loading them would reveal the reader. */
 

@@ -1,13 +1,14 @@
+// @ts-check
 /* Messages of the page outside the conversation: a notice that disappears, a banner that stays while something is wrong,
  * and the text for a screen reader, which gets whole sentences of an answer, not single chunks. */
 
-import { element, iconButton } from "./dom.js";
+import { byId, element, iconButton } from "./dom.js";
 import { say } from "./i18n.js";
 
 const SHOWN = 6000;
-const place = document.getElementById("notices");
-const spoken = document.getElementById("spoken");
-const standing = new Map();
+const place = byId("notices");
+const spoken = byId("spoken");
+const banners = new Map();
 
 /** A notice that disappears; an error (`isWrong`) stays until it is closed. */
 export function notice(text, isWrong = false) {
@@ -23,24 +24,30 @@ export function notice(text, isWrong = false) {
 }
 
 /** A banner that stays while `key` is set; `null` removes it. */
-export function state(key, text) {
+export function setBanner(key, text) {
   if (text === null) {
-    standing.get(key)?.remove();
-    standing.delete(key);
-  } else if (!standing.has(key)) {
+    banners.get(key)?.remove();
+    banners.delete(key);
+  } else if (!banners.has(key)) {
     const line = element("div", { class: "notice", role: "status" }, text);
-    standing.set(key, line);
+    banners.set(key, line);
     place.append(line);
   }
 }
 
 /** Text for a screen reader. */
-export function speak(text) {
+export function announce(text) {
   spoken.append(element("p", {}, text));
   while (spoken.children.length > 6) spoken.firstChild.remove();
 }
 
 /** Show an error. */
-export function failure(error) {
+export function showError(error) {
   notice(error.message || String(error), true);
+}
+
+/** Show a fault of the page itself. It is not an answer of the server; the console has the details. */
+export function showFault(error) {
+  console.error(error);
+  notice(say("fault", { what: error?.message || String(error) }), true);
 }

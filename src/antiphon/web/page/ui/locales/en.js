@@ -1,3 +1,4 @@
+// @ts-check
 /* The texts of the page in English. */
 
 export const ENGLISH = {
@@ -91,6 +92,8 @@ export const ENGLISH = {
   editArguments: "Edit the arguments",
   approveEdited: "Run with these arguments",
   reason: "Reason for the model (optional)",
+  fault: "Error in this page: {what}. Reload it to continue.",
+  notDrawn: "Entry {number} cannot be shown.",
   notJson: "Invalid JSON: {why}",
   approved: "approved",
   denied: "denied",

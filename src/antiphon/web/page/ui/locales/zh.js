@@ -1,3 +1,4 @@
+// @ts-check
 /* The texts of the page in Chinese. */
 
 export const CHINESE = {
@@ -91,6 +92,8 @@ export const CHINESE = {
   editArguments: "修改参数",
   approveEdited: "用这些参数运行",
   reason: "拒绝理由，会发给模型（选填）",
+  fault: "页面出错：{what}。请重新加载。",
+  notDrawn: "第 {number} 条记录无法显示。",
   notJson: "JSON 无效：{why}",
   approved: "已批准",
   denied: "已拒绝",

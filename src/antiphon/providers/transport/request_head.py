@@ -14,9 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from antiphon import __version__
 from antiphon.errors import TransportError
-from antiphon.providers.transport.request import HttpRequest, transport_error
+from antiphon.providers.transport.request import DEFAULT_PORTS, HttpRequest, Origin, transport_error
 
-_PORTS = {"http": 80, "https": 443}
 _USER_AGENT = f"user-agent: antiphon/{__version__}\r\n"
 _PLAIN = "accept-encoding: identity\r\n"
 _OWN_HEADERS = frozenset({"user-agent", "accept-encoding", "host", "content-length", "transfer-encoding"})
@@ -26,20 +25,6 @@ _SAFE = "/:@!$&'()*+,;=-._~%?[]"
 _is_host = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?").fullmatch
 _is_method = re.compile(r"[A-Z]{3,16}").fullmatch
 _header_breaks = re.compile(r"[\r\n\0]").search
-
-
-class Origin(NamedTuple):
-    """Where a connection leads."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def authority(self) -> str:
-        """Host and port as they are written in a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 class ParsedUrl(NamedTuple):
@@ -56,43 +41,48 @@ def parse_url(url: str) -> ParsedUrl:
     host = parts.hostname or ""
     if not host.isascii():
         host = host.encode("idna").decode()  # a UnicodeError is a ValueError
-    if parts.scheme not in _PORTS or not _is_host(host) or "@" in parts.netloc:
+    if parts.scheme not in DEFAULT_PORTS or not _is_host(host) or "@" in parts.netloc:
         raise ValueError("not an http or https URL")
     target = parts.path or "/"
     target = f"{target}?{parts.query}" if parts.query else target
-    return ParsedUrl(Origin(parts.scheme, host, parts.port or _PORTS[parts.scheme]), quote(target, safe=_SAFE))
-
-
-@lru_cache(maxsize=1024)
-def _start(method: str, target: str, authority: str) -> str:
-    return f"{method} {target} HTTP/1.1\r\nhost: {authority}\r\n"
+    return ParsedUrl(Origin(parts.scheme, host, parts.port or DEFAULT_PORTS[parts.scheme]), quote(target, safe=_SAFE))
 
 
 def request_head(request: HttpRequest, target: str, origin: Origin, more: Mapping[str, str] | None = None) -> bytes:
-    """The head of a request. Raises `TransportError` if it contains what HTTP does not allow."""
+    """The head of a request. Raises `TransportError` or `ValueError` if it contains what HTTP does not allow."""
     method, headers = request.method, request.headers
-    start = _start(method, target, origin.authority)
-    if _OWN_HEADERS.isdisjoint(map(str.lower, headers)):
-        start += _USER_AGENT + _PLAIN
-    else:
+    start = _start(method, target, origin, tuple(headers))
+    if not start:
         start, headers = _merge(method, target, origin, headers)
     if more:
         headers = {**headers, **more}
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     breaks = len(headers)
-    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields or not _is_method(method):
+    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
         raise _invalid(request)
     size = sum(map(len, request.body))
-    length = f"content-length: {size}\r\n" if size or method not in _BODILESS_METHODS else ""
-    return f"{start}{fields}{length}\r\n".encode("utf-8", "surrogateescape")
+    if size or method not in _BODILESS_METHODS:
+        return f"{start}{fields}content-length: {size}\r\n\r\n".encode("utf-8", "surrogateescape")
+    return f"{start}{fields}\r\n".encode("utf-8", "surrogateescape")
+
+
+@lru_cache(maxsize=1024)
+def _start(method: str, target: str, origin: Origin, names: tuple[str, ...]) -> str:
+    """The start of a head whose other headers have these names; empty if some of them are ours."""
+    if not _is_method(method):
+        raise ValueError("not a method")
+    if not _OWN_HEADERS.isdisjoint(map(str.lower, names)):
+        return ""
+    return f"{method} {target} HTTP/1.1\r\nhost: {origin.authority}\r\n{_USER_AGENT}{_PLAIN}"
 
 
 def _merge(method: str, target: str, origin: Origin, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The start of a head, and the other headers, of a request with its own values of ours."""
     given = {name.lower(): value for name, value in headers.items() if name.lower() in _OWN_HEADERS}
-    start = _start(method, target, given.get("host", origin.authority))
-    if _header_breaks(given.get("host", "")):
+    host = given.get("host", origin.authority)
+    if _header_breaks(host):
         raise ValueError("the host header contains a line break")
+    start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n"
     others = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
     for name, default in (("user-agent", _USER_AGENT), ("accept-encoding", _PLAIN)):
         if name in given:

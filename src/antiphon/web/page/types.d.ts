@@ -1,0 +1,89 @@
+/* What the server sends, for the type checker (`make page-types`). The page itself is plain JavaScript and loads nothing from here. */
+
+/** A part of a message, as `/chat/api` gives it. */
+interface Part {
+  type: string;
+  text?: string;
+  data?: string;
+  url?: string;
+  name?: string;
+  media_type?: string;
+  tool_name?: string;
+  tool_call_id?: string;
+  arguments?: string;
+  freeform?: boolean;
+}
+
+interface ToolCall {
+  tool_name: string;
+  tool_call_id: string;
+  arguments: string;
+  freeform?: boolean;
+}
+
+interface ToolResult {
+  tool_call_id: string;
+  status?: string;
+  content?: Part[];
+}
+
+/** An entry of the log; which further fields it has depends on `kind`. */
+interface Entry {
+  kind: string;
+  sequence_number: number;
+  timestamp?: string;
+  effective?: boolean;
+  [field: string]: any;
+}
+
+/** A conversation as `GET /chat/api/conversations/{id}` gives it. */
+interface ConversationState {
+  info: { title: string };
+  entries: Entry[];
+  pending: ToolCall[];
+  running: boolean;
+  unfinished: boolean;
+  model: string;
+  system: string | null;
+  memory: string | null;
+  tokens?: number;
+  token_limit?: number;
+  usage?: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };
+  last_event: string;
+}
+
+interface Task {
+  id: string;
+  title: string;
+  done: boolean;
+  due?: string;
+  notes?: string;
+}
+
+interface Plan {
+  id: string;
+  title: string;
+  goal?: string;
+  status: string;
+  version: number;
+  tasks: Task[];
+}
+
+/** A message that is not sent yet; `queued` waits for the end of an answer. */
+interface Draft {
+  text: string;
+  parts: Part[];
+  queued: Part[] | null;
+}
+
+interface ConversationHandlers {
+  loaded(state: ConversationState): void;
+  event(name: string, data: any): void;
+  changed(state: ConversationState): void;
+  broken(): void;
+  restored(): void;
+  gone(): void;
+}
+
+/** What `element` accepts as a child. */
+type Child = Node | string | number | null | undefined | false | Child[];
