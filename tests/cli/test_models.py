@@ -51,7 +51,7 @@ def test_another_format_shows_only_what_holds_there(capsys: pytest.CaptureFixtur
     assert "temperature_with_top_p" in shown
 
 
-def test_an_unknown_model_is_said_to_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_reported_as_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "my\x1b[31mmodel"]) == 0
     shown = capsys.readouterr()
     assert ": unknown" in shown.out

@@ -73,7 +73,7 @@ def test_newer_models_accept_sampling_while_they_do_not_reason(
     assert ("temperature" in losses) == (not kept)
 
 
-def test_default_sampling_is_no_loss() -> None:
+def test_default_sampling_is_not_reported_as_a_loss() -> None:
     body, losses = write(CHAT, "gpt-5", temperature=1, top_p=1, presence_penalty=0, logprobs=False)
     assert losses == {}
     assert body["temperature"] == 1  # recorded: the default was accepted
@@ -200,7 +200,7 @@ def test_older_claude_keeps_both() -> None:
     assert (body["temperature"], body["top_p"], losses) == (0.7, 0.3, {})
 
 
-def test_claude_behind_a_chat_host_gets_one_of_them_too() -> None:
+def test_claude_on_a_chat_host_gets_temperature_or_top_p() -> None:
     request = ModelRequest(messages=(ASK,), model="anthropic/claude-sonnet-4.5", temperature=0.5, top_p=0.9)
     body, losses = formats[CHAT].write_request(request, dialect="compatible")
     assert ("top_p" in body, [loss.path for loss in losses]) == (False, ["top_p"])
