@@ -105,9 +105,11 @@ def translate_grammar(native: NativeExtras | None, target: str) -> NativeExtras 
     if target == CHAT:
         form, rest = extras.get("format"), {name: value for name, value in extras.items() if name != "format"}
     else:
-        custom: Any = extras.get("custom")
-        form = custom.get("format") if type(custom) is dict else None
-        rest = {name: value for name, value in extras.items() if name != "custom" or set(custom) != {"format"}}
+        custom = extras.get("custom")
+        inner = custom if type(custom) is dict else {}
+        form, rest = inner.get("format"), {name: value for name, value in extras.items() if name != "custom"}
+        if len(inner) > 1:
+            rest["custom"] = {name: value for name, value in inner.items() if name != "format"}
     if type(form) is not dict:
         return native
     if form.get("type") == "grammar" and target == CHAT:
