@@ -97,6 +97,12 @@ def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint 
     return endpoint
 
 
+def error_format_for_path(path: str) -> str:
+    """The format in which clients of that path understand errors."""
+    endpoint = match_route("POST", path, {})
+    return endpoint.format if isinstance(endpoint, Endpoint) else ""
+
+
 def is_chat_path(path: str) -> bool:
     """Whether a path belongs to the chat, which has its own routes. `/chat/completions` does not."""
     return path in ("/", "/chat", "/chat/") or path.startswith(("/chat/page/", "/chat/api/"))
