@@ -15,8 +15,8 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse
 from antiphon.wire.delta import ModelOutputDelta
+from providers.sample_answers import PRESET_OF, STREAMS, deltas_from
 from providers.scripted_server import Reply, ScriptedServer
-from providers.spoken import PRESET_OF, STREAMS, deltas_from
 
 KEY = "sk-canary-0000000000000000wxyz"
 

@@ -15,8 +15,8 @@ from antiphon.providers.transport.request import Timeouts
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started
 from providers.http_client import CHAT, ONCE, Pace, ask, asked, client_of
+from providers.sample_answers import STREAMS, deltas_from, error_of, events, text_of
 from providers.scripted_server import Reply, ScriptedServer
-from providers.spoken import STREAMS, deltas_from, error_of, events, text_of
 
 # What goes wrong.
 

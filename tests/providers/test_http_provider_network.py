@@ -14,8 +14,8 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest
 from providers.http_client import CHAT, KEY, ONCE, ask, asked, client_of
+from providers.sample_answers import error_of, text_of
 from providers.scripted_server import Reply, ScriptedServer
-from providers.spoken import error_of, text_of
 
 # Where it goes.
 

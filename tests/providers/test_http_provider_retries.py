@@ -12,8 +12,8 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.request import Timeouts
 from antiphon.wire.delta import PartDelta
 from providers.http_client import CHAT, ERROR_429, KEY, OTHER, Canned, Pace, ask, asked, client_of
+from providers.sample_answers import error_of, text_of
 from providers.scripted_server import Reply, ScriptedServer
-from providers.spoken import error_of, text_of
 
 # Trying again.
 
