@@ -11,7 +11,6 @@ from typing import Literal
 from msgspec import Struct
 
 import antiphon as ap
-from antiphon.providers.scripted import call
 
 
 class Ticket(Struct):
@@ -27,9 +26,9 @@ async def find_product(name: str) -> str:
 
 
 MODEL = ap.ScriptedModel(
-    call("find_product", name="toaster"),
-    call("final_answer", answer={"title": "Toaster burns", "priority": "urgent"}),
-    call("final_answer", answer={"title": "Toaster burns", "priority": "high", "products": ["Toaster Pro"]}),
+    ap.call("find_product", name="toaster"),
+    ap.call("final_answer", answer={"title": "Toaster burns", "priority": "urgent"}),
+    ap.call("final_answer", answer={"title": "Toaster burns", "priority": "high", "products": ["Toaster Pro"]}),
     chunk_size=24,
 )
 

@@ -17,267 +17,167 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.context import (
         LiveContext as LiveContext,
-    )
-    from antiphon.context import (
         LiveContextOptions as LiveContextOptions,
-    )
-    from antiphon.context import (
         TokenCounter as TokenCounter,
-    )
-    from antiphon.context import (
         TokenLedger as TokenLedger,
-    )
-    from antiphon.context import (
         render_live_context as render_live_context,
     )
     from antiphon.conversation import (
         Agent as Agent,
-    )
-    from antiphon.conversation import (
         AgentSwitched as AgentSwitched,
-    )
-    from antiphon.conversation import (
         ApprovalNeeded as ApprovalNeeded,
-    )
-    from antiphon.conversation import (
         Bounds as Bounds,
-    )
-    from antiphon.conversation import (
         CompactionNeeded as CompactionNeeded,
-    )
-    from antiphon.conversation import (
         Conversation as Conversation,
-    )
-    from antiphon.conversation import (
         Decision as Decision,
-    )
-    from antiphon.conversation import (
         EndReason as EndReason,
-    )
-    from antiphon.conversation import (
         LoopEvent as LoopEvent,
-    )
-    from antiphon.conversation import (
         LoopFinished as LoopFinished,
-    )
-    from antiphon.conversation import (
         LoopResult as LoopResult,
-    )
-    from antiphon.conversation import (
         ModelSettings as ModelSettings,
-    )
-    from antiphon.conversation import (
         ModelSwitched as ModelSwitched,
-    )
-    from antiphon.conversation import (
         PartialOutput as PartialOutput,
-    )
-    from antiphon.conversation import (
         PartsTracker as PartsTracker,
-    )
-    from antiphon.conversation import (
         Round as Round,
-    )
-    from antiphon.conversation import (
         RoundStarted as RoundStarted,
-    )
-    from antiphon.conversation import (
         RoundUsage as RoundUsage,
-    )
-    from antiphon.conversation import (
         StepResult as StepResult,
-    )
-    from antiphon.conversation import (
         TextDelta as TextDelta,
-    )
-    from antiphon.conversation import (
         ThinkingDelta as ThinkingDelta,
-    )
-    from antiphon.conversation import (
         ToolCallFailed as ToolCallFailed,
-    )
-    from antiphon.conversation import (
         ToolCallFinished as ToolCallFinished,
-    )
-    from antiphon.conversation import (
         ToolCallProgress as ToolCallProgress,
-    )
-    from antiphon.conversation import (
         ToolCallStarted as ToolCallStarted,
-    )
-    from antiphon.conversation import (
         ToolLoop as ToolLoop,
-    )
-    from antiphon.conversation import (
+        Turn as Turn,
         decide as decide,
-    )
-    from antiphon.conversation import (
         pending_calls as pending_calls,
-    )
-    from antiphon.conversation import (
         rounds_of as rounds_of,
     )
     from antiphon.errors import (
         AntiphonError as AntiphonError,
-    )
-    from antiphon.errors import (
         ApprovalPending as ApprovalPending,
-    )
-    from antiphon.errors import (
+        ConversationError as ConversationError,
+        CredentialError as CredentialError,
+        GraphError as GraphError,
+        HistoryError as HistoryError,
+        InvalidArguments as InvalidArguments,
         InvalidOutput as InvalidOutput,
+        InvalidTool as InvalidTool,
+        LeaseHeld as LeaseHeld,
+        LeaseLost as LeaseLost,
+        McpUnavailable as McpUnavailable,
+        NoUsableCredential as NoUsableCredential,
+        ProviderSetupError as ProviderSetupError,
+        RoutingError as RoutingError,
+        RunStateError as RunStateError,
+        StoreError as StoreError,
+        ToolError as ToolError,
+        TransportError as TransportError,
+        TurnLimitReached as TurnLimitReached,
+        UnknownConversation as UnknownConversation,
+        WireError as WireError,
+        WriterConflict as WriterConflict,
     )
     from antiphon.history import (
         AgentHistory as AgentHistory,
-    )
-    from antiphon.history import (
         AgentHistorySnapshot as AgentHistorySnapshot,
-    )
-    from antiphon.history import (
         ApprovalRequestedEntry as ApprovalRequestedEntry,
-    )
-    from antiphon.history import (
         CompactionEntry as CompactionEntry,
-    )
-    from antiphon.history import (
         ContextEntry as ContextEntry,
-    )
-    from antiphon.history import (
         ContextEntryRole as ContextEntryRole,
-    )
-    from antiphon.history import (
+        ConversationInfo as ConversationInfo,
         DebugLogEntry as DebugLogEntry,
-    )
-    from antiphon.history import (
         DecoratedContextEntry as DecoratedContextEntry,
-    )
-    from antiphon.history import (
         EntryMetadata as EntryMetadata,
-    )
-    from antiphon.history import (
         HistoryEntry as HistoryEntry,
-    )
-    from antiphon.history import (
         HistoryEntryKind as HistoryEntryKind,
-    )
-    from antiphon.history import (
         HistoryStore as HistoryStore,
-    )
-    from antiphon.history import (
-        HumanDecisionEntry as HumanDecisionEntry,
-    )
-    from antiphon.history import (
         LiveContextInjectedEntry as LiveContextInjectedEntry,
-    )
-    from antiphon.history import (
+        HumanDecisionEntry as HumanDecisionEntry,
         ModelInputEntry as ModelInputEntry,
-    )
-    from antiphon.history import (
         ModelOutputEntry as ModelOutputEntry,
-    )
-    from antiphon.history import (
+        Origin as Origin,
         RollbackEntry as RollbackEntry,
-    )
-    from antiphon.history import (
+        Run as Run,
+        SearchHit as SearchHit,
         SetMemoryNotebookEntry as SetMemoryNotebookEntry,
-    )
-    from antiphon.history import (
         SetSystemInstructionEntry as SetSystemInstructionEntry,
-    )
-    from antiphon.history import (
         SqliteStore as SqliteStore,
-    )
-    from antiphon.history import (
         TokenUsage as TokenUsage,
-    )
-    from antiphon.history import (
+        ToolCallFinishedEntry as ToolCallFinishedEntry,
         ToolCallResultsEntry as ToolCallResultsEntry,
-    )
-    from antiphon.history import (
         ToolCallStartedEntry as ToolCallStartedEntry,
+    )
+    from antiphon.history.location import (
+        open_store as open_store,
+    )
+    from antiphon.history.postgres import (
+        PostgresStore as PostgresStore,
     )
     from antiphon.parts import (
         Audio as Audio,
-    )
-    from antiphon.parts import (
         Document as Document,
-    )
-    from antiphon.parts import (
         Image as Image,
-    )
-    from antiphon.parts import (
+        InputPart as InputPart,
         Native as Native,
-    )
-    from antiphon.parts import (
+        OutputPart as OutputPart,
         Part as Part,
-    )
-    from antiphon.parts import (
         Refusal as Refusal,
-    )
-    from antiphon.parts import (
         Text as Text,
-    )
-    from antiphon.parts import (
         Thinking as Thinking,
-    )
-    from antiphon.parts import (
         ToolCallRequest as ToolCallRequest,
-    )
-    from antiphon.parts import (
         ToolCallResult as ToolCallResult,
-    )
-    from antiphon.parts import (
         ToolExecutionStatus as ToolExecutionStatus,
     )
     from antiphon.providers import (
+        CallReport as CallReport,
         CredentialPool as CredentialPool,
-    )
-    from antiphon.providers import (
         FunctionModel as FunctionModel,
-    )
-    from antiphon.providers import (
+        HttpProviderClient as HttpProviderClient,
         ModelCallFailed as ModelCallFailed,
-    )
-    from antiphon.providers import (
         ProviderCallOptions as ProviderCallOptions,
-    )
-    from antiphon.providers import (
         ProviderClient as ProviderClient,
-    )
-    from antiphon.providers import (
         ProviderRouter as ProviderRouter,
-    )
-    from antiphon.providers import (
         ScriptedModel as ScriptedModel,
+    )
+    from antiphon.providers.scripted import (
+        call as call,
     )
     from antiphon.repair import (
         fix_tool_call_sequence as fix_tool_call_sequence,
     )
+    from antiphon.runs import (
+        RunBook as RunBook,
+        RunRetryPolicy as RunRetryPolicy,
+        Runs as Runs,
+        Worker as Worker,
+    )
     from antiphon.tools import (
+        ApprovalPolicy as ApprovalPolicy,
+        CallOutcome as CallOutcome,
         Tool as Tool,
-    )
-    from antiphon.tools import (
         ToolContext as ToolContext,
-    )
-    from antiphon.tools import (
-        ToolError as ToolError,
-    )
-    from antiphon.tools import (
         ToolExecutor as ToolExecutor,
-    )
-    from antiphon.tools import (
         ToolRegistry as ToolRegistry,
-    )
-    from antiphon.tools import (
+        ToolSettings as ToolSettings,
+        ToolSource as ToolSource,
         ask_before_changes as ask_before_changes,
-    )
-    from antiphon.tools import (
         tool as tool,
     )
-    from antiphon.wire import (
-        ModelOutputDelta as ModelOutputDelta,
+    from antiphon.tools.mcp import (
+        McpServer as McpServer,
     )
     from antiphon.wire import (
+        Loss as Loss,
+        ModelOutput as ModelOutput,
+        ModelOutputDelta as ModelOutputDelta,
         ModelRequest as ModelRequest,
+        OutputFormat as OutputFormat,
+        ProviderError as ProviderError,
+        Reasoning as Reasoning,
+        ToolChoice as ToolChoice,
+        ToolDefinition as ToolDefinition,
     )
 
 _EXPORTS = {
@@ -315,6 +215,7 @@ _EXPORTS = {
         "ToolCallProgress",
         "ToolCallStarted",
         "ToolLoop",
+        "Turn",
         "decide",
         "pending_calls",
         "rounds_of",
@@ -322,7 +223,27 @@ _EXPORTS = {
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",
+        "ConversationError",
+        "CredentialError",
+        "GraphError",
+        "HistoryError",
+        "InvalidArguments",
         "InvalidOutput",
+        "InvalidTool",
+        "LeaseHeld",
+        "LeaseLost",
+        "McpUnavailable",
+        "NoUsableCredential",
+        "ProviderSetupError",
+        "RoutingError",
+        "RunStateError",
+        "StoreError",
+        "ToolError",
+        "TransportError",
+        "TurnLimitReached",
+        "UnknownConversation",
+        "WireError",
+        "WriterConflict",
     ),
     "antiphon.history": (
         "AgentHistory",
@@ -331,29 +252,38 @@ _EXPORTS = {
         "CompactionEntry",
         "ContextEntry",
         "ContextEntryRole",
+        "ConversationInfo",
         "DebugLogEntry",
         "DecoratedContextEntry",
         "EntryMetadata",
         "HistoryEntry",
         "HistoryEntryKind",
         "HistoryStore",
-        "HumanDecisionEntry",
         "LiveContextInjectedEntry",
+        "HumanDecisionEntry",
         "ModelInputEntry",
         "ModelOutputEntry",
+        "Origin",
         "RollbackEntry",
+        "Run",
+        "SearchHit",
         "SetMemoryNotebookEntry",
         "SetSystemInstructionEntry",
         "SqliteStore",
         "TokenUsage",
+        "ToolCallFinishedEntry",
         "ToolCallResultsEntry",
         "ToolCallStartedEntry",
     ),
+    "antiphon.history.location": ("open_store",),
+    "antiphon.history.postgres": ("PostgresStore",),
     "antiphon.parts": (
         "Audio",
         "Document",
         "Image",
+        "InputPart",
         "Native",
+        "OutputPart",
         "Part",
         "Refusal",
         "Text",
@@ -363,27 +293,47 @@ _EXPORTS = {
         "ToolExecutionStatus",
     ),
     "antiphon.providers": (
+        "CallReport",
         "CredentialPool",
         "FunctionModel",
+        "HttpProviderClient",
         "ModelCallFailed",
         "ProviderCallOptions",
         "ProviderClient",
         "ProviderRouter",
         "ScriptedModel",
     ),
+    "antiphon.providers.scripted": ("call",),
     "antiphon.repair": ("fix_tool_call_sequence",),
+    "antiphon.runs": (
+        "RunBook",
+        "RunRetryPolicy",
+        "Runs",
+        "Worker",
+    ),
     "antiphon.tools": (
+        "ApprovalPolicy",
+        "CallOutcome",
         "Tool",
         "ToolContext",
-        "ToolError",
         "ToolExecutor",
         "ToolRegistry",
+        "ToolSettings",
+        "ToolSource",
         "ask_before_changes",
         "tool",
     ),
+    "antiphon.tools.mcp": ("McpServer",),
     "antiphon.wire": (
+        "Loss",
+        "ModelOutput",
         "ModelOutputDelta",
         "ModelRequest",
+        "OutputFormat",
+        "ProviderError",
+        "Reasoning",
+        "ToolChoice",
+        "ToolDefinition",
     ),
 }
 _HOME_OF = {name: module for module, names in _EXPORTS.items() for name in names}

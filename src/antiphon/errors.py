@@ -169,6 +169,10 @@ class InvalidArguments(ToolError):
         self.problems = problems
 
 
+class ToolWarning(UserWarning):
+    """A tool that works but is described badly: it has no description, or a parameter without a type."""
+
+
 class McpUnavailable(AntiphonError):
     """An MCP server that cannot be started, reached or understood."""
 

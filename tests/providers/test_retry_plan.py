@@ -319,6 +319,16 @@ def test_a_rewritten_request_begins_again() -> None:
     assert plan.after(down) == GiveUp(down)
 
 
+def test_a_target_that_cannot_take_the_request_is_skipped() -> None:
+    plan, settings = one_target()
+    unsuitable, down = ProviderError("cannot take it", "invalid_request"), ProviderError("down", "server")
+    assert plan.skip(unsuitable) == NextTarget(Target("yours", "m"))
+    assert plan.begin(settings) == Send(None)
+    assert plan.after(down) == NextTarget(Target("yours", "other"))
+    assert plan.skip(unsuitable) == GiveUp(down)  # the failure of the one that was tried
+    assert RetryPlan([Target("mine", "m")]).skip(unsuitable) == GiveUp(unsuitable)
+
+
 def lines_with(pattern: str) -> list[str]:
     source = Path(antiphon.__file__).parent
     found: Callable[[str], Any] = re.compile(pattern).search

@@ -22,7 +22,7 @@ from antiphon.errors import AntiphonError
 COMMANDS = {
     "chat": "chat with a model in the terminal, a pipe or the browser",
     "serve": "run the gateway: any client to any model",
-    "key": "create client keys for the gateway",
+    "key": "create client keys for the gateway; list, disable and enable its provider keys",
     "doctor": "diagnose configuration, keys, network, ports and storage",
     "worker": "execute queued runs from a store",
     "runs": "submit, list, follow, approve, cancel and retry runs",

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.participants import Participants
-from antiphon.conversation.turn import AGENT_PREFIX, last_own_instruction
+from antiphon.conversation.turn import AGENT_PREFIX, Bounds, last_own_instruction
 from antiphon.errors import ConversationError, ToolError
 from antiphon.history import EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.providers.client import ProviderClient
@@ -58,11 +58,32 @@ class Agent:
         self.description = description
         self.hand_offs = tuple(hand_offs)
 
-    def as_tool(self, name: str = "", *, provider: ProviderClient | None = None, **bounds: Any) -> Tool:
-        """A tool that gives a request to this agent and returns its answer.
+    def as_tool(
+        self,
+        name: str = "",
+        *,
+        provider: ProviderClient | None = None,
+        bounds: Bounds | None = None,
+        max_rounds: int | None = None,
+        max_failed_rounds: int | None = None,
+        max_repeats: int | None = None,
+        tokens: int | None = None,
+        seconds: float | None = None,
+        calls: int | None = None,
+    ) -> Tool:
+        """A tool that gives a request to this agent and returns its answer, within `bounds` or the single limits.
 
         An agent without a model uses that of the conversation in which the tool is called; `provider` defaults to its provider.
         """
+        limits = Bounds.of(
+            bounds,
+            max_rounds=max_rounds,
+            max_failed_rounds=max_failed_rounds,
+            max_repeats=max_repeats,
+            tokens=tokens,
+            seconds=seconds,
+            calls=calls,
+        )
 
         async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> str:
             from antiphon.conversation.loop import ToolLoop
@@ -78,7 +99,7 @@ class Agent:
             )
             async with chat:
                 context.progress(f"{self.name} is at work")
-                result = await ToolLoop(chat, **bounds).run(request)
+                result = await ToolLoop(chat, bounds=limits).run(request)
                 if result.pending:
                     names = ", ".join(call.tool_name for call in result.pending)
                     raise ToolError(

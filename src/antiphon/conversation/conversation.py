@@ -15,7 +15,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from msgspec import structs
 
@@ -45,6 +45,7 @@ from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
+from antiphon.tools.context import State
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.tool import ApprovalPolicy, tool_policy
@@ -56,14 +57,13 @@ if TYPE_CHECKING:
     from antiphon.tools.embedded import EmbeddedSetting
 
 logger = logging.getLogger(__name__)
-
 CompactionCallback: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]
 LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 
 _SETTINGS = ModelRequest()
 
 
-class Conversation(Closable):
+class Conversation(Closable, Generic[State]):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
@@ -72,7 +72,8 @@ class Conversation(Closable):
     the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
     where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown last and not
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
-    calls that models write into their text (`antiphon.tools.embedded`).
+    calls that models write into their text (`antiphon.tools.embedded`). `state` is what tools get as
+    `ToolContext.state`; `Conversation[MyState]` tells a type checker its type.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Conversation(Closable):
         context_options: LiveContextOptions | None = None,
         embedded_calls: EmbeddedSetting = "auto",
         executor: ToolExecutor | None = None,
-        state: Any = None,
+        state: State | None = None,
         approval: ApprovalPolicy | None = None,
     ) -> None:
         if executor is not None and approval is not None:
@@ -134,6 +135,11 @@ class Conversation(Closable):
     def id(self) -> str:
         """The id of the stored conversation; empty for one in memory."""
         return self.history.id
+
+    @property
+    def state(self) -> State:
+        """What tools get as `ToolContext.state`."""
+        return self.executor.state  # type: ignore[no-any-return]  # the executor takes any
 
     @property
     def key(self) -> str:
@@ -208,7 +214,7 @@ class Conversation(Closable):
     @property
     def client(self) -> ProviderClient:
         """The client of the current model."""
-        return self._resolve_model(self._model)[0]
+        return self.resolve_model(self._model)[0]
 
     @property
     def last_origin(self) -> Origin | None:
@@ -281,7 +287,7 @@ class Conversation(Closable):
         `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
         tools are open, and the tokens were checked.
         """
-        client, name = self._resolve_model(self._model if model is None else checked_model(model))
+        client, name = self.resolve_model(self._model if model is None else checked_model(model))
         options = ProviderCallOptions(
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
@@ -308,7 +314,7 @@ class Conversation(Closable):
 
     def can_retry_in_text(self, failure: ModelCallFailed, model: str | ProviderClient | None = None) -> bool:
         """Whether a call that failed can be made again with its tools in text: the provider answered that there are none."""
-        name = self._resolve_model(self._model if model is None else checked_model(model))[1]
+        name = self.resolve_model(self._model if model is None else checked_model(model))[1]
         return self._embedded.can_retry(failure.error, name)
 
     def _record_call(self, model_call: ModelCall) -> None:
@@ -477,12 +483,7 @@ class Conversation(Closable):
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
         return self._renderer.render(self.history.snapshot(), options)
 
-    def has_structured_output(self, model: str | ProviderClient | None = None, *, with_tools: bool = False) -> bool:
-        """Whether `model` (by default the conversation's) keeps to the JSON Schema of an output format."""
-        client, name = self._resolve_model(self._model if model is None else model)
-        return client.has_structured_output(name, with_tools=with_tools)
-
-    def _resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
+    def resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to call, and the model name to pass to it."""
         if not isinstance(model_or_client, str):
             return model_or_client, model_or_client.name

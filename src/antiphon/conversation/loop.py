@@ -93,17 +93,6 @@ class ToolLoop:
         seconds: float | None = None,
         calls: int | None = None,
     ) -> None:
-        given = {
-            "max_rounds": max_rounds,
-            "max_failed_rounds": max_failed_rounds,
-            "max_repeats": max_repeats,
-            "tokens": tokens,
-            "seconds": seconds,
-            "calls": calls,
-        }
-        limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if bounds is not None and limits:
-            raise ConversationError("give bounds= or single limits, not both")
         if on_interrupt not in ("cancel", "await"):
             raise ConversationError(f"on_interrupt is 'cancel' or 'await', not {on_interrupt!r}")
         if max_hand_overs < 0:
@@ -111,7 +100,15 @@ class ToolLoop:
         if route is not None and not agents:
             raise ConversationError("route= needs agents=")
         self.chat = chat
-        self.bounds = bounds or Bounds(**limits)
+        self.bounds = Bounds.of(
+            bounds,
+            max_rounds=max_rounds,
+            max_failed_rounds=max_failed_rounds,
+            max_repeats=max_repeats,
+            tokens=tokens,
+            seconds=seconds,
+            calls=calls,
+        )
         self._on_interrupt: OnInterrupt = on_interrupt
         self._participants = AgentTeam(chat, agents) if agents else Participants(chat)
         self._route = route
@@ -369,7 +366,9 @@ class ToolLoop:
         if retries < 0:
             raise ConversationError(f"output_retries={retries}: must not be negative")
         with_tools = bool(self.chat.registry.sources or len(self.chat.registry)) or self._route is not None
-        is_native = self.chat.has_structured_output(self._participants.model, with_tools=with_tools)
+        model = self._participants.model
+        client, name = self.chat.resolve_model(self.chat.model_or_client if model is None else model)
+        is_native = client.has_structured_output(name, with_tools=with_tools)
         return OutputRequest(OutputType[Any](output), retries, is_native=is_native)
 
     async def _run_turn(self, active_turn: ActiveTurn) -> None:

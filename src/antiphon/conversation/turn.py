@@ -238,6 +238,14 @@ class Bounds(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     calls: int | None = None
 
+    @classmethod
+    def of(cls, bounds: Bounds | None, **limits: float | None) -> Bounds:
+        """`bounds`, or those with the limits that are not None."""
+        given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+        if bounds is not None and given:
+            raise ConversationError("give bounds= or single limits, not both")
+        return bounds or cls(**given)
+
     def __post_init__(self) -> None:
         for name in ("max_rounds", "max_failed_rounds", "max_repeats", "tokens", "calls"):
             minimum = 0 if name == "max_repeats" else 1  # 0 repeats: they are not looked for

@@ -1,9 +1,7 @@
 """`Gateway`: admit a request, pick the handler of its endpoint, record the result.
 
-`admit` decides on the head alone, before a body is read: the route exists, the peer and the origin are allowed (without keys
-only loopback, and no foreign web page), and the key is valid (compared in constant time; an invalid one gets no details). Every
-error is returned in the format of the endpoint. One `LoadedConfig` is taken on admission and used to the end, even if the
-configuration is reloaded meanwhile.
+`admit` decides on the head alone, before a body is read (`access.admission`). One `LoadedConfig` is taken on admission and used
+to the end, even if the configuration is reloaded meanwhile. Every error is returned in the format of the endpoint.
 """
 
 from __future__ import annotations
@@ -14,12 +12,10 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Any, Protocol
 
-from msgspec import Struct
-
 from antiphon import __version__
 from antiphon.errors import InvalidModelName, UnknownResponse, WireError
-from antiphon.gateway.access.client_keys import ClientKey, is_loopback
-from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, presented_key, refuse_route
+from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
@@ -27,7 +23,7 @@ from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import RequestContext, Services
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
-from antiphon.gateway.endpoints.operations import NOT_ADMIN, is_operator, readiness
+from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
 from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
@@ -43,11 +39,6 @@ from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
-
-ANONYMOUS = ClientKey(name="")
-_PROBES = frozenset({"health", "ready"})
-_LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
-INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
 
 
 class RequestHandler(Protocol):
@@ -65,19 +56,6 @@ class MountedApp(RequestHandler, Protocol):
 
     async def aclose(self, grace: float) -> None:
         """End the current runs, which get `grace` seconds."""
-
-
-class Admission(Struct, frozen=True):
-    """A request that may be answered: its configuration, endpoint and client.
-
-    Requests to the chat have no `endpoint` but an admission made by the chat.
-    """
-
-    loaded: LoadedConfig
-    endpoint: Endpoint | None
-    key: ClientKey
-    started_at: float
-    chat: Any = None
 
 
 class Gateway:
@@ -134,8 +112,8 @@ class Gateway:
                     if isinstance(verdict, Response)
                     else Admission(loaded, None, ANONYMOUS, started_at, verdict)
                 )
-            return self._no_route(request, endpoint)
-        key = self._authenticate(loaded, request, endpoint)
+            return refuse_route(request, endpoint)
+        key = admit_client(loaded, request, endpoint)
         if isinstance(key, ClientKey):
             return Admission(loaded, endpoint, key, started_at)
         self._count(endpoint, key, "", started_at)
@@ -154,13 +132,13 @@ class Gateway:
         if action == "health":
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
-            known = self._client_key(loaded, request)
+            known = presented_key(loaded, request)
             return readiness(loaded, has_details=is_operator(loaded.keys, known, request.peer))
         limited = await self._check_limits(key, endpoint) if key.is_limited else None
         if limited is not None:
             self._count(endpoint, limited, "", admission.started_at)
             return limited
-        if action in ("metrics", "status") and not is_operator(loaded.keys, key, request.peer):
+        if action in OPERATOR_ACTIONS and not is_operator(loaded.keys, key, request.peer):
             response = error_response(endpoint.format, NOT_ADMIN)
             self._count(endpoint, response, "", admission.started_at)
             return response
@@ -203,32 +181,6 @@ class Gateway:
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
 
-    def _authenticate(self, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
-        """The client of a request, or the response that refuses it."""
-        keys, headers = loaded.keys, request.headers
-        needs_no_key = endpoint.action in _PROBES
-        if keys.allows_anonymous:
-            problem = site_problem(headers, loaded.origin_rules)
-            if not problem and not needs_no_key:  # probes come from other machines, under any host name
-                problem = (
-                    _LOOPBACK_ONLY if not is_loopback(request.peer) else host_problem(headers, loaded.origin_rules)
-                )
-            return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
-        if needs_no_key:
-            return ANONYMOUS
-        key = self._client_key(loaded, request)
-        return error_response(endpoint.format, INVALID_KEY) if key is None else key
-
-    def _client_key(self, loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
-        """The client of the presented key, in any header or parameter that clients use."""
-        headers = request.headers
-        return loaded.keys.authenticate(
-            headers.get("authorization"),
-            headers.get("x-api-key"),
-            headers.get("x-goog-api-key"),
-            request.query.get("key"),
-        )
-
     async def _check_limits(self, key: ClientKey, endpoint: Endpoint) -> Response | None:
         """The refusal of a key that has used up its limit, with the time to retry."""
         wait = await self._services.limits.admit_async(key)
@@ -238,16 +190,6 @@ class Gateway:
             f"rate limit exceeded for this key; retry in {ceil(wait)} s", "rate_limit", retry_after=wait
         )
         return error_response(endpoint.format, error)
-
-    def _no_route(self, request: ClientRequest, endpoint: NoRoute) -> Response:
-        if endpoint.allowed:
-            error = ProviderError(
-                f"method {request.method} is not allowed for {request.path}; use {', '.join(endpoint.allowed)}",
-                "not_found",
-            )
-            return error_response("", error, status=405, headers={"allow": ", ".join(endpoint.allowed)})
-        error = ProviderError(f"no route for {request.path[:200]}; see /v1/models", "not_found", code="not_found")
-        return error_response("", error)
 
     def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         status = build_status(

@@ -25,6 +25,8 @@ Action: TypeAlias = Literal[
     "ready",
     "metrics",
     "status",
+    "list_credentials",
+    "switch_credential",
 ]
 
 
@@ -56,6 +58,7 @@ _STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
     "/readyz": {"GET": Endpoint("ready")},
     "/metrics": {"GET": Endpoint("metrics")},
     "/status": {"GET": Endpoint("status")},
+    "/credentials": {"GET": Endpoint("list_credentials"), "POST": Endpoint("switch_credential")},
 }
 _GEMINI_CALL = re.compile(r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):(?P<verb>\w+)")
 _GEMINI_MODELS = re.compile(r"/v1(?:beta|alpha)/models(?:/(?P<name>[^:]+))?")
@@ -92,6 +95,12 @@ def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint 
     if not endpoint.format and endpoint.action in ("list_models", "get_model"):
         return Endpoint(endpoint.action, _format_from_headers(headers), endpoint.resource)
     return endpoint
+
+
+def error_format_for_path(path: str) -> str:
+    """The format in which clients of that path understand errors."""
+    endpoint = match_route("POST", path, {})
+    return endpoint.format if isinstance(endpoint, Endpoint) else ""
 
 
 def is_chat_path(path: str) -> bool:

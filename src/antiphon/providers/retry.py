@@ -156,6 +156,7 @@ class RetryPlan:
         self._pools: dict[Target, CredentialPool] = {}
         self._deadline: float | None = None
         self._retries = self._rotations = 0
+        self._last_error: ProviderError | None = None
 
     def first(self) -> NextTarget:
         """The first step."""
@@ -195,6 +196,13 @@ class RetryPlan:
                 return Send(lease)
         return self._wait_or_next(error, requested_delay, should_retry)
 
+    def skip(self, error: ProviderError) -> Step:
+        """The current target cannot take the request at all. The error counts only if no target was tried before."""
+        if not self._others:
+            return GiveUp(error if self._last_error is None else self._with_applied_wait(self._last_error))
+        self.target, *self._others = self._others
+        return NextTarget(self.target)
+
     def has_next(self, error: ProviderError) -> bool:
         """Whether another target could be tried after this error."""
         return bool(fallback_targets(error, self.target, self._others))
@@ -214,6 +222,7 @@ class RetryPlan:
         others = fallback_targets(error, self.target, self._others)
         if not others:
             return GiveUp(self._with_applied_wait(error))
+        self._last_error = error
         self.target, *self._others = others
         return NextTarget(self.target)
 

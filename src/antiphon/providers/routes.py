@@ -46,6 +46,11 @@ class Route(Struct, frozen=True):
             )
 
 
+def _generality(pattern: str) -> int:
+    """A suffix is more specific than a prefix (gpt-5-codex), and `*` is what the others leave."""
+    return 2 if pattern == "*" else int(not pattern.startswith("*"))
+
+
 class RouteTable:
     """Resolves model names. `providers` returns the known ones, each with globs of its models.
 
@@ -105,7 +110,7 @@ class RouteTable:
         if name in providers:
             return Target(name, "")
         owners = [
-            (not pattern.startswith("*"), owner)  # a suffix is more specific than a prefix: gpt-5-codex
+            (_generality(pattern), owner)
             for owner, patterns in providers.items()
             for pattern in patterns
             if fnmatchcase(name, pattern)

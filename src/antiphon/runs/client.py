@@ -166,9 +166,28 @@ class Runs:
         return self.table.get(known.id) if pending_approvals(history) else self.table.wake(known.id)
 
 
-def submit(store: HistoryStore, *content: InputPart | str, **how: Any) -> Run:
+def submit(
+    store: HistoryStore,
+    *content: InputPart | str,
+    kind: str = "chat",
+    conversation: str | None = None,
+    title: str = "",
+    code: int | None = None,
+    provider: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    max_waiting: int | None = None,
+) -> Run:
     """`Runs.submit` without a `Runs` object."""
-    return Runs(store).submit(*content, **how)
+    return Runs(store).submit(
+        *content,
+        kind=kind,
+        conversation=conversation,
+        title=title,
+        code=code,
+        provider=provider,
+        options=options,
+        max_waiting=max_waiting,
+    )
 
 
 def pending_approvals(history: AgentHistory) -> tuple[ToolCallRequest, ...]:

@@ -83,6 +83,7 @@ class RunBook:
         return register
 
     def get(self, name: str) -> Kind | None:
+        """The kind with that name, or None."""
         return self._kinds.get(name)
 
     @property

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import Any, Literal
 
 from msgspec import Struct, structs
+
+from antiphon.providers.transport.eager_task import start_task
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -33,7 +34,7 @@ async def run_attempt(work: Coroutine[Any, Any, Any], timeout: float | None, gra
 
     It runs in a task of its own, so that its scopes and cancellations stay in it and it can be left if it ignores them.
     """
-    task = _start_task(_outcome_of(work))
+    task = start_task(_outcome_of(work), asyncio.get_running_loop())
     if task.done():
         return task.result()
     try:
@@ -71,18 +72,6 @@ async def _outcome_of(work: Coroutine[Any, Any, Any]) -> AttemptOutcome:
         return AttemptOutcome("done", await work)
     except BaseException as error:
         return AttemptOutcome("raised", error=error)
-
-
-if sys.version_info >= (3, 12):
-
-    def _start_task(work: Coroutine[Any, Any, AttemptOutcome]) -> asyncio.Task[AttemptOutcome]:
-        # Eager: a tool that does not have to wait takes no turn of the event loop.
-        return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
-
-else:
-
-    def _start_task(work: Coroutine[Any, Any, AttemptOutcome]) -> asyncio.Task[AttemptOutcome]:
-        return asyncio.get_running_loop().create_task(work)
 
 
 def _abandon(task: asyncio.Task[AttemptOutcome]) -> None:

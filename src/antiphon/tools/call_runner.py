@@ -171,6 +171,7 @@ class CallRunner(Struct, eq=False):
             round=self.round,
             model=self.model,
             provider=self.provider,
+            history=self.history,
         )
 
     async def _execute_to_the_end(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:

@@ -8,17 +8,37 @@ attempt: a retry gets another one, with the same idempotency key and the next `a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
 
+from antiphon.errors import ToolError
+from antiphon.history import AgentHistory, AgentHistorySnapshot, ModelOutputEntry, TokenUsage
+
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from antiphon.providers.client import ProviderClient
     from antiphon.tools.executor import ToolExecutor
 
+    State = TypeVar("State", default=Any)
+else:
+    from typing import TypeVar
 
-class ToolContext(Struct, frozen=True, kw_only=True, eq=False):
-    """The call a tool answers, and what the application gave along.
+    State = TypeVar("State")
+
+
+class Cancellation:
+    """Whether a call was given up: set by the executor, read by the tool in its thread."""
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+
+class ToolContext(Struct, Generic[State], frozen=True, kw_only=True, eq=False):
+    """The call a tool answers, and what the application gave along. `ToolContext[MyState]` tells a type checker about `state`.
 
     `idempotency_key` is the same whenever this call is tried again, even by another process after a crash: hand it to a
     backend that knows such keys, and the work is done once. `attempt` counts from 1, `round` is the round of the loop. `model`
@@ -30,12 +50,39 @@ class ToolContext(Struct, frozen=True, kw_only=True, eq=False):
     idempotency_key: str = ""
     round: int = 0
     attempt: int = 1
-    state: Any = None
+    state: State = None  # type: ignore[assignment]  # the application gave none
     executor: ToolExecutor | None = None
     model: str | ProviderClient | None = None
     provider: ProviderClient | None = None
     reporter: Callable[[str, float | None], None] | None = None
     """Where `progress` goes; it may be called from any thread."""
+    log: AgentHistory | None = None
+    cancellation: Cancellation | None = None
+
+    @property
+    def history(self) -> AgentHistorySnapshot:
+        """The conversation as it is now; empty if the tool was called directly."""
+        return (self.log or AgentHistory()).snapshot()
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The tokens that the model calls of the conversation used so far."""
+        outputs = (entry for entry in self.history.entries if isinstance(entry, ModelOutputEntry))
+        used = (entry.metadata.usage for entry in outputs if entry.metadata and entry.metadata.usage)
+        return sum(used, TokenUsage())
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the call was given up, at its timeout or by an interruption. A plain function can ask and return early.
+
+        An async tool gets `asyncio.CancelledError` instead.
+        """
+        return self.cancellation is not None and self.cancellation.is_set
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `ToolError` if the call was given up."""
+        if self.is_cancelled:
+            raise ToolError("The call was given up.")
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         """Report progress to the observer of the call; `fraction` runs from 0 to 1. Callable from any thread, and never fails."""

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
+from antiphon.history import AgentHistory
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
-from antiphon.tools.context import ToolContext
+from antiphon.tools.context import Cancellation, ToolContext
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.results import exception_text, size_of, to_result, traceback_text, truncate_content
 from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
@@ -164,10 +165,11 @@ class ToolExecutor:
         keys: Callable[[ToolCallRequest], str] | None = None,
         model: str | ProviderClient | None = None,
         provider: ProviderClient | None = None,
+        history: AgentHistory | None = None,
     ) -> list[ToolCallResult]:
         """Run the calls and give their results, in order. `keys` gives a call its idempotency key.
 
-        `model` and `provider` are those of the conversation, for tools that ask a model themselves.
+        `model`, `provider` and `history` are those of the conversation, for tools that ask.
         """
         loop = asyncio.get_running_loop()
         running: list[_CallExecution] = []
@@ -180,7 +182,7 @@ class ToolExecutor:
                 key = f"{key}#{count}"
             tool = self.registry.get(call.tool_name)
             running.append(
-                _CallExecution(self, call, tool, key, observer, conversation_id, round, loop, model, provider)
+                _CallExecution(self, call, tool, key, observer, conversation_id, round, loop, model, provider, history)
             )
         if len(running) == 1:
             return [await running[0].answer()]
@@ -222,6 +224,7 @@ class _CallExecution(Struct, eq=False):
     loop: asyncio.AbstractEventLoop
     model: str | ProviderClient | None = None
     provider: ProviderClient | None = None
+    history: AgentHistory | None = None
     attempts: int = 0
     is_cached: bool = False
     is_truncated: bool = False
@@ -327,10 +330,20 @@ class _CallExecution(Struct, eq=False):
                 model=self.model,
                 provider=self.provider,
                 reporter=self._report if self.observer is not None else None,
+                log=self.history,
+                cancellation=(cancellation := Cancellation()) if tool.runs_in_thread else None,
             )
             began, timeout = time.perf_counter(), tool.timeout
             work = tool.call(arguments, context)
-            ending = await run_attempt(work, timeout, self.executor.grace) if tool.can_wait else run_at_once(work)
+            if not tool.can_wait:
+                ending = run_at_once(work)
+            elif not tool.runs_in_thread:
+                ending = await run_attempt(work, timeout, self.executor.grace)
+            else:
+                try:
+                    ending = await run_attempt(work, timeout, self.executor.grace)
+                finally:  # a thread that still runs can ask
+                    cancellation.is_set = True
             if ending.kind == "done":
                 if timeout is not None and not ending.is_late and time.perf_counter() - began > timeout:
                     self._warn_of_blocking(tool, time.perf_counter() - began)

@@ -380,7 +380,7 @@ def _annotations(function: Callable[..., Any], tool_name: str, local_names: Mapp
 
 
 def _is_context(annotation: Any) -> bool:
-    return annotation is ToolContext or (
+    return ToolContext in (annotation, typing.get_origin(annotation)) or (
         typing.get_origin(annotation) in (typing.Union, types.UnionType, Annotated)
         and any(_is_context(argument) for argument in typing.get_args(annotation))
     )

@@ -57,6 +57,7 @@ class ToolRegistry:
         return self._definitions
 
     def get(self, name: str) -> Tool | None:
+        """The tool with that name, or None."""
         return self._tools.get(name)
 
     def near_misses(self, name: str) -> list[str]:

@@ -16,13 +16,14 @@ import functools
 import inspect
 import logging
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from antiphon.errors import InvalidTool, ToolError
+from antiphon.errors import InvalidTool, ToolError, ToolWarning
 from antiphon.parts import ToolCallRequest
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
@@ -203,6 +204,17 @@ class FunctionTool(Tool, Generic[P, R]):
         )
         self._validator = SignatureValidator(name, self.signature, lax=lax)
         functools.update_wrapper(self, function, updated=())
+        self._warn_of_gaps()
+
+    def _warn_of_gaps(self) -> None:
+        """Warn if the model cannot know what the tool does or takes."""
+        gaps = [] if self.description else ["no description; give it a docstring"]
+        known = inspect.get_annotations(self.function) if inspect.isfunction(self.function) else self.signature.names
+        untyped = [name for name in self.parameters["properties"] if name not in known]
+        if untyped:
+            gaps.append(f"no type hint for {', '.join(untyped)}")
+        if gaps:
+            warnings.warn(f"tool {self.name!r} has {'; and '.join(gaps)}", ToolWarning, stacklevel=_caller_depth())
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return self._validator(arguments)
@@ -304,6 +316,14 @@ def _may_wait(function: Callable[..., Any]) -> bool:
     if _SEND is None or code is None or not code.co_flags & inspect.CO_COROUTINE:
         return True
     return _SEND in code.co_code[::2]
+
+
+def _caller_depth() -> int:
+    """How many frames above the caller the code of the application is."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _has_own_docstring(function: Callable[..., Any]) -> bool:

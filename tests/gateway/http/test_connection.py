@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import accumulate, pairwise
@@ -98,18 +101,25 @@ class Pushed:
         self._client.write(b"too late")
 
 
+class Held:
+    """Something that the frames of a handler hold, as they hold a request's body."""
+
+
 class Echo:
     """Answers with the request itself; a path with `stream` or `hang` is iterated over, one with `push` is pushed."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
         self.calls: list[str] = []
+        self.held: list[weakref.ref[Held]] = []
 
     def admit(self, request: ClientRequest) -> None:
         del request
 
     async def handle(self, request: ClientRequest, admission: object = None) -> Response:
         del admission
+        held = Held()
+        self.held.append(weakref.ref(held))
         if request.path.endswith("late"):
             await asyncio.sleep(60)
         if request.path.endswith("broken"):
@@ -405,6 +415,32 @@ def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
             if b"antiphon_connections 0\n" in metrics.render():
                 return
         raise AssertionError("a client that left is still counted")
+
+    with_listener(work)
+
+
+@pytest.mark.parametrize("path", [b"completions", b"broken", b"split", b"late", b"hang", b"push-hang", b"push-defect"])
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_a_request_that_ended_is_freed_without_the_garbage_collector(path: bytes, leaves: bool) -> None:
+    async def work(port: int, metrics: Metrics, echo: Echo) -> None:
+        gc.disable()
+        logging.disable()  # pytest keeps records, and they their exceptions
+        try:
+            if leaves:
+                with socket.create_connection(("127.0.0.1", port)) as raw:
+                    raw.sendall(ASK.replace(b"completions", path))
+                    while not echo.held:
+                        await asyncio.sleep(0.01)
+            else:
+                await sent(port, ASK.replace(b"completions", path))
+            for _ in range(500):
+                if echo.held[0]() is None:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError(f"held by {gc.get_referrers(echo.held[0]())}")
+        finally:
+            gc.enable()
+            logging.disable(logging.NOTSET)
 
     with_listener(work)
 

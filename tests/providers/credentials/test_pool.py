@@ -215,7 +215,7 @@ def test_where_secrets_come_from(tmp_path: Path) -> None:
     place.write_text(f"  {SECOND}\n")
     pool = CredentialPool([FIRST, f"file:{place}", "env:MINE"], environ={"MINE": THIRD})
     assert pool.secrets == (FIRST, SECOND, THIRD)
-    assert repr(pool) == "CredentialPool(sk-…aaaa, sk-…bbbb, …cccc)"
+    assert repr(pool) == "CredentialPool(sk-…aaaa, file:key, env:MINE)"
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,28 @@ class Certificates:
         self.ca, self.chain, self.key = folder / "ca.pem", folder / "chain.pem", folder / "key.pem"
         new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
         names = folder / "names"
-        names.write_text("subjectAltName=IP:127.0.0.1,IP:::1,DNS:localhost\n")
+        names.write_text(
+            "subjectAltName=IP:127.0.0.1,IP:::1,DNS:localhost\n"
+            "basicConstraints=CA:FALSE\nauthorityKeyIdentifier=keyid\nkeyUsage=digitalSignature\n"
+        )
+        usage = ["-addext", "keyUsage=critical,keyCertSign"]
         request, ca_key = folder / "request.pem", folder / "ca_key.pem"
         issue = ["-CA", self.ca, "-CAkey", ca_key, "-CAcreateserial", "-extfile", names, "-days", "2"]
         for command in (
-            ["req", "-x509", *new_key, "-days", "2", "-subj", "/CN=test CA", "-keyout", ca_key, "-out", self.ca],
+            [
+                "req",
+                "-x509",
+                *new_key,
+                "-days",
+                "2",
+                "-subj",
+                "/CN=test CA",
+                *usage,
+                "-keyout",
+                ca_key,
+                "-out",
+                self.ca,
+            ],
             ["req", *new_key, "-subj", "/CN=host", "-keyout", self.key, "-out", request],
             ["x509", "-req", "-in", request, *issue, "-out", self.chain],
         ):
@@ -247,6 +264,25 @@ def test_tls_with_a_private_ca(loop: str, certificates: Certificates, address: s
             await with_host(RawHost([WHOLE], [WHOLE]), check, client=client, address=address, tls=certificates.server)
 
     run_on(loop, work())
+
+
+def test_a_host_that_does_not_speak_tls_is_named(loop: str) -> None:
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        with pytest.raises(
+            TransportError, match=r"TLS handshake with 127\.0\.0\.1:\d+ failed \(.+\); check the base URL"
+        ):
+            await send(client, url.replace("http:", "https:"))
+
+    class PlainHost(RawHost):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            await reader.read(1000)
+            writer.close()
+
+    async def body() -> None:
+        await with_host(PlainHost(), work)
+
+    run_on(loop, body())
 
 
 def test_ipv6(loop: str) -> None:

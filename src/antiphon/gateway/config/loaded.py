@@ -14,6 +14,7 @@ from itertools import chain
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
+from antiphon.gateway.endpoints.provider_models import ProviderModels
 from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
@@ -45,6 +46,7 @@ class LoadedConfig:
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}
+        self.provider_models = ProviderModels()
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
         """Whether only the names in `[[models]]` are served."""
         self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
@@ -102,4 +104,5 @@ class LoadedConfig:
 
 
 def _model_patterns(upstream: Provider | OfflineProvider) -> tuple[str, ...]:
-    return upstream.preset.models if isinstance(upstream, Provider) else ()
+    """The globs of a provider's models. One without globs gets the names that no other provider claims."""
+    return (upstream.preset.models or ("*",)) if isinstance(upstream, Provider) else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
 from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
@@ -20,5 +21,7 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "get_response": handle_get_response,
     "delete_response": handle_delete_response,
     "list_items": handle_list_items,
+    "list_credentials": handle_list_credentials,
+    "switch_credential": handle_switch_credential,
 }
 """Handlers by the action of the endpoint."""

@@ -1,8 +1,8 @@
 """The models a client may use, listed in the shape of the client's own API.
 
-The list comes from the routes alone: no provider is called, and it is the same until the configuration changes. A route with a
-plain name is listed under it. A glob is listed as the model of its first target if that name routes to the same model, and not at
-all otherwise. The order is that of the configuration, for pages too.
+The list comes from the routes. A route with a plain name is listed under it; a glob as the model of its first target, if that
+name routes to the same model. If that gives no name at all, the providers are asked (`provider_models`). The order is that of
+the configuration, for pages too.
 
 Shapes: OpenAI returns everything at once; Anthropic pages by `limit`, `after_id` and `before_id`; Gemini by `pageSize` and
 `pageToken`, with `models/` before every name. The creation time of a model is not known and given as the beginning of 1970.
@@ -30,7 +30,11 @@ from antiphon.wire.output import ProviderError
 
 async def handle_list_models(context: RequestContext) -> Response:
     """List the models this client may use."""
-    models = visible_models(context.loaded.routes, context.key.may_use)
+    may_use = context.key.may_use
+    models = visible_models(context.loaded.routes, may_use)
+    if not models:  # every route is a glob
+        found = await context.loaded.provider_models.names(context.loaded)
+        models = tuple(ModelEntry(name, provider) for name, provider in found if may_use(name))
     return Response.json(list_models(context.endpoint.format, models, context.request.query))
 
 

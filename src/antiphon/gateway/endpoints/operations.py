@@ -1,4 +1,4 @@
-"""`/readyz`, and who may read `/status` and `/metrics`.
+"""`/readyz`, and who may use `/status`, `/metrics` and `/credentials`.
 
 With client keys in the configuration only a key with `admin = true` may; without any, loopback clients. `/readyz` is open to
 everyone, because load balancers have no key, but returns only whether any provider is usable; the details are for operators.
@@ -17,6 +17,10 @@ from antiphon.wire.output import ProviderError
 NOT_ADMIN = ProviderError(
     "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
 )
+
+
+OPERATOR_ACTIONS = frozenset({"metrics", "status", "list_credentials", "switch_credential"})
+"""What only operators may do."""
 
 
 def is_operator(keys: ClientKeys, key: ClientKey | None, peer: str) -> bool:

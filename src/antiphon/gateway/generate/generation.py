@@ -15,10 +15,10 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
-from antiphon.gateway.endpoints.response_store import should_store, to_provider_error
+from antiphon.gateway.endpoints.response_store import should_store
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.encoders import (
     JsonArrayEncoder,
@@ -126,8 +126,6 @@ class Generation:
         except RoutingError:
             listed = visible_models(self._loaded.routes, self._key.may_use)
             return self._error(unknown_model_error(trace.requested_model, listed))
-        except UnknownResponse as unknown:
-            return self._error(to_provider_error(unknown))
 
     async def _call(self, targets: list[Target]) -> Response:
         """Call the targets in order until one answers."""

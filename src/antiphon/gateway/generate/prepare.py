@@ -19,13 +19,16 @@ from msgspec import Struct, structs
 
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.offline import OfflineProvider
+from antiphon.gateway.generate.server_state import check_server_state
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
 from antiphon.gateway.threads import run_in_thread
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import TargetCall
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
@@ -33,7 +36,7 @@ from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest
+from antiphon.wire.request import ModelRequest, server_state
 
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
@@ -147,6 +150,10 @@ class RequestPreparer:
 
     async def _rewritten(self, target: Target, streams: bool) -> Prepared:
         parsed_request, provider = self.parsed_request, self._context.loaded.providers[target.provider]
+        client_format = self._context.endpoint.format
+        same_format = provider.format == client_format
+        if not same_format:
+            check_server_state(parsed_request, client_format, target)
         request = await self._with_stored_responses(parsed_request, provider)
         losses: list[Loss] = []
         if self._context.loaded.config.gateway.fetch_media:
@@ -155,7 +162,6 @@ class RequestPreparer:
         repaired = request
         if self._context.loaded.config.gateway.repair:
             repaired, repairs = repair(request, provider.format, request_id=self._context.request.request_id)
-        same_format = provider.format == self._context.endpoint.format
         may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
         if may_pass and repaired is parsed_request:
             body = self._original_body(parsed_request, target)
@@ -168,15 +174,19 @@ class RequestPreparer:
         return Prepared(target, provider, [data], same_format, False, repairs, losses + lost, hides_usage)
 
     async def _with_stored_responses(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
-        """The request with the responses it continues, where the upstream does not store them itself."""
+        """The request with the responses it continues, where the upstream does not store them itself.
+
+        Raises `UpstreamFailed` if they are not stored here either.
+        """
         if self._context.endpoint.format != _RESPONSES:
             return request
         try:
             return await run_in_thread(self._context.services.state.expand, request, owner=self._context.key.name)
-        except UnknownResponse:
+        except UnknownResponse as unknown:
             if provider.format == _RESPONSES:
                 return request  # the response may be stored at the upstream
-            raise
+            error = structs.replace(to_provider_error(unknown), status=400)
+        raise UpstreamFailed(error)
 
     def _original_body(self, request: ModelRequest, target: Target) -> bytes:
         """The client's own bytes, with the target's name for the model."""
@@ -192,8 +202,11 @@ class RequestPreparer:
 
     def _breaks_rules(self, provider: AnyProvider, body: bytes, model: str) -> bool:
         """Whether a body violates rules of its API, and may be repaired."""
-        if not self._context.loaded.config.gateway.repair or self._context.key.strict:
+        context = self._context
+        if not context.loaded.config.gateway.repair or context.key.strict:
             return False
+        if server_state(self.parsed_request, context.endpoint.format) is not None:
+            return False  # what seems to be missing is at the server
         named: dict[str, Any] = {"model": model} if provider.format == "gemini" else {}  # else the body names it
         return bool(provider.wire.check_request(body, **named))
 

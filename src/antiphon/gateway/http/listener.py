@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon.errors import GatewayStartError
+from antiphon.gateway.access.admission import body_too_large, refuse_body
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.body_budget import BodyBudget
@@ -25,14 +26,12 @@ from antiphon.gateway.http.connection import ServerConnection
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
 from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.routes import Endpoint, match_route
+from antiphon.gateway.routes import error_format_for_path
 from antiphon.wire.output import ProviderError
 
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection without a request is kept open, from the last byte of the response before."""
 SERVER_HEADER = "antiphon"
-JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
-"""Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _RETRY_SECONDS = 1.0
 _BACKLOG = 1024
 _VALID_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
@@ -144,17 +143,9 @@ class Listener:
         `length` is the declared length of the body: 0 without one, None if it is not declared.
         """
         admission = self.gateway.admit(request)
-        if isinstance(admission, Response) or length == 0:
+        if isinstance(admission, Response):
             return admission
-        content_type = request.headers.get("content-type", "")
-        if not is_json_type(content_type):
-            message = f"unsupported content type {content_type[:80]}; send content-type: application/json"
-            return error_response(
-                error_format_for_path(request.path), ProviderError(message, "invalid_request"), status=415
-            )
-        if length is not None and length > self.settings.max_body_bytes:
-            return self.body_too_large(request.path)
-        return admission
+        return refuse_body(request, length, self.settings.max_body_bytes) or admission
 
     def with_common_headers(self, response: Response, request_id: str) -> Response:
         """The response with the id of the request."""
@@ -175,8 +166,7 @@ class Listener:
 
     def body_too_large(self, path: str) -> Response:
         """A body is too large."""
-        message = f"request body exceeds {self.settings.max_body_bytes:,} bytes (gateway.max_body_bytes)"
-        return error_response(error_format_for_path(path), ProviderError(message, "too_large"))
+        return body_too_large(path, self.settings.max_body_bytes)
 
     def over_budget(self, path: str) -> Response:
         """All bodies together exceed the budget."""
@@ -196,20 +186,6 @@ class Listener:
 
     def _new_connection(self) -> ServerConnection:
         return ServerConnection(self)
-
-
-def is_json_type(content_type: str) -> bool:
-    """Whether a body of that content type is read as JSON."""
-    if content_type == "application/json":
-        return True
-    kind = content_type.partition(";")[0].strip().lower()
-    return kind in JSON_CONTENT_TYPES or kind.endswith("+json")
-
-
-def error_format_for_path(path: str) -> str:
-    """The format in which clients of that path understand errors."""
-    endpoint = match_route("POST", path, {})
-    return endpoint.format if isinstance(endpoint, Endpoint) else ""
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -36,6 +36,9 @@ MAX_PIPELINED = 32
 
 _SCHEME_AND_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE).match
 _VERSIONS = frozenset({"1.0", "1.1"})
+_REPEATED = "\n"
+"""Joins repeated Host fields: a value cannot contain it."""
+_SEPARATORS = {"cookie": "; ", "host": _REPEATED}
 
 
 class RequestAdmission(Protocol):
@@ -57,38 +60,22 @@ class RequestAdmission(Protocol):
 class IncomingRequest:
     """A request as far as it has arrived. `admission` is a `Response` if it is refused; its body is then dropped."""
 
-    __slots__ = (
-        "admission",
-        "decompressor",
-        "expects_continue",
-        "is_complete",
-        "is_http_10",
-        "keeps_connection",
-        "length",
-        "pieces",
-        "request",
-        "reserved",
-        "size",
-    )
+    size = 0
+    reserved = 0
+    """How many bytes of it are counted in the budget."""
+    decompressor: Decompressor | None = None
+    is_complete = False
+    keeps_connection = False
+    is_http_10 = False
+    expects_continue = False
 
-    def __init__(self, request: ClientRequest, admission: Any, *, length: int | None = 0) -> None:
+    def __init__(self, request: ClientRequest, admission: Any, length: int | None = 0) -> None:
         self.request = request
         self.admission = admission
+        self.is_refused = isinstance(admission, Response)
         self.length = length
         """The declared length of the body; None if it is chunked."""
         self.pieces: list[bytes] = []
-        self.size = 0
-        self.reserved = 0  # bytes counted in the budget
-        self.decompressor: Decompressor | None = None
-        self.is_complete = False
-        self.keeps_connection = False
-        self.is_http_10 = False
-        self.expects_continue = False
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it gets an error instead of an answer."""
-        return isinstance(self.admission, Response)
 
 
 class RequestParser:
@@ -107,12 +94,10 @@ class RequestParser:
         self._peer = peer
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._target = b""
-        self._headers: dict[str, str] = {}
-        self._field_count = 0
-        self._head_size = 0  # of its fields
-        self._problem = ""
+        self._fields: list[tuple[bytes, bytes]] = []
         self._unfinished = 0  # bytes read since the last part of a head or body was complete
-        self._begun = 0  # heads that started in this read
+        self._read_size = 0  # bytes of this read
+        self._begun = 0  # heads that started in it
         self._has_body_data = False  # whether this read brought any
         self._skips_head = False
         self._upgrade: IncomingRequest | None = None
@@ -122,9 +107,10 @@ class RequestParser:
         if self.is_finished:
             return
         was_between = not self.is_in_head and self.incoming is None
-        self._begun, self._has_body_data = 0, False
+        self._read_size, self._begun, self._has_body_data = len(data), 0, False
         self._feed(data)
-        self._check_size(len(data), was_between=was_between)
+        if not self.is_finished:
+            self._check_progress(was_between=was_between)
 
     def refuse(self, response: Response) -> None:
         """Answer the incoming request with `response`; the rest of its body is not read."""
@@ -157,29 +143,13 @@ class RequestParser:
         self.is_in_head = True
         self._begun += 1
         self._target = b""
-        self._headers = {}
-        self._field_count = self._head_size = 0
-        self._problem = ""
+        self._fields = []
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.is_in_head:
-            return  # a trailer
-        self._field_count += 1
-        self._head_size += len(name) + len(value)
-        if self._field_count > MAX_FIELDS or len(value) > MAX_FIELD_BYTES or self._head_size > MAX_HEAD_BYTES:
-            self._problem = "request headers too large"
-            return
-        key = name.lower().decode("ascii")
-        text = value.decode("utf-8", "surrogateescape").strip(" \t")
-        headers = self._headers
-        if key in headers:  # a list in several lines; libraries built on an SDK send their User-Agent beside its own
-            if key == "host":
-                self._problem = "send exactly one Host header"
-            text = f"{headers[key]}{'; ' if key == 'cookie' else ', '}{text}"
-        headers[key] = text
+        self._fields.append((name, value))  # or a trailer, which nothing reads
 
     def on_headers_complete(self) -> None:
         if self.is_finished or self._skips_head:
@@ -206,7 +176,7 @@ class RequestParser:
                 self._drop_body(incoming, _bad_request(f"cannot decompress the request body: {error}"))
                 return
         incoming.size += len(data)
-        if incoming.size > self._listener.max_body_bytes:
+        if incoming.length != incoming.size and incoming.size > self._listener.max_body_bytes:
             self._drop_body(incoming, self._listener.body_too_large(incoming.request.path))
         elif not self._listener.budget.reserve(len(data)):
             self._drop_body(incoming, self._listener.over_budget(incoming.request.path))
@@ -251,18 +221,16 @@ class RequestParser:
         if not self.is_finished:
             self._continue_without_upgrade(rest)
 
-    def _check_size(self, size: int, *, was_between: bool) -> None:
-        """After a read of `size` bytes: stop if the request is refused, or if a head, chunk header or trailer has no end."""
+    def _check_progress(self, *, was_between: bool) -> None:
+        """After a read: stop if the request is refused, or if a head, chunk header or trailer has no end."""
         incoming = self.incoming
-        if self.is_finished:
-            return
         if incoming is not None and incoming.is_refused:
             self._finish(incoming)
         elif self.is_in_head or (incoming is not None and not self._has_body_data):
             if not self._begun:
-                self._unfinished += size
+                self._unfinished += self._read_size
             else:  # other messages may be part of this read
-                self._unfinished = size if was_between and self._begun == 1 else 0
+                self._unfinished = self._read_size if was_between and self._begun == 1 else 0
             if self._unfinished > MAX_HEAD_BYTES:
                 self._refuse("request headers too large", 431)
         else:
@@ -270,13 +238,11 @@ class RequestParser:
 
     def _read_head(self) -> None:
         self.is_in_head = False
-        parser, headers = self._parser, self._headers
+        parser = self._parser
         assert parser is not None
-        version = parser.get_http_version()
-        coding = headers.get("transfer-encoding")
-        problem = self._problem or _head_problem(version, headers, coding)
-        if not problem and len(self._target) > MAX_TARGET_BYTES:
-            problem = "request target too large"
+        headers = _read_fields(self._fields)
+        version, coding = parser.get_http_version(), headers.get("transfer-encoding")
+        problem = self._size_problem() or _head_problem(version, headers, coding)
         if problem:
             logger.info("refused the head of a request from %s: %s", self._peer, problem)
             self._refuse(problem, 431 if "too large" in problem else 400)
@@ -284,7 +250,7 @@ class RequestParser:
         length = None if coding is not None else int(headers.get("content-length", 0))
         path, query = _split_target(self._target.decode("ascii"))
         request = self._listener.build_request(parser.get_method().decode(), path, query, headers, self._peer)
-        incoming = self.incoming = IncomingRequest(request, self._listener.admit(request, length), length=length)
+        incoming = self.incoming = IncomingRequest(request, self._listener.admit(request, length), length)
         incoming.keeps_connection = parser.should_keep_alive()
         incoming.is_http_10 = version == "1.0"
         if not incoming.is_refused:
@@ -294,6 +260,17 @@ class RequestParser:
                 incoming.expects_continue = headers["expect"].lower() == "100-continue"
         if parser.should_upgrade():
             self._check_upgrade(incoming)
+
+    def _size_problem(self) -> str:
+        fields = self._fields
+        if self._begun and self._read_size <= MAX_TARGET_BYTES and len(fields) <= MAX_FIELDS:
+            return ""  # all of it is in this read
+        if len(self._target) > MAX_TARGET_BYTES:
+            return "request target too large"
+        sizes = [len(name) + len(value) for name, value in fields]
+        if len(sizes) > MAX_FIELDS or max(sizes, default=0) > MAX_FIELD_BYTES or sum(sizes) > MAX_HEAD_BYTES:
+            return "request headers too large"
+        return ""
 
     def _decompress(self, incoming: IncomingRequest, encoding: str) -> None:
         try:
@@ -336,7 +313,7 @@ class RequestParser:
         self._finish(incoming)
 
     def _drop_body(self, incoming: IncomingRequest, response: Response) -> None:
-        incoming.admission = response
+        incoming.admission, incoming.is_refused = response, True
         incoming.decompressor = None
         self.release(incoming)
 
@@ -352,11 +329,25 @@ def _bad_request(problem: str, status: int = 400) -> Response:
     return error_response("", ProviderError(problem, "invalid_request"), status=status)
 
 
+def _read_fields(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Header fields as text, with names in lower case."""
+    headers: dict[str, str] = {}
+    for name, value in fields:
+        key = name.lower().decode()
+        text = value.decode() if value.isascii() else value.decode("utf-8", "surrogateescape")
+        text = text.rstrip(" \t")
+        if key in headers:  # a list in several lines; libraries built on an SDK send their User-Agent beside its own
+            text = f"{headers[key]}{_SEPARATORS.get(key, ', ')}{text}"
+        headers[key] = text
+    return headers
+
+
 def _head_problem(version: str, headers: Mapping[str, str], coding: str | None) -> str:
     """What httptools accepts in a head and we do not."""
     if version not in _VERSIONS:
         return "unsupported HTTP version"
-    if "host" not in headers and version == "1.1":
+    host = headers.get("host")
+    if (host is None and version == "1.1") or (host is not None and _REPEATED in host):
         return "send exactly one Host header"
     if coding is not None and (coding.lower() != "chunked" or version == "1.0"):
         return "unsupported transfer coding; send chunked"

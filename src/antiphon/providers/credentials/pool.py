@@ -109,7 +109,7 @@ class CredentialPool:
             for item in keys:
                 credential = Credential(secret=item) if isinstance(item, str) else item
                 secret = credential.read(environ)
-                name = self._unique_name(credential.name or mask(secret))
+                name = self._unique_name(credential.source_name or mask(secret))
                 key = known.pop(secret, None)
                 if key is None:
                     key = KeyHealth(credential, secret, name, waits or CooldownPolicy())
@@ -208,7 +208,7 @@ class CredentialPool:
                     continue
                 if secret != key.secret:
                     self._retired.append(key.secret)
-                    key.replace(secret, key.credential.name or self._unique_name(mask(secret)))
+                    key.replace(secret, key.name if key.credential.source_name else self._unique_name(mask(secret)))
                     self.secrets = self._all_secrets()
                     has_replaced = True
         return has_replaced
@@ -230,7 +230,7 @@ class CredentialPool:
 
     def _find(self, name: str) -> KeyHealth:
         for key in self._keys:
-            if key.name == name:
+            if name in (key.name, mask(key.secret)):
                 return key
         known = ", ".join(key.name for key in self._keys)
         raise CredentialError(f"unknown key {name!r}; known keys: {known}")

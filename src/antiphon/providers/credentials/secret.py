@@ -43,6 +43,14 @@ class Credential(Struct, frozen=True, kw_only=True):
         return self.secret.startswith(("env:", "file:"))
 
     @property
+    def source_name(self) -> str:
+        """The name, or where the secret is read from: `env:NAME`, or `file:` and the name of the file; empty for a literal."""
+        if self.name or not self.is_reference:
+            return self.name
+        kind, _, place = self.secret.partition(":")
+        return self.secret if kind == "env" else f"file:{Path(place).name}"
+
+    @property
     def display_name(self) -> str:
         """For display: the name, the reference, or the masked secret."""
         return self.name or (self.secret if self.is_reference else mask(self.secret))

@@ -1,9 +1,10 @@
 """`ModelCall`: a call with all its attempts: other keys, retries, other targets, until one answers or none is left.
 
 The only loop of its kind: the library's clients and every endpoint of the gateway call models through it. `RetryPlan` decides
-each step, this performs it. `prepare` makes the request for a target when its turn comes; a refused request may be prepared once
-more by `rewrite`. An attempt is over when its reply is judged: a stream is an answer from its first visible delta on, a whole
-body once it was read. Nothing is sent again after that. Every attempt is in the report.
+each step, this performs it. `prepare` makes the request for a target when its turn comes, or raises `UpstreamFailed` if that
+target cannot take it; a refused request may be prepared once more by `rewrite`. An attempt is over when its reply is judged: a
+stream is an answer from its first visible delta on, a whole body once it was read. Nothing is sent again after that. Every
+attempt is in the report.
 """
 
 from __future__ import annotations
@@ -81,7 +82,11 @@ class ModelCall:
         step: Step = plan.first()
         while True:
             if isinstance(step, NextTarget):
-                prepared = await self._prepare(step.target)
+                try:
+                    prepared = await self._prepare(step.target)
+                except UpstreamFailed as failure:
+                    step = plan.skip(failure.error)
+                    continue
                 step = plan.begin(prepared.settings)
             if isinstance(step, Send):
                 attempt = prepared.attempt(step.lease, plan.time_left(), self._report)

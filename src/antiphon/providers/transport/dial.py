@@ -65,8 +65,10 @@ async def dial(
         return DialFailure(error.code, str(error))
     except AddressBlocked:
         return DialFailure("address_blocked")
-    except ssl.SSLError:
-        return DialFailure("tls_failed")
+    except ssl.SSLCertVerificationError as error:
+        return DialFailure("tls_failed", error.verify_message)
+    except ssl.SSLError as error:
+        return DialFailure("tls_handshake_failed", (error.reason or "").replace("_", " ").lower())
     except UnicodeError:  # a name that is too long, or has an empty label
         return DialFailure("invalid_url")
     except OSError as error:

@@ -65,6 +65,10 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
         return f"<HttpRequest {self.method} to {self.host}>"
 
 
+_PUBLIC_CODES = {"tls_handshake_failed": "tls_failed", "invalid_header": "invalid_url"}
+"""Failures with a message of their own and the code of another, which callers know."""
+
+
 def transport_error(
     code: str, host: str, timeouts: Timeouts, detail: str = "", *, response_started: bool = False
 ) -> TransportError:
@@ -79,7 +83,9 @@ def transport_error(
             "read_timeout": f"no data from {host} for {timeouts.read} s (read timeout)",
             "total_timeout": f"{host} did not finish within {timeouts.total} s",
             "dns_failed": f"cannot resolve {host}; check the base URL and the network",
-            "tls_failed": f"TLS certificate of {host} is not trusted; for a private CA set SSL_CERT_FILE",
+            "tls_failed": f"TLS certificate of {host} is not trusted ({detail or 'rejected'}); "
+            "for a private CA set SSL_CERT_FILE",
+            "tls_handshake_failed": f"TLS handshake with {host} failed ({detail or 'rejected'}); check the base URL",
             "proxy_failed": f"cannot use the proxy for {host}{f' ({detail})' if detail else ''}; "
             "check HTTP_PROXY and HTTPS_PROXY",
             "address_blocked": f"the address of {host} is not allowed",
@@ -89,7 +95,7 @@ def transport_error(
             "redirect_loop": f"redirect loop at {host}; check the base URL",
             "not_http": f"malformed HTTP response from {host}: {detail or 'unreadable'}; check the base URL",
         }[code]
-    return TransportError(message, code)
+    return TransportError(message, _PUBLIC_CODES.get(code, code))
 
 
 class HttpResponse(Protocol):

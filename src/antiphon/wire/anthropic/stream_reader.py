@@ -20,10 +20,10 @@ from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
+from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import (
     Failed,
     Finished,
-    ModelOutputDelta,
     PartDelta,
     PartEnded,
     PartExtended,
@@ -31,8 +31,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
-from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
+from antiphon.wire.sse import SseEvent, SseReader
 from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
 _decode = msgspec.json.Decoder().decode
@@ -65,15 +64,14 @@ class _TextEvent(Struct, forbid_unknown_fields=True, gc=False, tag="content_bloc
 _decode_text = msgspec.json.Decoder(_TextEvent).decode
 
 
-class StreamReader:
+class StreamReader(DeltaReader[SseEvent]):
     """Bytes of a stream in, deltas out."""
 
     def __init__(self) -> None:
-        self._sse = SseReader()
+        super().__init__(SseReader())
         self._open: dict[int, _OpenBlock] = {}
         self._count = 0
         self._is_started = False
-        self._has_ended = False
         self._has_calls = False
         self._text_open = False
         self._usage: dict[str, Any] = {}
@@ -83,30 +81,10 @@ class StreamReader:
         self._stop_sequence: str | None = None
         self._extras: dict[str, Any] = {}
 
-    def feed(self, data: bytes) -> list[ModelOutputDelta]:
-        deltas: list[ModelOutputDelta] = []
-        if self._has_ended:
-            return deltas
-        try:
-            events = self._sse.feed(data)
-        except SseOverflow:
-            self._fail("server", "invalid stream: event too long", deltas)
-            return deltas
-        self._read(events, deltas, "server")
-        return deltas
-
-    def close(self) -> list[ModelOutputDelta]:
-        """End of the stream."""
-        deltas: list[ModelOutputDelta] = []
-        if not self._has_ended:
-            self._read(self._sse.close(), deltas, "stream_cut")
-        if not self._has_ended:
-            self._end_of_stream(deltas)
-        return deltas
-
-    def _read(self, events: list[SseEvent], deltas: list[ModelOutputDelta], malformed: ErrorKind) -> None:
+    def _read_events(self, events: list[SseEvent]) -> None:
+        deltas = self._out
         for event in events:
-            if self._has_ended:
+            if self._is_over:
                 return
             if self._text_open:
                 try:
@@ -123,33 +101,33 @@ class StreamReader:
                 data = _decode(event.data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 if event.data.strip() == b"[DONE]":
-                    self._end_of_stream(deltas)
+                    self._end_of_stream()
                 else:
-                    self._fail(malformed, "invalid stream: event is not JSON", deltas)
+                    self._fail(self._malformed("event is not JSON"))
                 return
             if type(data) is not dict:
-                self._fail("server", "invalid stream: event is not an object", deltas)
+                self._fail(self._malformed("event is not an object"))
                 return
             kind, number = data.get("type"), data.get("index")
             if kind == "content_block_delta":
-                self._on_delta(data, deltas)
+                self._on_delta(data)
             elif kind == "content_block_start":
-                self._start_block(number if type(number) is int else -1, data.get("content_block"), deltas)
+                self._start_block(number if type(number) is int else -1, data.get("content_block"))
             elif kind == "content_block_stop":
                 if type(number) is int:
-                    self._end_block(number, deltas)
+                    self._end_block(number)
             elif kind == "message_start":
-                self._on_message_start(data, deltas)
+                self._on_message_start(data)
             elif kind == "message_delta":
-                self._on_message_delta(data, deltas)
+                self._on_message_delta(data)
             elif kind == "message_stop":
                 self._add_extras(data, _STOP_FIELDS)
-                self._complete(deltas)
+                self._complete()
             elif kind == "error" or (kind is None and "error" in data):
-                self._has_ended = True
+                self._is_over = True
                 deltas.append(Failed(read_error(data)))
 
-    def _on_message_start(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
+    def _on_message_start(self, event: dict[str, Any]) -> None:
         message = event.get("message")
         if type(message) is not dict:
             return
@@ -162,18 +140,18 @@ class StreamReader:
                 format=FORMAT,
                 native=unread_fields(message, RESPONSE_FIELDS),
             )
-            deltas.append(started)
-        self._report_usage(message.get("usage"), deltas)
+            self._out.append(started)
+        self._report_usage(message.get("usage"))
         content = message.get("content")
         for block in content if type(content) is list else ():
-            self._start_block(-1, block, deltas)
-            self._end_block(-1, deltas)
+            self._start_block(-1, block)
+            self._end_block(-1)
 
-    def _start_block(self, number: int, block: Any, deltas: list[ModelOutputDelta]) -> None:
+    def _start_block(self, number: int, block: Any) -> None:
         if type(block) is not dict:
             return
         for other in [other for other, open_ in self._open.items() if other == number or open_.kind is Native]:
-            self._end_block(other, deltas)
+            self._end_block(other)
         part = read_output_block(block)
         block_state = self._open[number] = _OpenBlock(self._count, type(part))
         self._count += 1
@@ -184,20 +162,20 @@ class StreamReader:
             self._has_calls = True
             block_state.initial_arguments = part.arguments if part.arguments != "{}" else ""
             empty = ToolCallRequest(part.tool_name, part.tool_call_id, "", native=part.native)
-            deltas.append(PartStarted(block_state.index, empty))
+            self._out.append(PartStarted(block_state.index, empty))
         else:
-            deltas.append(PartStarted(block_state.index, type(part)("", native=part.native)))
+            self._out.append(PartStarted(block_state.index, type(part)("", native=part.native)))
             if part.text:
-                deltas.append(PartDelta(block_state.index, part.text))
+                self._out.append(PartDelta(block_state.index, part.text))
 
-    def _on_delta(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
+    def _on_delta(self, event: dict[str, Any]) -> None:
         delta, number = event.get("delta"), event.get("index")
         if type(delta) is not dict or type(number) is not int:
             return
         kind = delta.get("type")
         if number not in self._open and kind in ("text_delta", "thinking_delta"):  # a block without a start
             kind_name = str(kind).removesuffix("_delta")
-            self._start_block(number, {"type": kind_name, kind_name: ""}, deltas)
+            self._start_block(number, {"type": kind_name, kind_name: ""})
         block = self._open.get(number)
         if block is None:
             return
@@ -207,33 +185,33 @@ class StreamReader:
             text = delta.get("text")
             self._text_open = True
             if type(text) is str and text:
-                deltas.append(PartDelta(block.index, text))
+                self._out.append(PartDelta(block.index, text))
         elif kind == "input_json_delta" and block.kind is ToolCallRequest:
             text = delta.get("partial_json")
             if type(text) is str and text:
                 block.initial_arguments = ""
-                deltas.append(PartDelta(block.index, text))
+                self._out.append(PartDelta(block.index, text))
         elif kind == "thinking_delta" and block.kind is Thinking:
             text = delta.get("thinking")
             if type(text) is str and text:
-                deltas.append(PartDelta(block.index, text))
+                self._out.append(PartDelta(block.index, text))
         elif kind == "signature_delta" and block.kind is Thinking:
             if type(delta.get("signature")) is str and delta["signature"]:
-                deltas.append(PartExtended(block.index, {FORMAT: {"signature": delta["signature"]}}))
+                self._out.append(PartExtended(block.index, {FORMAT: {"signature": delta["signature"]}}))
         elif kind == "citations_delta" and block.kind is Text and delta.get("citation") is not None:
-            deltas.append(PartExtended(block.index, {FORMAT: {"citations": [delta["citation"]]}}))
+            self._out.append(PartExtended(block.index, {FORMAT: {"citations": [delta["citation"]]}}))
 
-    def _end_block(self, number: int, deltas: list[ModelOutputDelta]) -> None:
+    def _end_block(self, number: int) -> None:
         block = self._open.pop(number, None)
         if block is None:
             return
         if block.kind is Native:
-            deltas.append(PartStarted(block.index, Native(FORMAT, _complete_native(block))))
+            self._out.append(PartStarted(block.index, Native(FORMAT, _complete_native(block))))
         elif block.initial_arguments:
-            deltas.append(PartDelta(block.index, block.initial_arguments))
-        deltas.append(PartEnded(block.index))
+            self._out.append(PartDelta(block.index, block.initial_arguments))
+        self._out.append(PartEnded(block.index))
 
-    def _on_message_delta(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
+    def _on_message_delta(self, event: dict[str, Any]) -> None:
         delta = event.get("delta")
         if type(delta) is dict:
             self._stop_reason = delta.get("stop_reason", self._stop_reason)
@@ -245,14 +223,14 @@ class StreamReader:
         if self._is_output_provisional and type(usage) is dict and usage.get("output_tokens") is not None:
             self._is_output_provisional = False
             self._usage.pop("output_tokens", None)
-        self._report_usage(usage, deltas)
+        self._report_usage(usage)
 
     def _add_extras(self, fields: dict[str, Any], known: frozenset[str]) -> None:
         extras = unread_fields(fields, known)
         if extras is not None:
             self._extras |= extras[FORMAT]
 
-    def _report_usage(self, usage: Any, deltas: list[ModelOutputDelta]) -> None:
+    def _report_usage(self, usage: Any) -> None:
         if type(usage) is not dict:
             return
         known = self._usage
@@ -261,28 +239,23 @@ class StreamReader:
                 known[name] = value
         reported = read_usage(dict(known))
         if reported is not None:
-            deltas.append(UsageReported(reported))
+            self._out.append(UsageReported(reported))
 
-    def _complete(self, deltas: list[ModelOutputDelta]) -> None:
+    def _complete(self) -> None:
         for number in list(self._open):
-            self._end_block(number, deltas)
-        self._has_ended = True
+            self._end_block(number)
+        self._is_over = True
         stop, stop_extras = read_stop_reason(self._stop_reason, self._has_calls)
         extras = self._extras | stop_extras
         native = {FORMAT: extras} if extras else None
-        deltas.append(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))
+        self._out.append(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))
 
-    def _end_of_stream(self, deltas: list[ModelOutputDelta]) -> None:
+    def _end_of_stream(self) -> None:
         """No more events will come."""
         if self._stop_reason is not None:
-            self._complete(deltas)
+            self._complete()
         else:
-            self._fail("stream_cut", "stream ended before the response was complete", deltas)
-
-    def _fail(self, kind: ErrorKind, message: str, deltas: list[ModelOutputDelta]) -> None:
-        self._has_ended = True
-        code = NOT_AN_ANSWER if kind == "server" else None
-        deltas.append(Failed(ProviderError(message, kind, code=code)))
+            self._fail(CUT)
 
 
 def _model_after_fallback(block: dict[str, Any]) -> str:

@@ -18,10 +18,9 @@ from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.json_array import JsonStreamReader
+from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import (
-    Failed,
     Finished,
-    ModelOutputDelta,
     PartDelta,
     PartEnded,
     PartExtended,
@@ -45,7 +44,6 @@ from antiphon.wire.gemini.response import (
     write_stop_reason,
 )
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
-from antiphon.wire.sse import SseOverflow
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
 
@@ -130,14 +128,12 @@ def _append_citations(known: dict[str, Any], later: dict[str, Any]) -> dict[str,
     return result
 
 
-class StreamReader:
+class StreamReader(DeltaReader[bytes]):
     """Bytes in, deltas out, however the bytes are split; SSE or a JSON array."""
 
     def __init__(self) -> None:
         self._chunks = JsonStreamReader()
-        self._deltas: list[ModelOutputDelta] = []
-        self._has_ended = False
-        self._malformed = MALFORMED_STREAM
+        super().__init__(self._chunks)
         self._started: Started | None = None
         self._calls = CallIdTracker()
         self._candidates: dict[int, _Candidate] = {}
@@ -147,38 +143,17 @@ class StreamReader:
         self._response_fields: dict[str, Any] = {}
         self._text_candidate: _Candidate | None = None  # the only candidate, while its text is open
 
-    def feed(self, data: bytes) -> list[ModelOutputDelta]:
-        """The deltas these bytes complete."""
-        if self._has_ended or not data:
-            return []
-        try:
-            self._read_all(self._chunks.feed(data))
-        except SseOverflow:
-            self._fail(MALFORMED_STREAM)
+    def _fail(self, error: ProviderError) -> None:
+        if not self._is_over:
+            self._report_usage()
+        super()._fail(error)
+
+    def _read_events(self, events: list[bytes]) -> None:
+        self._read_chunks(events)
         if self._chunks.is_broken:
             self._fail(MALFORMED_STREAM)
-        return self._take_deltas()
 
-    def close(self) -> list[ModelOutputDelta]:
-        """End of the stream: the end of the answer, or a failure."""
-        self._malformed = STREAM_CUT  # an undecodable event now means a cut stream
-        if not self._has_ended:
-            self._read_all(self._chunks.close())
-        if not self._has_ended:
-            self._end_of_stream()
-        return self._take_deltas()
-
-    def _take_deltas(self) -> list[ModelOutputDelta]:
-        deltas, self._deltas = self._deltas, []
-        return deltas
-
-    def _fail(self, error: ProviderError) -> None:
-        if not self._has_ended:
-            self._report_usage()
-            self._deltas.append(Failed(error))
-            self._has_ended = True
-
-    def _read_all(self, chunks: list[bytes]) -> None:
+    def _read_chunks(self, chunks: list[bytes]) -> None:
         for data in chunks:
             if self._text_candidate is not None and self._read_text_chunk(data, self._text_candidate):
                 continue
@@ -187,14 +162,14 @@ class StreamReader:
             try:
                 chunk = _decode(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                self._fail(self._malformed)
+                self._fail(CUT if self._is_closing else MALFORMED_STREAM)
                 return
             for item in chunk if type(chunk) is list else (chunk,):
                 if type(item) is not dict:
                     self._fail(MALFORMED_STREAM)
                 else:
                     self._read(item)
-                if self._has_ended:
+                if self._is_over:
                     return
             candidate = self._candidates.get(0) if len(self._candidates) == 1 else None
             self._text_candidate = candidate if candidate is not None and candidate.text_index >= 0 else None
@@ -214,7 +189,7 @@ class StreamReader:
             self._usage = usage
         candidate.is_finished = False
         if part.text:
-            self._deltas.append(PartDelta(candidate.text_index, part.text))
+            self._out.append(PartDelta(candidate.text_index, part.text))
         return True
 
     def _read(self, chunk: dict[str, Any]) -> None:
@@ -248,7 +223,7 @@ class StreamReader:
             native = {FORMAT: {"createTime": time}} if time is not None else None
             self._started = Started(response_id, model, parse_time(time), FORMAT, native)
             self._calls = CallIdTracker(response_id)
-            self._deltas.append(self._started)
+            self._out.append(self._started)
         elif fields.get("createTime") == gemini_extras(self._started.native).get("createTime"):
             fields.pop("createTime", None)
         self._response_fields.update(fields)
@@ -261,7 +236,7 @@ class StreamReader:
             except (msgspec.DecodeError, RecursionError):  # a number out of range
                 self._usage = None
         if self._usage is not None and self._usage is not self._reported:
-            self._deltas.append(UsageReported(read_usage(self._usage)))
+            self._out.append(UsageReported(read_usage(self._usage)))
             self._reported = self._usage
 
     def _read_candidate(self, candidate: Any, position: int) -> None:
@@ -326,9 +301,9 @@ class StreamReader:
         is_other = bool(signature and state.signature and signature != state.signature)
         if state.text_index >= 0 and state.is_thought is is_thought and not is_other:
             if text:
-                self._deltas.append(PartDelta(state.text_index, text))
+                self._out.append(PartDelta(state.text_index, text))
             if extras:
-                self._deltas.append(PartExtended(state.text_index, {FORMAT: extras}))
+                self._out.append(PartExtended(state.text_index, {FORMAT: extras}))
                 state.signature = signature or state.signature
             return
         if not text and not extras:
@@ -337,32 +312,32 @@ class StreamReader:
         part: OutputPart = Thinking(native=native or {FORMAT: {}}) if is_thought else Text("", native=native)
         state.text_index, state.is_thought, state.signature = self._start_part(state, part), is_thought, signature
         if text:
-            self._deltas.append(PartDelta(state.text_index, text))
+            self._out.append(PartDelta(state.text_index, text))
 
     def _start_part(self, state: _Candidate, part: OutputPart) -> int:
         index = self._parts
         self._parts += 1
-        self._deltas.append(PartStarted(index, part, state.number))
+        self._out.append(PartStarted(index, part, state.number))
         return index
 
     def _end_part(self, state: _Candidate) -> None:
         if state.text_index >= 0:
-            self._deltas.append(PartEnded(state.text_index))
+            self._out.append(PartEnded(state.text_index))
             state.text_index = -1
         if state.call is not None:
             index, arguments = state.call.index, encode(state.call.arguments).decode()
-            self._deltas += (PartDelta(index, arguments), PartEnded(index))
+            self._out += (PartDelta(index, arguments), PartEnded(index))
             state.call = None
 
     def _emit_whole(self, state: _Candidate, part: OutputPart) -> None:
         """A complete part."""
         self._end_part(state)
         if not isinstance(part, ToolCallRequest):
-            self._deltas.append(PartEnded(self._start_part(state, part)))
+            self._out.append(PartEnded(self._start_part(state, part)))
             return
         state.has_calls = True
         index = self._start_part(state, structs.replace(part, arguments=""))
-        self._deltas += (PartDelta(index, part.arguments), PartEnded(index))
+        self._out += (PartDelta(index, part.arguments), PartEnded(index))
 
     def _read_partial_call(self, part: dict[str, Any], call: dict[str, Any], state: _Candidate) -> bool:
         """A piece of a call; False if the call is complete."""
@@ -380,7 +355,7 @@ class StreamReader:
             state.has_calls = True
             state.call = PartialCall(self._start_part(state, ToolCallRequest(name, known_id, "", native=native)))
         elif extras and state.call is not None:
-            self._deltas.append(PartExtended(state.call.index, {FORMAT: extras}))
+            self._out.append(PartExtended(state.call.index, {FORMAT: extras}))
         if state.call is not None:
             state.call.add(call)
         if not continues:
@@ -410,10 +385,10 @@ class StreamReader:
         self._report_usage()
         if not states:
             native = output_extras(self._response_fields, {}, {}, has_candidates=False)
-            self._deltas.append(Finished("content_filter", native=native))
+            self._out.append(Finished("content_filter", native=native))
         for index, state in enumerate(states):
-            self._deltas.append(self._finished(state, index, blocked))
-        self._has_ended = True
+            self._out.append(self._finished(state, index, blocked))
+        self._is_over = True
 
     def _finished(self, state: _Candidate, index: int, blocked: bool) -> Finished:
         stop = read_stop_reason(state.finish_reason, state.has_calls) or (

@@ -103,16 +103,20 @@ class MessageListReader:
         for entry in entries:
             content: Any = entry.content
             if type(entry) is _Result:
-                name = "" if entry.name is UNSET else entry.name
+                name = entry.name or ""  # UNSET is false
                 result = (Text(content),) if type(content) is str else _result_parts(content)
                 add(Message("tool", (ToolCallResult(name, entry.tool_call_id, _SUCCESS, result),)))
             elif type(entry) is _Assistant:
-                parts: list[Any] = [Text(content)] if type(content) is str else []
-                if type(content) is list:
-                    blocks = read_blocks(content)
+                if type(content) is str:
+                    if entry.tool_calls is UNSET:
+                        add(Message("assistant", (Text(content),)))
+                        continue
+                    parts: list[Any] = [Text(content)]
+                else:
+                    blocks = [] if content is None else read_blocks(content)
                     if blocks is None:
                         return False
-                    parts += blocks
+                    parts = [*blocks]
                 if entry.tool_calls is not UNSET:
                     for call in entry.tool_calls:
                         function = call.function

@@ -18,13 +18,14 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.history.entries import TokenUsage
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, Started, UsageReported
+from antiphon.wire.codec.stream import DeltaReader
+from antiphon.wire.delta import ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import read_usage
-from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, STREAM_CUT, ProviderError
-from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
+from antiphon.wire.output import MAX_CANDIDATES, STREAM_CUT, ProviderError
+from antiphon.wire.sse import SseEvent, SseReader
 
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _MAX_UNDECODED = 65536
@@ -60,11 +61,11 @@ class _TextChunk(Struct, forbid_unknown_fields=True, gc=False):
 _decode_text_chunk = msgspec.json.Decoder(_TextChunk).decode
 
 
-class StreamReader:
+class StreamReader(DeltaReader[SseEvent]):
     """The bytes of one stream in, its deltas out."""
 
     def __init__(self) -> None:
-        self._sse = SseReader()
+        super().__init__(SseReader())
         self._choices: dict[int, ChoiceReader] = {}
         self._numbers = count()
         self._head: dict[str, Any] = {}
@@ -72,22 +73,17 @@ class StreamReader:
         self._sent_extras: dict[str, Any] = {}
         self._usage: Any = None
         self._is_started = False
-        self._is_over = False
         self._undecoded: bytes | None = b""
         self._text_choice: ChoiceReader | None = None  # the only choice, while its text is open
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
-        if self._is_over:
-            return []
-        out: list[ModelOutputDelta] = []
         if self._undecoded is not None:
             self._undecoded = (self._undecoded + data)[:_MAX_UNDECODED]
-        try:
-            events = self._sse.feed(data)
-        except SseOverflow:
-            self._fail(out, ProviderError("invalid stream: event too long", "server", code=NOT_AN_ANSWER))
-            return out
+        return super().feed(data)
+
+    def _read_events(self, events: list[SseEvent]) -> None:
+        out = self._out
         for event in events:
             if self._text_choice is not None and not event.event:
                 try:
@@ -101,22 +97,13 @@ class StreamReader:
                         if text:
                             out.append(PartDelta(self._text_choice.open_number, text))
                         continue
-            self._read(event, out)
-        return out
+            self._read(event)
 
-    def close(self) -> list[ModelOutputDelta]:
-        """The stream ended: the pending deltas, or a failure if it was not complete."""
-        out: list[ModelOutputDelta] = []
-        if self._is_over:
-            return out
-        for event in self._sse.close():
-            self._read(event, out, is_last=True)
-        if not self._is_over:
-            if self._choices and all(candidate.finish_reason is not None for candidate in self._choices.values()):
-                self._finish(out)
-            else:
-                self._fail(out, self._cut())
-        return out
+    def _end_of_stream(self) -> None:
+        if self._choices and all(candidate.finish_reason is not None for candidate in self._choices.values()):
+            self._finish()
+        else:
+            self._fail(self._cut())
 
     def _cut(self) -> ProviderError:
         """Why the end is missing: the host may have sent a plain error instead of a stream."""
@@ -126,7 +113,7 @@ class StreamReader:
                 return error
         return ProviderError(STREAM_CUT, "stream_cut")
 
-    def _read(self, event: SseEvent, out: list[ModelOutputDelta], *, is_last: bool = False) -> None:
+    def _read(self, event: SseEvent) -> None:
         if self._is_over:
             return
         data = event.data
@@ -135,24 +122,24 @@ class StreamReader:
             chunk = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if data.strip() == b"[DONE]":
-                self._finish(out)
-            elif data.strip() and not is_last:  # the last event may be cut
-                self._fail(out, ProviderError("invalid stream: event is not JSON", "server", code=NOT_AN_ANSWER))
+                self._finish()
+            elif data.strip() and not self._is_closing:  # the last event may be cut
+                self._fail(self._malformed("event is not JSON"))
             return
         if type(chunk) is dict and "error" not in chunk and "choices" in chunk and not event.event:
-            self._read_chunk(chunk, out)
+            self._read_chunk(chunk)
         elif chunk == "[DONE]":
-            self._finish(out)
+            self._finish()
         elif type(chunk) is list:
-            self._fail(out, read_error(chunk))
+            self._fail(read_error(chunk))
         elif type(chunk) is not dict:
-            self._fail(out, ProviderError("invalid stream: event is not an object", "server", code=NOT_AN_ANSWER))
+            self._fail(self._malformed("event is not an object"))
         elif chunk.get("error") or event.event == b"error" or _is_error(chunk):
-            self._fail(out, read_error(chunk))
+            self._fail(read_error(chunk))
         else:
-            self._read_chunk(chunk, out)
+            self._read_chunk(chunk)
 
-    def _read_chunk(self, chunk: dict[str, Any], out: list[ModelOutputDelta]) -> None:
+    def _read_chunk(self, chunk: dict[str, Any]) -> None:
         for key in chunk.keys() - _READ_FIELDS:
             if chunk[key] is not None:
                 self._extras[key] = chunk[key]
@@ -163,24 +150,22 @@ class StreamReader:
                     self._head[key] = chunk[key]
         if type(choices) is list and choices:
             if not self._is_started:
-                self._start(out)
+                self._start()
             for choice in choices:
                 if type(choice) is dict and not self._is_over:
-                    self._read_choice(choice, out)
+                    self._read_choice(choice)
         usage = chunk.get("usage")
         if usage is not None and not self._is_over:
-            self._report(usage, out)
+            self._report(usage)
 
-    def _read_choice(self, choice: dict[str, Any], out: list[ModelOutputDelta]) -> None:
+    def _read_choice(self, choice: dict[str, Any]) -> None:
         if choice.get("error"):
-            self._fail(out, read_error(choice))
+            self._fail(read_error(choice))
             return
         index = choice.get("index")
         number = index if type(index) is int and index >= 0 else 0
         if number >= MAX_CANDIDATES:
-            self._fail(
-                out, ProviderError(f"invalid stream: choice index {number} exceeds {MAX_CANDIDATES - 1}", "server")
-            )
+            self._fail(ProviderError(f"invalid stream: choice index {number} exceeds {MAX_CANDIDATES - 1}", "server"))
             return
         candidate = self._choices.get(number)
         if candidate is None:
@@ -188,43 +173,39 @@ class StreamReader:
             candidate = self._choices[number] = ChoiceReader(
                 number, self._numbers, cumulative_reasoning=cumulative_reasoning
             )
-        candidate.read(choice, out)
+        candidate.read(choice, self._out)
         self._text_choice = candidate if number == 0 and candidate.has_open_text and len(self._choices) == 1 else None
         if self._usage is None and type(choice.get("usage")) is dict:  # Moonshot
-            self._report(choice["usage"], out)
+            self._report(choice["usage"])
 
-    def _start(self, out: list[ModelOutputDelta]) -> None:
+    def _start(self) -> None:
         self._is_started = True
         self._sent_extras = {key: value for key, value in self._extras.items() if type(value) is not list}
-        out.append(
+        self._out.append(
             Started(format=FORMAT, native={FORMAT: self._sent_extras} if self._sent_extras else None, **self._head)
         )
 
-    def _report(self, raw: Any, out: list[ModelOutputDelta]) -> None:
+    def _report(self, raw: Any) -> None:
         usage: TokenUsage | None = read_usage(raw) if raw != self._usage else None
         if usage is not None:
             self._usage = raw
             if not self._is_started:
-                self._start(out)
-            out.append(UsageReported(usage))
+                self._start()
+            self._out.append(UsageReported(usage))
 
-    def _finish(self, out: list[ModelOutputDelta]) -> None:
+    def _finish(self) -> None:
         if not self._choices:
-            self._fail(out, ProviderError("stream ended without a response", "server"))
+            self._fail(ProviderError("stream ended without a response", "server"))
             return
         groq = self._extras.get("x_groq")
         if self._usage is None and type(groq) is dict and groq.get("usage"):
-            self._report(groq["usage"], out)
+            self._report(groq["usage"])
         candidates = [self._choices[number] for number in sorted(self._choices)]
         for candidate in candidates:
-            candidate.close(out)
+            candidate.close(self._out)
         extras = {key: value for key, value in self._extras.items() if self._sent_extras.get(key) != value}
-        out.extend(candidate.finished({} if index else extras) for index, candidate in enumerate(candidates))
+        self._out.extend(candidate.finished({} if index else extras) for index, candidate in enumerate(candidates))
         self._is_over = True
-
-    def _fail(self, out: list[ModelOutputDelta], error: ProviderError) -> None:
-        self._is_over = True
-        out.append(Failed(error))
 
 
 def _is_error(chunk: dict[str, Any]) -> bool:

@@ -85,8 +85,8 @@ class MessageListReader:
         self.has_tools = False  # whether an item has some
 
     def add_typed(self, items: Sequence[TypedItem]) -> bool:
-        """Add typed items; False at the first that must be read generically."""
-        turn = self._turn
+        """Add typed items, to an empty list; False at the first that must be read generically."""
+        turn, messages = self._turn, self._messages
         for item in items:
             call_id, content, output = item.call_id, item.content, item.output
             if item.type == "function_call":
@@ -95,8 +95,6 @@ class MessageListReader:
                     return False
                 if item.role is not UNSET or content is not UNSET or output is not UNSET:
                     return False
-                if turn and type(turn[-1]) is Thinking:  # its id decides about that of the call (OR-21)
-                    return False
                 turn.append(ToolCallRequest(name, call_id, text or "{}"))
                 continue
             if item.name is not UNSET or item.arguments is not UNSET:
@@ -104,10 +102,11 @@ class MessageListReader:
             if item.type == "function_call_output":
                 if call_id is UNSET or output is UNSET or item.role is not UNSET or content is not UNSET:
                     return False
-                if call_id in self._freeform:
-                    return False
+                if turn:
+                    messages.append(Message("assistant", tuple(turn)))
+                    turn.clear()
                 parts = (Text(output),) if type(output) is str else tuple(map(read_input_part, output))
-                self._add(Message("tool", (ToolCallResult("", call_id, _SUCCESS, parts),)))
+                messages.append(Message("tool", (ToolCallResult("", call_id, _SUCCESS, parts),)))
                 continue
             role = item.role
             if role is UNSET or content is UNSET or call_id is not UNSET or output is not UNSET:

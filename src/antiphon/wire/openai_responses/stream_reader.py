@@ -21,10 +21,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import DeltaReader
 from antiphon.wire.delta import (
-    Failed,
     Finished,
-    ModelOutputDelta,
     PartDelta,
     PartEnded,
     PartExtended,
@@ -36,8 +35,7 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
 from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
-from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
-from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
+from antiphon.wire.sse import SseEvent, SseReader
 
 
 class StreamEvent(Struct, gc=False):
@@ -86,11 +84,11 @@ _NO_ITEM: dict[str, Any] = {}
 _TEXT_DELTA = "response.output_text.delta"  # most of the events of most streams
 
 
-class StreamReader:
+class StreamReader(DeltaReader[SseEvent]):
     """Bytes of one stream in, deltas out."""
 
     def __init__(self) -> None:
-        self._sse = SseReader()
+        super().__init__(SseReader())
         self._items: dict[Any, _Item] = {}
         self._last: _Item | None = None
         self._last_part: OutputPart | None = None
@@ -99,41 +97,16 @@ class StreamReader:
         self._text_place: tuple[Any, Any] = (None, None)
         self._next = 0
         self._is_started = False
-        self._is_over = False
-        self._out: list[ModelOutputDelta] = []
 
-    def feed(self, data: bytes) -> list[ModelOutputDelta]:
-        """The deltas that these bytes complete."""
-        if self._is_over:
-            return []
-        try:
-            events = self._sse.feed(data)
-        except SseOverflow:
-            self._fail(ProviderError("invalid stream: event too long", "server", code=NOT_AN_ANSWER))
-            events = []
-        return self._read(events)
-
-    def close(self) -> list[ModelOutputDelta]:
-        """The pending deltas, and `Failed` if the stream was not complete."""
-        if self._is_over:
-            return []
-        cut = ProviderError(STREAM_CUT, "stream_cut")
-        deltas = self._read(self._sse.close(), cut)
-        if not self._is_over:
-            self._fail(cut)
-            deltas.extend(self._take_output())
-        return deltas
-
-    def _read(self, events: list[SseEvent], cut: ProviderError | None = None) -> list[ModelOutputDelta]:
+    def _read_events(self, events: list[SseEvent]) -> None:
         for name, data in events:
             if data == b"[DONE]" or not data:
                 continue
             try:
                 event = _decode_event(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                malformed = f"invalid stream: event is not a JSON object: {error}"
-                self._fail(cut or ProviderError(malformed, "server", code=NOT_AN_ANSWER))
-                break
+                self._fail(self._malformed(f"event is not a JSON object: {error}"))
+                return
             kind = event.type
             if kind == _TEXT_DELTA:
                 self._on_text(event)
@@ -144,16 +117,7 @@ class StreamReader:
             if handler is not None:
                 handler(self, event)
                 if self._is_over:
-                    break
-        return self._take_output()
-
-    def _take_output(self) -> list[ModelOutputDelta]:
-        taken, self._out = self._out, []
-        return taken
-
-    def _fail(self, error: ProviderError) -> None:
-        self._is_over = True
-        self._out.append(Failed(error))
+                    return
 
     def _start(self, response: Any) -> None:
         """Start the response, with the fields of its first event."""

@@ -1,0 +1,103 @@
+"""Admission: what is decided on the head of a request, before its body is read.
+
+In order: the route exists; the origin is allowed (without client keys only loopback clients, under a name of this machine, and no
+foreign web page); the key is valid (an invalid one gets no details); the content type is JSON; the declared length is within the
+limit. A refusal is in the format of the endpoint. A body of a request that is not admitted is never read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from antiphon.gateway.access.client_keys import ClientKey, is_loopback
+from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
+from antiphon.wire.output import ProviderError
+
+ANONYMOUS = ClientKey(name="")
+JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
+"""Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
+_PROBES = frozenset({"health", "ready"})
+_LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
+_INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
+
+
+class Admission(Struct, frozen=True):
+    """A request that may be answered: its configuration, endpoint and client.
+
+    Requests to the chat have no `endpoint` but an admission made by the chat.
+    """
+
+    loaded: LoadedConfig
+    endpoint: Endpoint | None
+    key: ClientKey
+    started_at: float
+    chat: Any = None
+
+
+def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
+    """The refusal of a path that does not exist, or of a method that it does not have."""
+    if missing.allowed:
+        allowed = ", ".join(missing.allowed)
+        error = ProviderError(f"method {request.method} is not allowed for {request.path}; use {allowed}", "not_found")
+        return error_response("", error, status=405, headers={"allow": allowed})
+    return error_response(
+        "", ProviderError(f"no route for {request.path[:200]}; see /v1/models", "not_found", code="not_found")
+    )
+
+
+def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
+    """The client of a request, by its origin and its key; or the response that refuses it."""
+    keys, headers = loaded.keys, request.headers
+    needs_no_key = endpoint.action in _PROBES
+    if keys.allows_anonymous:
+        problem = site_problem(headers, loaded.origin_rules)
+        if not problem and not needs_no_key:  # probes come from other machines, under any host name
+            problem = _LOOPBACK_ONLY if not is_loopback(request.peer) else host_problem(headers, loaded.origin_rules)
+        return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
+    if needs_no_key:
+        return ANONYMOUS
+    key = presented_key(loaded, request)
+    return error_response(endpoint.format, _INVALID_KEY) if key is None else key
+
+
+def presented_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+    """The client of the presented key, in any header or parameter that clients use; None if the key is unknown."""
+    headers = request.headers
+    return loaded.keys.authenticate(
+        headers.get("authorization"), headers.get("x-api-key"), headers.get("x-goog-api-key"), request.query.get("key")
+    )
+
+
+def refuse_body(request: ClientRequest, length: int | None, limit: int) -> Response | None:
+    """The refusal of a body by its content type or its declared length; None if it may be read.
+
+    `length` is 0 without a body, and None if it is not declared; `limit` is `gateway.max_body_bytes`.
+    """
+    if length == 0:
+        return None
+    content_type = request.headers.get("content-type", "")
+    if not is_json_type(content_type):
+        message = f"unsupported content type {content_type[:80]}; send content-type: application/json"
+        error = ProviderError(message, "invalid_request")
+        return error_response(error_format_for_path(request.path), error, status=415)
+    return body_too_large(request.path, limit) if length is not None and length > limit else None
+
+
+def body_too_large(path: str, limit: int) -> Response:
+    """The refusal of a body that is, or turns out to be, too large."""
+    message = f"request body exceeds {limit:,} bytes (gateway.max_body_bytes)"
+    return error_response(error_format_for_path(path), ProviderError(message, "too_large"))
+
+
+def is_json_type(content_type: str) -> bool:
+    """Whether a body of that content type is read as JSON."""
+    if content_type == "application/json":
+        return True
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in JSON_CONTENT_TYPES or kind.endswith("+json")

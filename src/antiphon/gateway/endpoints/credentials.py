@@ -1,0 +1,65 @@
+"""`/credentials`: the keys of each provider by their source, and switching one off and on while the gateway runs.
+
+For operators only, as `/status`. A key that is switched off is not used until it is switched on; that survives a reload, and
+other workers and hosts follow through the shared store, if there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import CredentialError, WireError
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.http.messages import Response
+
+logger = logging.getLogger("antiphon.gateway")
+
+
+class _Switch(Struct, frozen=True, forbid_unknown_fields=True):
+    provider: str
+    credential: str
+    enabled: bool
+
+
+async def handle_list_credentials(context: RequestContext) -> Response:
+    """Every key with its state."""
+    return Response.json({"credentials": _rows(context)})
+
+
+async def handle_switch_credential(context: RequestContext) -> Response:
+    """Switch one key off or on. Raises `WireError`."""
+    try:
+        wanted = msgspec.json.decode(context.request.body, type=_Switch)
+    except msgspec.DecodeError as error:
+        raise WireError(f'{error}; send {{"provider": "…", "credential": "env:NAME", "enabled": false}}') from error
+    provider = context.loaded.providers.get(wanted.provider)
+    if provider is None or provider.pool is None:
+        known = ", ".join(context.loaded.credentials) or "none"
+        raise WireError(f"unknown provider {wanted.provider[:200]!r}; providers with keys: {known}")
+    try:
+        if wanted.enabled:
+            provider.pool.enable(wanted.credential)
+        else:
+            provider.pool.disable(wanted.credential)
+    except CredentialError as error:
+        raise WireError(str(error)) from error
+    state = "enabled" if wanted.enabled else "disabled"
+    logger.warning("key %s of %s %s by %s", wanted.credential, wanted.provider, state, context.key.name or "a client")
+    return Response.json({"credentials": _rows(context)})
+
+
+def _rows(context: RequestContext) -> list[dict[str, object]]:
+    return [
+        {
+            "provider": provider,
+            "credential": status.name,
+            "state": status.state,
+            "calls": status.calls,
+            "failures": status.failures,
+        }
+        for provider, statuses in context.loaded.credentials.items()
+        for status in statuses
+    ]

@@ -1,0 +1,132 @@
+"""Models of providers that are routed by globs: what each provider lists, cached; else the known models of its preset.
+
+A gateway configured by API keys alone has routes such as `gpt-*` and no names to list. Clients that choose from `/v1/models`
+would see nothing. The providers are asked at most every ten minutes, and every minute while one does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from antiphon.errors import AntiphonError
+from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
+
+if TYPE_CHECKING:
+    from antiphon.gateway.config.loaded import LoadedConfig
+
+logger = logging.getLogger("antiphon.gateway")
+
+_TIMEOUTS = Timeouts(connect=3.0, read=5.0, total=8.0)
+_KEPT_SECONDS, _RETRY_SECONDS = 600.0, 60.0
+_MAX_BYTES = 8_000_000
+_MAX_NAMES = 2_000
+
+
+class ProviderModels:
+    """The names that the providers of one configuration list."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._asking = asyncio.Lock()
+
+    async def names(self, loaded: LoadedConfig) -> list[tuple[str, str]]:
+        """Every name with its provider, as far as a client that requests the name reaches that provider."""
+        providers = [provider for provider in loaded.providers.values() if isinstance(provider, Provider)]
+        async with self._asking:
+            await asyncio.gather(*(self._refresh(provider) for provider in providers))
+        return [
+            (name, provider.name)
+            for provider in providers
+            for listed in self._kept[provider.name][1]
+            for name in _routed(loaded, provider.name, listed)
+        ]
+
+    async def _refresh(self, provider: Provider) -> None:
+        now = self._clock()
+        until, before = self._kept.get(provider.name, (0.0, ()))
+        if now < until:
+            return
+        try:
+            names = await fetch_models(provider)
+        except (AntiphonError, TimeoutError, ValueError) as error:
+            logger.info("%s does not list its models: %s", provider.name, provider_error(provider, error))
+            names, seconds = before or tuple(_known(provider)), _RETRY_SECONDS
+        else:
+            seconds = _KEPT_SECONDS
+        self._kept[provider.name] = (now + seconds, names)
+
+
+def provider_error(provider: Provider, error: Exception) -> str:
+    """The text of an error without the provider's secrets."""
+    text = str(error)
+    for secret in provider.secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+async def fetch_models(provider: Provider) -> tuple[str, ...]:
+    """The models a provider lists. Raises `AntiphonError` or `ValueError`."""
+    base = provider.base_url.partition("?")[0].rstrip("/")
+    has_version = provider.format != "anthropic" or base.endswith("/v1")
+    secrets = provider.pool.secrets if provider.pool is not None else ()
+    headers = {header.lower(): value for header, value in provider.preset.headers}
+    if secrets:
+        headers |= provider.preset.credential_header(secrets[0])
+    url = f"{base}{'' if has_version else '/v1'}/models"
+    response = await provider.transport.send(HttpRequest(url=url, method="GET", headers=headers, timeouts=_TIMEOUTS))
+    try:
+        body = await _read(response)
+    finally:
+        await response.aclose()
+    if response.status != 200:
+        raise ValueError(f"status {response.status}")
+    try:
+        listed: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError("not JSON") from error
+    return tuple(dict.fromkeys(_names(listed)))[:_MAX_NAMES]
+
+
+async def _read(response: HttpResponse) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.body:
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MAX_BYTES:
+            raise ValueError("the list is too long")
+    return b"".join(pieces)
+
+
+def _names(listed: Any) -> Iterator[str]:
+    """The names in a list of OpenAI, Anthropic (`data`) or Gemini (`models`)."""
+    models = (listed.get("data") or listed.get("models")) if isinstance(listed, dict) else listed
+    for model in models if isinstance(models, list) else ():
+        name = (model.get("id") or model.get("name")) if isinstance(model, dict) else model
+        if isinstance(name, str) and name.isprintable() and name:
+            yield name.removeprefix("models/")
+
+
+def _known(provider: Provider) -> Iterator[str]:
+    return (model for name, model in (*PREFERRED, *LOCAL_SERVERS) if name == provider.preset.name)
+
+
+def _routed(loaded: LoadedConfig, provider: str, model: str) -> Iterator[str]:
+    """The plain name if it leads to the provider, else the name with the provider before it, if that does."""
+    for name in (model, f"{provider}/{model}"):
+        try:
+            target = loaded.resolve(name)[0]
+        except AntiphonError:
+            continue
+        if (target.provider, target.model) == (provider, model):
+            yield name
+            return

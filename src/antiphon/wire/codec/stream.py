@@ -1,0 +1,74 @@
+"""The frame of a stream reader: bytes in, deltas out, and exactly one end.
+
+A reader of a format decodes events and appends deltas to `_out`. After a failure or the end of the answer, further bytes are
+ignored. An event that cannot be decoded is malformed; after the last byte it is the piece of an event that was cut off.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from antiphon.wire.delta import Failed, ModelOutputDelta
+from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
+from antiphon.wire.sse import SseOverflow
+
+Event = TypeVar("Event")
+
+CUT = ProviderError(STREAM_CUT, "stream_cut")
+
+
+class EventSource(Protocol[Event]):
+    """Splits bytes into events."""
+
+    def feed(self, data: bytes) -> list[Event]: ...
+    def close(self) -> list[Event]: ...
+
+
+class DeltaReader(Generic[Event]):
+    """Reads one stream. Subclasses implement `_read_events`, and `_end_of_stream` if a stream may end without saying so."""
+
+    def __init__(self, source: EventSource[Event]) -> None:
+        self._source = source
+        self._out: list[ModelOutputDelta] = []
+        self._is_over = False
+        self._is_closing = False
+
+    def feed(self, data: bytes) -> list[ModelOutputDelta]:
+        """The deltas that these bytes complete."""
+        if self._is_over:
+            return []
+        try:
+            self._read_events(self._source.feed(data))
+        except SseOverflow:
+            self._fail(self._malformed("event too long"))
+        return self._take()
+
+    def close(self) -> list[ModelOutputDelta]:
+        """The stream ended: the deltas still pending, and `Failed` if it was not complete."""
+        if not self._is_over:
+            self._is_closing = True
+            self._read_events(self._source.close())
+        if not self._is_over:
+            self._end_of_stream()
+        return self._take()
+
+    def _read_events(self, events: list[Event]) -> None:
+        """Append the deltas of events; nothing after `_is_over`."""
+        raise NotImplementedError
+
+    def _end_of_stream(self) -> None:
+        """The bytes ended before the answer."""
+        self._fail(CUT)
+
+    def _malformed(self, problem: str) -> ProviderError:
+        """The error for an event that cannot be read."""
+        return CUT if self._is_closing else ProviderError(f"invalid stream: {problem}", "server", code=NOT_AN_ANSWER)
+
+    def _fail(self, error: ProviderError) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._out.append(Failed(error))
+
+    def _take(self) -> list[ModelOutputDelta]:
+        taken, self._out = self._out, []
+        return taken

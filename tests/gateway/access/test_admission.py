@@ -1,0 +1,91 @@
+"""What is decided on the head of a request: one table, from the head to the client or the refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.gateway.access.admission import admit_client, is_json_type, refuse_body, refuse_route
+from antiphon.gateway.access.client_keys import ClientKey, hash_key
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.routes import Endpoint, NoRoute, match_route
+from antiphon.wire import formats
+from providers.collected import Endless
+
+OFFLINE = (ProviderSettings(name="offline", preset="offline"),)
+KEYS = (ClientKeySettings(name="laptop", key=hash_key("sk-laptop")),)
+OPEN, CLOSED = Config(providers=OFFLINE), Config(providers=OFFLINE, keys=KEYS)
+LOCAL = {"host": "localhost:8000"}
+LIMIT = 1000
+
+HEADS: list[tuple[str, Config, str, str, dict[str, str], str, str | int]] = [
+    ("loopback without keys", OPEN, "POST", "/v1/messages", LOCAL, "127.0.0.1", ""),
+    ("another machine without keys", OPEN, "POST", "/v1/messages", LOCAL, "10.0.0.9", 403),
+    ("a probe from another machine", OPEN, "GET", "/healthz", {"host": "gateway.internal"}, "10.0.0.9", ""),
+    ("a foreign host name", OPEN, "POST", "/v1/messages", {"host": "evil.example"}, "127.0.0.1", 403),
+    ("a foreign page", OPEN, "POST", "/v1/messages", {**LOCAL, "origin": "https://evil.example"}, "127.0.0.1", 403),
+    ("a cross-site fetch", OPEN, "GET", "/readyz", {**LOCAL, "sec-fetch-site": "cross-site"}, "127.0.0.1", 403),
+    ("no key", CLOSED, "POST", "/v1/messages", LOCAL, "127.0.0.1", 401),
+    ("a wrong key", CLOSED, "POST", "/v1/messages", {"x-api-key": "sk-other"}, "10.0.0.9", 401),
+    ("a bearer key", CLOSED, "POST", "/v1/responses", {"authorization": "Bearer sk-laptop"}, "10.0.0.9", "laptop"),
+    ("an Anthropic key", CLOSED, "POST", "/v1/messages", {"x-api-key": "sk-laptop"}, "10.0.0.9", "laptop"),
+    ("a Google key", CLOSED, "GET", "/v1/models", {"x-goog-api-key": "sk-laptop"}, "10.0.0.9", "laptop"),
+    ("a probe with keys", CLOSED, "GET", "/readyz", {}, "10.0.0.9", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "config", "method", "path", "headers", "peer", "expected"), HEADS)
+def test_who_is_admitted(
+    name: str, config: Config, method: str, path: str, headers: dict[str, str], peer: str, expected: str | int
+) -> None:
+    request = ClientRequest(method=method, path=path, headers=headers, peer=peer)
+    transport: Any = Endless()
+    loaded = LoadedConfig(config, transport, environ={})
+    endpoint = match_route(method, path, headers)
+    assert isinstance(endpoint, Endpoint)
+    verdict = admit_client(loaded, request, endpoint)
+    if isinstance(expected, str):
+        assert isinstance(verdict, ClientKey)
+        assert verdict.name == expected
+        return
+    assert isinstance(verdict, Response)
+    assert verdict.status == expected
+    assert isinstance(verdict.body, bytes)
+    error = formats[endpoint.format or "openai-chat"].read_error(verdict.body, verdict.status)
+    assert error.kind == {401: "authentication", 403: "permission"}[expected]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "length", "status"),
+    [
+        ("application/json", 10, None),
+        ("application/json; charset=utf-8", 10, None),
+        ("application/vnd.api+json", 10, None),
+        ("", 10, None),
+        ("text/plain", 10, 415),
+        ("text/plain", 0, None),  # no body: nothing is read
+        ("text/plain", None, 415),
+        ("application/json", LIMIT, None),
+        ("application/json", LIMIT + 1, 413),
+        ("application/json", None, None),  # counted while it is read
+        ("multipart/form-data; boundary=x", 10, 415),
+    ],
+)
+def test_which_bodies_are_read(content_type: str, length: int | None, status: int | None) -> None:
+    request = ClientRequest(method="POST", path="/v1/messages", headers={"content-type": content_type})
+    refusal = refuse_body(request, length, LIMIT)
+    assert (None if refusal is None else refusal.status) == status
+    if refusal is not None:
+        assert isinstance(refusal.body, bytes)
+        assert refusal.body.startswith(b'{"type":"error"')  # in the format of the endpoint
+        assert is_json_type(content_type) == (status != 415)
+
+
+def test_paths_and_methods_that_do_not_exist() -> None:
+    missing = refuse_route(ClientRequest(method="GET", path="/nowhere"), NoRoute())
+    assert missing.status == 404
+    wrong = refuse_route(ClientRequest(method="GET", path="/v1/messages"), NoRoute(("POST",)))
+    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")

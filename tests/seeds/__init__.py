@@ -1,0 +1,1 @@
+"""The seeds, played end to end."""
