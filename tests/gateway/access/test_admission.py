@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.collected import Endless
 
 from antiphon.gateway.access.admission import admit_client, is_json_type, refuse_body, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey, hash_key
@@ -14,6 +13,7 @@ from antiphon.gateway.config.settings import ClientKeySettings, Config, Provider
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, match_route
 from antiphon.wire import formats
+from providers.model_calls import Endless
 
 OFFLINE = (ProviderSettings(name="offline", preset="offline"),)
 KEYS = (ClientKeySettings(name="laptop", key=hash_key("sk-laptop")),)
