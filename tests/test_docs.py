@@ -79,6 +79,10 @@ def test_links_between_pages_resolve() -> None:
         ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
         ("the_runs.py", ["doomed ended with signal 9", "6 done", "each once: True", "done: answered"]),
         ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
+        (
+            "hooks.py",
+            ["I may not delete her", "result: Ada, [mail]", "is not allowed here", "refused: the budget of 40 tokens"],
+        ),
         ("typed_state.py", ["one is left", "state: Stock(items={'lamp': 1}, sold=2)"]),
         ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
     ],

@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.errors import (
         AntiphonError as AntiphonError,
         ApprovalPending as ApprovalPending,
+        CallRefused as CallRefused,
         ConversationError as ConversationError,
         CredentialError as CredentialError,
         GraphError as GraphError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         RunStateError as RunStateError,
         StoreError as StoreError,
         ToolError as ToolError,
+        ToolWarning as ToolWarning,
         TransportError as TransportError,
         TurnLimitReached as TurnLimitReached,
         UnknownConversation as UnknownConversation,
@@ -156,6 +158,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.tools import (
         ApprovalPolicy as ApprovalPolicy,
         CallOutcome as CallOutcome,
+        Hook as Hook,
+        HookedModelCall as HookedModelCall,
         Tool as Tool,
         ToolContext as ToolContext,
         ToolExecutor as ToolExecutor,
@@ -223,6 +227,7 @@ _EXPORTS = {
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",
+        "CallRefused",
         "ConversationError",
         "CredentialError",
         "GraphError",
@@ -239,6 +244,7 @@ _EXPORTS = {
         "RunStateError",
         "StoreError",
         "ToolError",
+        "ToolWarning",
         "TransportError",
         "TurnLimitReached",
         "UnknownConversation",
@@ -314,6 +320,8 @@ _EXPORTS = {
     "antiphon.tools": (
         "ApprovalPolicy",
         "CallOutcome",
+        "Hook",
+        "HookedModelCall",
         "Tool",
         "ToolContext",
         "ToolExecutor",

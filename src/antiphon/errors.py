@@ -181,6 +181,10 @@ class ConversationError(AntiphonError):
     """An operation the conversation cannot do in its present state."""
 
 
+class CallRefused(ConversationError):
+    """A hook refused a model call; the message is its reason."""
+
+
 class InvalidOutput(ConversationError):
     """The model's answer does not have the type that was asked for. The message is what is wrong with it."""
 

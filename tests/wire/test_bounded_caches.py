@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.anthropic.parameters import capabilities_for as anthropic_capabilities
-from antiphon.wire.gemini.parameters import capabilities_for
+from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, capabilities_for, find_family
 from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
 
 SIZE, COUNT = 200_000, 60
+TABLE = CapabilityTable([CapabilityOverride(model="mine-*", like="gpt-5")])
 ids, names = IdMapper(r"[a-zA-Z0-9_-]{1,64}"), NameMapper(r"[a-zA-Z0-9_-]{1,64}")
 
 CACHED: dict[str, Callable[[str], object]] = {
     "id of a call": ids.to_wire,
     "name of a tool": names.to_wire,
     "stand-in for a name": lambda text: safe_name(text, 64),
-    "Gemini model": capabilities_for,
-    "Anthropic model": lambda text: anthropic_capabilities(text, "2023-06-01", None),
-    "Anthropic version": lambda text: anthropic_capabilities("claude", text, None),
+    "model": lambda text: capabilities_for(text, "gemini"),
+    "model family": find_family,
+    "model in a table of one's own": lambda text: TABLE.capabilities_for(text, "anthropic"),
 }
 
 

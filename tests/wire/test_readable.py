@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from antiphon.parts import Native, Text, Thinking
-from antiphon.wire import FORMATS, Message, ModelRequest, formats
+from antiphon.parts import Image, Native, Text, Thinking
+from antiphon.wire import FORMATS, Loss, Message, ModelRequest, formats
+from antiphon.wire.readable import readable_parts
 
 PNG = "iVBORw0KGgo="
 RESPONSES_ITEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -188,3 +190,24 @@ def test_reasoning_of_the_same_format_stays_reasoning() -> None:
     )
     wire = formats["anthropic"]
     assert wire.encode_request(request, reasoning_as_text=True) == wire.encode_request(request)
+
+
+ODD: list[Any] = [None, 5, 1.5, True, "x", "a\ud800", [], [5], ["x", None], {}, {"type": {}}, {"text": 5}]
+
+
+def changed(value: Any) -> Iterator[Any]:
+    """The value with each of its members, at any depth, replaced by odd ones."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        for inner in (*ODD, *changed(value[key])):
+            copy = value.copy()
+            copy[key] = inner
+            yield copy
+
+
+def test_malformed_blocks_of_other_formats_do_no_harm() -> None:
+    for origin, role, block, _ in CASES:
+        for odd in changed(block):
+            losses: list[Loss] = []
+            parts = readable_parts(Native(origin, odd), losses, "x", "y")
+            assert all(isinstance(part, Text | Image) for part in parts), (role, odd)
+            assert len(losses) == 1

@@ -1,4 +1,5 @@
-"""The command line: `antiphon chat | serve | key | doctor | worker | runs | history | convert | check | repair`.
+"""The command line: `antiphon chat | serve | key | doctor | worker | runs | history | convert | check | repair |
+models`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
 Exit codes: 0 success, 1 failure (the reason on standard error), 2 invalid arguments.
@@ -29,6 +30,7 @@ COMMANDS = {
     "convert": "convert request and response bodies between API formats; losses go to stderr",
     "check": "validate request bodies against an API's rules",
     "repair": "repair tool-call sequences; repairs go to stderr",
+    "models": "show what a model accepts and where that is known from",
     "history": "list, show, search, export, import, fork and delete stored conversations",
 }
 

@@ -22,7 +22,7 @@ from msgspec import structs
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
 from antiphon.context.model_windows import compaction_limit
 from antiphon.conversation.events import CompactionNeeded
-from antiphon.conversation.message import MessageCount, Role, make_entries, parse_role
+from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
 from antiphon.conversation.model_call import FAILED, CallRecorder, EmbeddedCallPolicy, ModelCall, checked_model
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.sync import Closable, run_sync
@@ -30,8 +30,6 @@ from antiphon.conversation.turn import Turn, find_call_state, last_own_instructi
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
-    ContextEntry,
-    ContextEntryRole,
     HistoryEntry,
     HistoryStore,
     ModelOutputEntry,
@@ -47,6 +45,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
 from antiphon.tools.context import State
 from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.tool import ApprovalPolicy, tool_policy
 from antiphon.wire.delta import ModelOutputDelta
@@ -63,7 +62,7 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation(Closable, Generic[State]):
+class Conversation(Closable, ThreadView, Generic[State]):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
@@ -96,16 +95,19 @@ class Conversation(Closable, Generic[State]):
         executor: ToolExecutor | None = None,
         state: State | None = None,
         approval: ApprovalPolicy | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
-        if executor is not None and approval is not None:
-            raise ConversationError("give approval= to the ToolExecutor, not to the conversation")
+        if executor is not None and (approval is not None or hooks):
+            raise ConversationError("give approval= and hooks= to the ToolExecutor, not to the conversation")
         self._extra_sources = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
         self._model = checked_model(model)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.history, self._own_store = open_history(history, store, resume, title)
-        self.executor = executor or ToolExecutor(self.registry, state=state, approval=approval or tool_policy)
+        self.executor = executor or ToolExecutor(
+            self.registry, state=state, approval=approval or tool_policy, hooks=hooks
+        )
         self.settings: ModelRequest = _SETTINGS if settings is None else read_settings(settings)
         self.token_limit = token_limit
         self.live_screen = live_screen
@@ -154,24 +156,6 @@ class Conversation(Closable, Generic[State]):
         for entry in make_entries(role, content):
             self.history.append(entry)
         return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
-
-    @property
-    def messages(self) -> tuple[ContextEntry, ...]:
-        """The messages of the thread, oldest first, as an immutable copy."""
-        return tuple(entry for entry in self._rendered() if isinstance(entry, HistoryEntry))
-
-    def recent(self, count: int) -> tuple[ContextEntry, ...]:
-        """The last `count` messages, or all if there are fewer."""
-        if count < 0:
-            raise ConversationError(f"count={count}: must not be negative")
-        return self.messages[-count:] if count else ()
-
-    def by_role(self, role: Role | ContextEntryRole) -> tuple[ContextEntry, ...]:
-        """The messages of one role, by our name or by the providers' (`user`, `assistant`, `tool`, `system`)."""
-        wanted = parse_role(role)
-        if wanted is not ContextEntryRole.SYSTEM:
-            return tuple(entry for entry in self.messages if entry.role is wanted)
-        return tuple(entry for entry in self._rendered() if entry.role is wanted)
 
     def clear(self) -> None:
         """Start again with the same system instruction. The log keeps the old entries; a rollback restores them."""
@@ -257,6 +241,7 @@ class Conversation(Closable, Generic[State]):
         """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
         await self._prepare()
         model_call = self.start_model_call(model, tools, self._call_settings(settings), notice)
+        await model_call.run_before_hooks()
         with model_call as stream:
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
@@ -264,6 +249,7 @@ class Conversation(Closable, Generic[State]):
                         yield read
             for read in model_call.finish():
                 yield read
+            await model_call.run_after_hooks()
 
     def _call_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
         return None if settings is None else read_settings(settings, self.settings)
@@ -301,7 +287,10 @@ class Conversation(Closable, Generic[State]):
         reader = None
         if not self._embedded.is_idle:
             context, options, reader = self._embedded.prepare(context, options, self.history.version)
-        return ModelCall(client, context, options, self._record_call, reader, source, ended, executor)
+        model_call = ModelCall(client, context, options, self._record_call, reader, source, ended, executor)
+        if self.executor.hooks:
+            model_call.hooks, model_call.usage = self.executor.hooks, self.usage
+        return model_call
 
     @property
     def embedded_calls(self) -> EmbeddedSetting:

@@ -31,11 +31,12 @@ EndReason: TypeAlias = Literal[
     "approval",
     "interrupted",
     "failed",
+    "refused",
     "stepped",
 ]
 """Why a loop ended. `answered`: the model had nothing more to call. The budgets and bounds: the model answered with what it had.
 `max_hand_overs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer.
-`stepped`: the requested steps are done, and the turn continues when it is resumed."""
+`refused`: a hook refused the model call. `stepped`: the requested steps are done, and the turn continues when it is resumed."""
 
 BOUNDS = frozenset({"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "time_budget", "call_budget"})
 """The reasons that are bounds; past one, the model gets one last call without tools."""

@@ -429,6 +429,8 @@ class ToolLoop:
     ) -> LoopFinished:
         turn = self.chat.turn
         text = turn.output.response_markdown if turn.output else ""
+        if reason == "refused" and self.chat.active_turn is not None:
+            text = self.chat.active_turn.runner.refusal or text
         error = failure.error if failure else None
         if output is None:
             return LoopFinished(reason, text, turn.rounds, turn.usage, error)

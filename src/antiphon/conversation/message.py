@@ -1,14 +1,17 @@
-"""`make_entry`: a message as an entry, checked by role before it reaches the log; and `MessageCount`."""
+"""`make_entry`: a message as an entry, checked by role before it reaches the log; `MessageCount`; and `ThreadView`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from antiphon.context import LiveContext, LiveContextOptions
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistorySnapshot,
     CompactionEntry,
+    ContextEntry,
     ContextEntryRole,
     HistoryEntry,
     ModelInputEntry,
@@ -107,3 +110,29 @@ def _text(part: object) -> str:
     if isinstance(part, Text):
         return part.text
     raise ConversationError(f"a system instruction is text, not {type(part).__name__}")
+
+
+class ThreadView(ABC):
+    """The messages of a thread, as a conversation shows them."""
+
+    @abstractmethod
+    def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
+        """The thread as the model sees it."""
+
+    @property
+    def messages(self) -> tuple[ContextEntry, ...]:
+        """The messages of the thread, oldest first, as an immutable copy."""
+        return tuple(entry for entry in self._rendered() if isinstance(entry, HistoryEntry))
+
+    def recent(self, count: int) -> tuple[ContextEntry, ...]:
+        """The last `count` messages, or all if there are fewer."""
+        if count < 0:
+            raise ConversationError(f"count={count}: must not be negative")
+        return self.messages[-count:] if count else ()
+
+    def by_role(self, role: Role | ContextEntryRole) -> tuple[ContextEntry, ...]:
+        """The messages of one role, by our name or by the providers' (`user`, `assistant`, `tool`, `system`)."""
+        wanted = parse_role(role)
+        if wanted is not ContextEntryRole.SYSTEM:
+            return tuple(entry for entry in self.messages if entry.role is wanted)
+        return tuple(entry for entry in self._rendered() if entry.role is wanted)

@@ -19,10 +19,11 @@ from msgspec import Struct, field, structs
 
 from antiphon.context import LiveContext
 from antiphon.errors import ConversationError
-from antiphon.history import DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
+from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin, TokenUsage
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
+from antiphon.tools.hooks import HookedModelCall, Hooks, run_after_model, run_before_model
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
@@ -39,13 +40,15 @@ FAILED = "failed"
 
 
 class PartsTracker(Assembler):
-    """Puts the deltas of one model call together."""
+    """Puts the deltas of one model call together. `replaced` are parts that a hook put in place of them."""
+
+    replaced: tuple[OutputPart, ...] | None = None
 
     def entry(
         self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
-        parts = self.parts
+        parts = self.parts if self.replaced is None else self.replaced
         if ended or (len(parts) == 1 and _is_empty(parts[0])):
             parts = tuple(part for part in parts if not _is_empty(part))
             if ended and not parts:
@@ -103,15 +106,21 @@ class ModelCall(Struct, eq=False):
     error_text: str = ""
     seconds: float = 0.0
     is_complete: bool = False
+    hooks: Hooks = ()
+    sent: Sequence[ContextEntry] | None = None
+    """The context as the hooks left it, if there are hooks."""
+    usage: TokenUsage | None = None
 
     def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
         """The deltas of the provider; pass each to `feed`."""
         self.seconds = -perf_counter()
-        deltas: Any = self.client.call_model(self.context, self.options)
+        deltas: Any = self.client.call_model(self.context if self.sent is None else self.sent, self.options)
         return deltas  # type: ignore[no-any-return]  # clients are async generators, though their type does not show it
 
     async def run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
         """Make the whole call; `listener` is called with each delta."""
+        if self.hooks:
+            await self.run_before_hooks()
         with self as deltas:
             try:
                 if listener is None and self.embedded is None:
@@ -123,9 +132,32 @@ class ModelCall(Struct, eq=False):
                     async for delta in deltas:
                         _notify(self.feed(delta), listener)
                     _notify(self.finish(), listener)
+                if self.hooks:
+                    await self.run_after_hooks()
             except BaseException:
                 await deltas.aclose()
                 raise
+
+    async def run_before_hooks(self) -> None:
+        """Let the hooks change the call. Raises `CallRefused`: then it is not made, and nothing is recorded."""
+        if not self.hooks:
+            return
+        options = self.options
+        call = HookedModelCall(
+            model=options.model,
+            context=self.context,
+            settings=options.settings,
+            tools=options.tools,
+            usage=self.usage or TokenUsage(),
+        )
+        await run_before_model(self.hooks, call)
+        self.sent = call.context
+        options.model, options.settings, options.tools = call.model, call.settings, tuple(call.tools)
+
+    async def run_after_hooks(self) -> None:
+        """Let the hooks change a complete answer before it is recorded."""
+        if self.hooks and self.tracker.is_finished and self.tracker.error is None:
+            self.tracker.replaced = await run_after_model(self.hooks, self.tracker.parts)
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Add a delta; returns the deltas for a listener."""

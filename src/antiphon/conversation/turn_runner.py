@@ -40,6 +40,7 @@ from antiphon.conversation.model_call import INTERRUPTED, ModelCall
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn import Bounds, Turn, count_hand_overs
+from antiphon.errors import CallRefused
 from antiphon.history import (
     ApprovalRequestedEntry,
     DebugLogEntry,
@@ -98,6 +99,8 @@ class TurnRunner:
         self._participants = participants
         self._settings = settings
         self._output = output
+        self.refusal = ""
+        """Why a hook refused the model call, if one did."""
         self._chat = participants.chat
         self._bounds = bounds
         self._has_listener = emit is not None
@@ -128,6 +131,9 @@ class TurnRunner:
             if not turn.open_calls:
                 try:
                     await self._call_model(turn)
+                except CallRefused as refusal:
+                    self.refusal = str(refusal)
+                    self.record_end("refused", self.refusal)
                 except ModelCallFailed as failure:
                     if not self._chat.can_retry_in_text(failure, self._participants.model):
                         raise
@@ -165,10 +171,12 @@ class TurnRunner:
         self.record_end("max_hand_overs")
         return False
 
-    def record_end(self, reason: str) -> None:
+    def record_end(self, reason: str, details: str = "") -> None:
         """Record that the turn is over, and why, unless another entry does."""
         metadata = EntryMetadata(source=self._participants.source, extra={"ended": reason})
-        self._chat.history.append(DebugLogEntry("turn", f"The turn ended: {reason}.", metadata=metadata))
+        self._chat.history.append(
+            DebugLogEntry("turn", f"The turn ended: {reason}. {details}".rstrip(), metadata=metadata)
+        )
 
     def _discard_failed_output(self) -> None:
         """Request an answer that the provider cut off again; the log keeps it, the model does not see it.

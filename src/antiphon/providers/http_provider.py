@@ -34,6 +34,7 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts, Transport
+from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
@@ -55,8 +56,8 @@ class HttpProviderClient(ProviderClient):
 
     `preset` is a row of `PRESETS`, or its name; other arguments override its fields. `keys` are secrets (literal, `env:NAME`,
     `file:PATH`), `Credential`s, or a `CredentialPool`, which may be shared. Values of `headers` may be `env:NAME` or `file:PATH`
-    too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `sleep`, `clock` and
-    `fraction` (of the jitter) can be replaced in tests.
+    too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `capabilities` adds facts about
+    its models to the built-in ones. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class HttpProviderClient(ProviderClient):
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = random_fraction,
         environ: Mapping[str, str] | None = None,
+        capabilities: CapabilityTable | None = None,
     ) -> None:
         preset = get_preset(preset) if isinstance(preset, str) else preset
         name = name or preset.name
@@ -98,6 +100,7 @@ class HttpProviderClient(ProviderClient):
             retry=retry or RetryPolicy(),
             api_version=api_version or "",
             environ=environ,
+            capabilities=capabilities,
             clock=clock,
             fraction=fraction,
             sleep=sleep,

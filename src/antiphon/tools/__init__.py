@@ -4,6 +4,7 @@ from antiphon.errors import InvalidArguments, InvalidTool, ToolError
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
+from antiphon.tools.hooks import Hook, HookedModelCall
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.tool import (
     ApprovalPolicy,
@@ -22,6 +23,8 @@ __all__ = [
     "CallOutcome",
     "Effect",
     "FunctionTool",
+    "Hook",
+    "HookedModelCall",
     "InvalidArguments",
     "InvalidTool",
     "ResultCache",

@@ -26,6 +26,7 @@ from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import Cancellation, ToolContext
+from antiphon.tools.hooks import Hook, run_after_tool, run_before_tool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.results import exception_text, size_of, to_result, traceback_text, truncate_content
 from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
@@ -114,6 +115,7 @@ class ToolExecutor:
         on_call: Callable[[CallOutcome], None] | None = None,
         grace: float = 2.0,
         approval: ApprovalPolicy = tool_policy,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         for setting, value in (("max_parallel", max_parallel), ("max_result_chars", max_result_chars)):
             if value < 1:
@@ -126,6 +128,8 @@ class ToolExecutor:
         self.on_call = on_call
         self.grace = grace
         self.approval = approval
+        self.hooks = tuple(hooks)
+        """What runs around every tool call, and around the model calls of a conversation with this executor."""
 
     def with_registry(self, registry: ToolRegistry) -> ToolExecutor:
         """An executor of other tools under the same settings: state, callbacks, limits, cache and approval."""
@@ -138,6 +142,7 @@ class ToolExecutor:
             on_call=self.on_call,
             grace=self.grace,
             approval=self.approval,
+            hooks=self.hooks,
         )
 
     def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
@@ -247,7 +252,7 @@ class _CallExecution(Struct, eq=False):
             observer.started(self.call, self.tool, self.idempotency_key)
         began = time.perf_counter()
         try:
-            result = await self._running()
+            result = await (self._running_with_hooks() if self.executor.hooks else self._running())
         except ToolError as error:
             result = self._failed(str(error))
         finally:
@@ -266,6 +271,15 @@ class _CallExecution(Struct, eq=False):
             except Exception:
                 logger.exception("on_call failed for call %s of %s", self.call.tool_call_id, self.call.tool_name)
         return result
+
+    async def _running_with_hooks(self) -> ToolCallResult:
+        hooks = self.executor.hooks
+        self.call = await run_before_tool(hooks, self.call, self.tool)
+        try:
+            result = await self._running()
+        except ToolError as error:
+            result = self._failed(str(error))
+        return await run_after_tool(hooks, self.call, result)
 
     def _running(self) -> Coroutine[Any, Any, ToolCallResult]:
         """The result on its way, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""

@@ -32,6 +32,7 @@ from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, Sequen
 from antiphon.wire.rules import Violation, json_type_name
 
 if TYPE_CHECKING:
+    from antiphon.wire.capabilities import CapabilityTable
     from antiphon.wire.openai_chat.dialects import Dialect
 
 
@@ -58,6 +59,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The host's variant of the format (openai-chat)."""
     version: str = ""
     """The `anthropic-version` header (anthropic)."""
+    capabilities: CapabilityTable | None = None
+    """What models accept, if not only the built-in facts (every format)."""
     reasoning_as_text: bool = False
     """Whether readable reasoning of other formats is sent as labelled text instead of being dropped (all formats)."""
 
@@ -69,9 +72,10 @@ class WriteKeywords(TypedDict, total=False):
     dialect: str | Dialect
     version: str
     reasoning_as_text: bool
+    capabilities: CapabilityTable | None
 
 
-_COMMON_OPTIONS = frozenset({"reasoning_as_text"})
+_COMMON_OPTIONS = frozenset({"reasoning_as_text", "capabilities"})
 DEFAULT_OPTIONS = WriteOptions()
 
 

@@ -28,9 +28,12 @@ def readable_parts(native: Native, losses: list[Loss], path: str, target: str) -
     """The parts that carry a block to another format, with the loss of everything else in it; none if nothing is readable."""
     block = native.data
     kind = block.get("type") if isinstance(block, dict) else None
-    reader = _READERS.get(native.origin, {}).get(_gemini_kind(block) if native.origin == "gemini" else kind)
-    pieces = list(reader(block)) if reader is not None else []
     name = kind if isinstance(kind, str) else "native"
+    reader = _READERS.get(native.origin, {}).get(_gemini_kind(block) if native.origin == "gemini" else name)
+    try:
+        pieces = list(reader(block)) if reader is not None else []
+    except (RecursionError, UnicodeError):  # nested too deeply, or not Unicode
+        pieces = []
     if not pieces:
         losses.append(Loss(path, name, f"block type specific to {native.origin}; dropped"))
         return []
@@ -80,6 +83,11 @@ def _text(value: Any) -> str:
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
+def _texts(value: Any, separator: str) -> str:
+    """The texts of a list, or one text."""
+    return separator.join(map(_text, value)) if isinstance(value, list) else _text(value)
+
+
 def _label(name: Any, about: Any) -> str:
     said = _text(about)
     return f"[{name}: {said}]" if said else f"[{name}]"
@@ -105,13 +113,13 @@ def _sources(results: Any) -> Iterator[str]:
 
 def _web_search_call(item: _Block) -> Iterator[str]:
     action = _object(item.get("action"))
-    asked = action.get("query") or "; ".join(map(_text, action.get("queries") or ())) or action.get("url")
+    asked = action.get("query") or _texts(action.get("queries"), "; ") or action.get("url")
     yield _label("web search", asked)
     yield from _sources(item.get("results") or action.get("sources"))
 
 
 def _file_search_call(item: _Block) -> Iterator[str]:
-    yield _label("file search", "; ".join(map(_text, item.get("queries") or ())))
+    yield _label("file search", _texts(item.get("queries"), "; "))
     yield from _sources(item.get("results"))
 
 
@@ -124,9 +132,8 @@ def _code_interpreter_call(item: _Block) -> Iterator[str]:
 def _shell_call(item: _Block) -> Iterator[str]:
     action = _object(item.get("action"))
     commands = action.get("commands") or action.get("command")
-    yield "[shell]\n" + (
-        " ".join(map(str, commands)) if item["type"] == "local_shell_call" and commands else _text(commands)
-    )
+    separator = " " if item["type"] == "local_shell_call" else "\n"  # the words of one command, or several commands
+    yield f"[shell]\n{_texts(commands, separator)}"
 
 
 def _shell_output(item: _Block) -> Iterator[str]:
@@ -222,10 +229,9 @@ def _search_result(block: _Block) -> Iterator[str]:
     yield from _sources([block])
 
 
-def _gemini_kind(part: Any) -> str | None:
-    if not isinstance(part, dict):
-        return None
-    return next((name for name in ("executableCode", "codeExecutionResult") if isinstance(part.get(name), dict)), None)
+def _gemini_kind(part: Any) -> str:
+    names = ("executableCode", "codeExecutionResult") if isinstance(part, dict) else ()
+    return next((name for name in names if isinstance(part.get(name), dict)), "")
 
 
 def _executable_code(part: _Block) -> Iterator[str]:
@@ -236,7 +242,7 @@ def _code_execution_result(part: _Block) -> Iterator[str]:
     yield f"[output]\n{_text(part['codeExecutionResult'].get('output'))}"
 
 
-_READERS: dict[str, dict[str | None, _Reader]] = {
+_READERS: dict[str, dict[str, _Reader]] = {
     "openai-responses": {
         "web_search_call": _web_search_call,
         "file_search_call": _file_search_call,

@@ -92,10 +92,6 @@ class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True
     native: NativeExtras | None = None
 
 
-BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768, "max": 65536}
-"""The tokens that an effort stands for, where a model takes only the one or the other."""
-
-
 SERVER_STATE = {
     "openai-responses": ("previous_response_id", "conversation", "prompt"),
     "anthropic": ("thread",),

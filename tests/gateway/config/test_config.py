@@ -555,3 +555,32 @@ def test_every_preset_can_be_configured(file: Path) -> None:
         text = f'[gateway]\nport = 7999\n[[providers]]\nname = "{name}"\nkeys = ["env:OPENAI_API_KEY"]\nbase_url = "https://host/v1"\n'
         file.write_text(text)
         assert load_config(file, ENVIRON).providers[0].effective_preset.format == PRESETS[name].format
+
+
+def test_capabilities_of_ones_own_models(file: Path) -> None:
+    file.write_text(
+        GOOD + '[[capabilities]]\nmodel = "prod-*"\nlike = "gpt-5"\nefforts = ["low", "high"]\nprefill = false\n'
+    )
+    (override,) = load_config(file, ENVIRON).capabilities
+    assert (override.model, override.like) == ("prod-*", "gpt-5")
+    assert override.facts == {"efforts": ("low", "high"), "prefill": False}
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "reason"),
+    [
+        (['model = "m"', 'like = "gpt-five"'], "capabilities[0].like", "unknown model"),
+        (['model = "m"'], "capabilities[0]", "states nothing; set `like` or a capability"),
+        (['model = "m"', 'efforts = ["huge"]'], "capabilities[0].efforts[0]", "expected one of high, low"),
+        (
+            ['model = "m"', 'like = "o3"', "prefil = true"],
+            "capabilities[0].prefil",
+            "unknown key; did you mean prefill",
+        ),
+        (["prefill = true"], "capabilities[0].model", "required"),
+    ],
+)
+def test_wrong_capabilities_are_refused(file: Path, lines: list[str], key: str, reason: str) -> None:
+    found = problems(file, GOOD + "[[capabilities]]\n" + "\n".join(lines) + "\n")
+    assert [path for _, path, _ in found] == [key]
+    assert found[0][2].startswith(reason)

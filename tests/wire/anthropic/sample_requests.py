@@ -79,7 +79,7 @@ def text(words: str, **fields: Any) -> dict[str, Any]:
     return {"type": "text", "text": words, **fields}
 
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False}
 
 SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "rain"}}
 

@@ -105,7 +105,7 @@ PARAMETERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 )
 def test_a_parameter_is_a_field_and_back(fields_given: dict[str, Any], fields: dict[str, Any]) -> None:
     body = {
-        "model": "claude-sonnet-4-5",
+        "model": "claude",
         "max_tokens": 4000,
         "messages": [{"role": "user", "content": "?"}],
         **fields_given,
@@ -265,5 +265,7 @@ def test_adaptive_thinking_is_as_strict_about_sampling() -> None:
     tuned = {"temperature": 0.2, "top_p": 0.5, "top_k": 3}
     body, losses = written(request(reasoning=Reasoning("low"), model=MIDDLE, **tuned))
     assert losses == ["temperature", "top_p", "top_k"]
-    body, losses = written(request(reasoning=Reasoning("low"), model=MIDDLE, temperature=1.0, top_p=0.96))
-    assert (body["temperature"], body["top_p"], losses) == (1.0, 0.96, [])
+    body, losses = written(request(reasoning=Reasoning("low"), model=MIDDLE, temperature=1.0))
+    assert (body["temperature"], losses) == (1.0, [])
+    body, losses = written(request(reasoning=Reasoning("low"), model=MIDDLE, top_p=0.96))
+    assert (body["top_p"], losses) == (0.96, [])

@@ -18,12 +18,12 @@ from support.corpus import CORPUS
 
 NEW = "2026-10-21"
 
-E_RULES = {f"AN-{number:02}" for number in range(1, 34)} - {"AN-31"}
+E_RULES = {f"AN-{number:02}" for number in range(1, 34)}
 A_RULES = {"AN-31"}
 
 ASK = {"role": "user", "content": "Is it raining in Oslo?"}
 TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
-OBJECT = {"type": "object"}
+OBJECT = {"type": "object", "additionalProperties": False}
 
 
 def body(*messages: Any, **parameters: Any) -> dict[str, Any]:
@@ -83,12 +83,12 @@ def strict(count: int, schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def optional(count: int) -> dict[str, Any]:
-    return {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(count)}}
+    return {**OBJECT, "properties": {f"p{index}": {"type": "string"} for index in range(count)}}
 
 
 def unions(count: int) -> dict[str, Any]:
     names = [f"p{index}" for index in range(count)]
-    return {"type": "object", "properties": {n: {"type": ["string", "null"]} for n in names}, "required": names}
+    return {**OBJECT, "properties": {n: {"type": ["string", "null"]} for n in names}, "required": names}
 
 
 def output(schema: Any, **fields: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ ROUND = (ASK, assistant(call()), user(result()))
 ENABLED = {"type": "enabled", "budget_tokens": 1024}
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
 DOCUMENT = {"type": "document", "source": PDF}
-NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}, "required": ["next"]}
+NODE = {**OBJECT, "properties": {"next": {"$ref": "#/$defs/Node"}}, "required": ["next"]}
 CITATION = {"type": "char_location", "cited_text": "x", "document_index": 0, "start_char_index": 0, "end_char_index": 1}
 
 
@@ -258,7 +258,7 @@ CASES = [
          body(tools=strict(12, optional(2)))),
     Case("AN-16", body(tools=strict(1, unions(17))), "tools",
          "union types (17 parameters with type arrays or anyOf)", body(tools=strict(1, unions(16)))),
-    Case("AN-16", body(tools=strict(1, {"type": "object", "$defs": {"Node": NODE}})), "tools.0",
+    Case("AN-16", body(tools=strict(1, {**OBJECT, "$defs": {"Node": NODE}})), "tools.0",
          "Circular reference detected in schema definitions: Node -> Node.",
          body(tools=tools({"strict": False, "input_schema": {"type": "object", "$defs": {"Node": NODE}}}))),
     Case("AN-17", body(tools=[TOOL], tool_choice="auto"), "tool_choice", "shape",
@@ -399,8 +399,34 @@ CASES = [
          body(*ROUND, assistant(text(), call("b")), user(result("b")), thinking=ENABLED, tools=[TOOL]),
          "messages.3.content.0.type", "but found `text`",
          body(*ROUND, assistant(text()), ASK, thinking=ENABLED, tools=[TOOL])),
+    Case("AN-31", body(temperature=0.5, top_p=0.5), "top_p", "cannot both be specified", body(temperature=0.5)),
+    Case("AN-31", body(temperature=0, top_p=1, model="claude-opus-4-1"), "top_p", "cannot both be specified",
+         body(temperature=0, top_p=1, model="claude-sonnet-4-0")),
+    Case("AN-19", body(thinking={"type": "enabled", "budget_tokens": 1024}, model="claude-3-5-haiku-latest"), "thinking.type",
+         "is not supported for this model", body(thinking={"type": "disabled"}, model="claude-3-5-haiku-latest")),
+    Case("AN-19", body(ASK, assistant(text()), thinking=ENABLED), "messages.1.content.0.type",
+         "must start with a thinking block", body(ASK, assistant(text()))),
+    Case("AN-32", body(output_config={"effort": "low"}), "output_config.effort",
+         "This model does not support the effort parameter.",
+         body(output_config={"effort": "low"}, model="claude-opus-4-5")),
+    Case("AN-32", body(output_config={"effort": "max"}, thinking={"type": "disabled"}, model="claude-opus-5"),
+         "output_config.effort", "does not support effort level 'max'",
+         body(output_config={"effort": "max"}, model="claude-opus-5")),
+    Case("AN-32", body(output_config=output({"type": "object"})), "output_config.format.schema",
+         "'additionalProperties' must be explicitly set to false", body(output_config=output(OBJECT))),
+    Case("AN-32", body(output_config=output({**OBJECT, "properties": {"a": {"type": "array", "minItems": 2}}})),
+         "output_config.format.schema", "'minItems' values other than 0 or 1",
+         body(output_config=output({**OBJECT, "properties": {"a": {"type": "array", "minItems": 1}}}))),
+    Case("AN-32", body(output_config=output(OBJECT), model="claude-3-haiku-20240307"), "output_config.format",
+         "does not support output formats", body(output_config=output(OBJECT))),
+    Case("AN-16", body(tools=strict(1, {**OBJECT, "properties": {"n": {"type": "integer", "maximum": 3}}})),
+         "tools.0.custom", "property 'maximum' is not supported", body(tools=strict(1, OBJECT))),
+    Case("AN-16", body(tools=strict(1, OBJECT), model="claude-sonnet-4-0"), "tools.0.strict",
+         "does not support strict tools", body(tools=strict(1, OBJECT))),
+    Case("AN-01", {**body(model="claude-opus-4-1"), "max_tokens": 32_001}, "max_tokens",
+         "32001 > 32000, which is the maximum", {**body(model="claude-opus-4-1"), "max_tokens": 32_000}),
     Case("AN-32", body(output_config={"effort": "huge"}), "output_config.effort", "'xhigh'",
-         body(output_config={"effort": "max"})),
+         body(output_config={"effort": "max"}, model="claude-opus-4-6")),
     Case("AN-32", body(output_format="json"), "output_format", "valid dictionary", body(output_format=None)),
     Case("AN-32", body(output_config=[1]), "output_config", "valid dictionary", body(output_config={})),
     Case("AN-32", body(output_config={"verbosity": 1}), "output_config.verbosity", "Extra",
@@ -413,10 +439,10 @@ CASES = [
     Case("AN-32", body(output_config={"format": {"type": "json_object", "schema": OBJECT}}),
          "output_config.format.type", "Input should be 'json_schema'", body(output_config=output(OBJECT))),
     Case("AN-32",
-         body(output_config=output({"type": "object", "properties": {"n": {"type": "integer",
+         body(output_config=output({**OBJECT, "properties": {"n": {"type": "integer",
             "minimum": 0}}})), "output_config.format.schema",
          "For 'integer' type, property 'minimum' is not supported",
-         body(output_config=output({"type": "object", "properties": {"minimum": {"type": "integer"}}}))),
+         body(output_config=output({**OBJECT, "properties": {"minimum": {"type": "integer"}}}))),
     Case("AN-32", body(user({**DOCUMENT, "citations": {"enabled": True}}), output_config=output(OBJECT)),
          "output_config.format", "citations",
          body(user({**DOCUMENT, "citations": {"enabled": False}}), output_config=output(OBJECT))),
@@ -430,7 +456,6 @@ ADVICE = [
     Case("AN-01", {"max_tokens": 9, "messages": [ASK]}, "model", "Field required", body()),
     Case("AN-03", body(ASK, system(), model="claude-sonnet-5"), "messages.1", "ignored",
          body(model="claude-sonnet-5")),
-    Case("AN-31", body(temperature=1, top_p=0.5), "top_p", "cannot both be specified", body(temperature=1)),
     Case("AN-31", body(*ROUND), "messages.1", "when no tools are given", body(*ROUND, tools=[TOOL])),
 ]
 # fmt: on
@@ -561,7 +586,7 @@ def test_no_value_makes_it_raise_or_change(value: Any) -> None:
 def nested(key: str, depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
-        schema = {"type": "object", key: {"a": schema} if key == "properties" else schema}
+        schema = {**OBJECT, key: {"a": schema} if key == "properties" else schema}
     return schema
 
 

@@ -42,7 +42,7 @@ def test_tools_of_one_name_and_tools_all_deferred() -> None:
 
 
 def test_strict_tools_within_their_limits() -> None:
-    tools = tuple(ToolDefinition(f"t{number}", None, {"type": "object"}, strict=True) for number in range(22))
+    tools = tuple(ToolDefinition(f"t{number}", None, SCHEMA, strict=True) for number in range(22))
     body, losses = written(request(tools=tools))
     assert losses == ["tools[20].strict", "tools[21].strict"]
     assert check_request(body) == []
@@ -141,11 +141,12 @@ def test_the_output_format_takes_no_bounds() -> None:
     form = OutputFormat("json_schema", schema, name="person", strict=True)
     body, losses = written(request(output_format=form))
     assert body["output_config"]["format"]["schema"]["properties"] == {
-        "age": {"type": "integer"},
-        "x": {"anyOf": [{"type": "null"}, {}]},
+        "age": {"type": "integer", "description": "minimum: 0"},
+        "x": {"anyOf": [{"type": "null"}, {"description": "maxLength: 3"}]},
     }
     assert sorted(losses) == [
         "output_format.name",
+        "output_format.schema.additionalProperties",
         "output_format.schema.properties.age.minimum",
         "output_format.schema.properties.x.anyOf[1].maxLength",
         "output_format.schema.properties.x.oneOf",

@@ -205,8 +205,9 @@ def test_a_misspelt_option_is_an_error_in_every_format(name: str) -> None:
         formats[name].write_request(ModelRequest(), dialekt="mistral")  # type: ignore[call-arg]
     unsupported = {"dialect", "version", "model"} - formats[name].module.options
     for option in unsupported:
+        given: dict[str, Any] = {option: "x"}
         with pytest.raises(WireError, match=option):
-            formats[name].build_request(ModelRequest(), WriteOptions(**{option: "x"}))  # type: ignore[arg-type]
+            formats[name].build_request(ModelRequest(), WriteOptions(**given))
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -222,7 +222,7 @@ def test_instructions_alone_are_an_item() -> None:
 
 def test_state_and_settings_survive() -> None:
     body = {
-        "model": "gpt-5",
+        "model": "some-model",
         "previous_response_id": "resp_1",
         "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
         "truncation": "auto",
@@ -392,8 +392,8 @@ def test_json_must_be_asked_for_in_the_input() -> None:
     ("reasoning", "effort", "lost"),
     [
         (Reasoning(budget_tokens=0), "none", 0),
-        (Reasoning(budget_tokens=2000), "medium", 0),
-        (Reasoning(budget_tokens=99_999), "max", 0),
+        (Reasoning(budget_tokens=2000), "low", 0),
+        (Reasoning(budget_tokens=99_999), "high", 0),
         (Reasoning(budget_tokens=-1), "medium", 0),
         (Reasoning(enabled=False), "none", 0),
         (Reasoning(enabled=True), "medium", 0),

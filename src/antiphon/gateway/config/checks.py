@@ -28,6 +28,7 @@ from antiphon.providers.credentials.secret import Credential, looks_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
 from antiphon.tools.embedded import parse_setting
+from antiphon.wire.capabilities import capability_data, find_family
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
 _USE_REFERENCE = 'use "env:NAME" or "file:PATH"'
@@ -55,7 +56,18 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
             for problem in _provider(provider, ("providers", number), config.gateway, environ)
         ),
         *_routes(config),
+        *_capabilities(config),
     ]
+
+
+def _capabilities(config: Config) -> Iterator[Problem]:
+    for number, override in enumerate(config.capabilities):
+        if override.like and find_family(override.like) is None:
+            known = [example for family in capability_data().families for example in family.examples]
+            problem = f"unknown model{did_you_mean(override.like, known)}; `antiphon models` lists the known families"
+            yield Problem(("capabilities", number, "like"), problem)
+        elif not override.like and not override.facts:
+            yield Problem(("capabilities", number), "states nothing; set `like` or a capability")
 
 
 def _chat(chat: ChatPageSettings) -> Iterator[Problem]:

@@ -23,6 +23,7 @@ from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.providers.transport.request import Timeouts, Transport
+from antiphon.wire.capabilities import CapabilityTable
 
 
 class LoadedConfig:
@@ -40,6 +41,7 @@ class LoadedConfig:
         self.environ = os.environ if environ is None else environ
         self.keys = ClientKeys(config, self.environ)
         self.origin_rules = OriginRules.of(config.gateway)
+        self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
@@ -92,6 +94,7 @@ class LoadedConfig:
             retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
             api_version=settings.api_version,
             hold=self.config.gateway.hold_seconds,
+            capabilities=self._capabilities,
         )
 
     def _reuse_or_build_pool(self, settings: ProviderSettings, previous: LoadedConfig | None) -> CredentialPool | None:

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
+from antiphon.wire.capabilities import CapabilityOverride
 
 ConfigPath: TypeAlias = tuple[str | int, ...]
 """A path in the file: names of keys, and indexes of list items."""
@@ -241,6 +242,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     providers: tuple[ProviderSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
     keys: tuple[ClientKeySettings, ...] = ()
+    capabilities: tuple[CapabilityOverride, ...] = ()
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):

@@ -207,8 +207,10 @@ class RequestPreparer:
             return False
         if server_state(self.parsed_request, context.endpoint.format) is not None:
             return False  # what seems to be missing is at the server
-        named: dict[str, Any] = {"model": model} if provider.format == "gemini" else {}  # else the body names it
-        return bool(provider.wire.check_request(body, **named))
+        known: dict[str, Any] = {"capabilities": provider.wire_options.get("capabilities")}
+        if provider.format == "gemini":  # elsewhere the body names it
+            known["model"] = model
+        return bool(provider.wire.check_request(body, **known))
 
 
 def needs_inline_media(provider: AnyProvider) -> Callable[[Part], bool]:

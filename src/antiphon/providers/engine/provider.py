@@ -22,6 +22,7 @@ from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
+from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
 
@@ -47,6 +48,7 @@ class Provider:
         api_version: str = "",
         hold: float = 10.0,
         environ: Mapping[str, str] | None = None,
+        capabilities: CapabilityTable | None = None,
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = random_fraction,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -61,6 +63,8 @@ class Provider:
         self.api_version = api_version
         self.hold = hold
         """Seconds that the gateway holds back a stream without a visible event."""
+        self.capabilities = capabilities
+        """What its models accept, if not only the built-in facts."""
         self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}
@@ -80,10 +84,13 @@ class Provider:
     @property
     def wire_options(self) -> dict[str, Any]:
         """What the format's writer needs to know about the host."""
-        if self.format == "openai-chat":
-            return {"dialect": self.preset.dialect or "compatible"}
+        options: dict[str, Any] = {} if self.capabilities is None else {"capabilities": self.capabilities}
         version = self._headers.get("anthropic-version")
-        return {"version": version} if self.format == "anthropic" and version else {}
+        if self.format == "openai-chat":
+            options["dialect"] = self.preset.dialect or "compatible"
+        elif self.format == "anthropic" and version:
+            options["version"] = version
+        return options
 
     @property
     def secrets(self) -> tuple[str, ...]:

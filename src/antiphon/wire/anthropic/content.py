@@ -35,12 +35,12 @@ from antiphon.parts import (
 )
 from antiphon.wire.anthropic.block_rules import block_type
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
-from antiphon.wire.anthropic.parameters import CacheBreakpoints, Capabilities
+from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
-from antiphon.wire.vendors.anthropic import FORMAT, unread_fields, with_cache_control
+from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
 IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
@@ -219,10 +219,10 @@ def report_unsupported(part: OutputPart, path: str, losses: list[Loss]) -> None:
 class ContentWriter:
     """Writes the parts of a request. Tracks what the whole body needs: cache breakpoints, and whether citations are enabled."""
 
-    def __init__(self, capabilities: Capabilities, losses: list[Loss]) -> None:
+    def __init__(self, target: Target, losses: list[Loss]) -> None:
         self.cache_breakpoints: CacheBreakpoints = []
         self.citations_enabled = False
-        self._capabilities = capabilities
+        self._target = target
         self._losses = losses
 
     def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
@@ -288,7 +288,7 @@ class ContentWriter:
                 return self._write_text(part.text, part.native, role, path)
             case Thinking():
                 return self._write_thinking(part, path)
-            case Document() if role == "assistant" and self._capabilities.is_version_2026_10:
+            case Document() if role == "assistant" and self._target.is_version_2026_10:
                 self._losses.append(
                     Loss(
                         path,
@@ -333,7 +333,7 @@ class ContentWriter:
         block: dict[str, Any] = {"type": "text", "text": text}
         if native is not None:
             self.extend(block, native, path)
-            if self._capabilities.is_version_2026_10 and role == "user" and block.pop("citations", None) is not None:
+            if self._target.is_version_2026_10 and role == "user" and block.pop("citations", None) is not None:
                 reason = "API version 2026-10-21 does not support citations in user messages; dropped (AN-28)"
                 self._losses.append(Loss(f"{path}.citations", "citations", reason))
         return [block]
@@ -359,7 +359,7 @@ class ContentWriter:
 
     def _write_media(self, part: Image | Document, path: str) -> list[Any]:
         if isinstance(part, Image):
-            block = write_image(part, path, self._losses, accepts_urls=not self._capabilities.is_on_bedrock)
+            block = write_image(part, path, self._losses, accepts_urls=not self._target.is_on_bedrock)
         else:
             block = write_document(part, path, self._losses)
         if block is None:

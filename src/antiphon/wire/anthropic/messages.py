@@ -27,7 +27,7 @@ from antiphon.wire.anthropic.content import (
     part_path,
     read_block,
 )
-from antiphon.wire.anthropic.parameters import Capabilities
+from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
@@ -178,10 +178,10 @@ def _scan_block(block: _ScannedBlock) -> Part:
 class MessageListWriter:
     """Writes `messages` and `system` of a body."""
 
-    def __init__(self, capabilities: Capabilities, writer: ContentWriter, losses: list[Loss]) -> None:
+    def __init__(self, target: Target, writer: ContentWriter, losses: list[Loss]) -> None:
         self.messages: list[Any] = []
         self.system: list[Any] = []
-        self._capabilities = capabilities
+        self._target = target
         self._writer = writer
         self._losses = losses
         self._is_leading = True
@@ -266,7 +266,7 @@ class MessageListWriter:
                 replaced = self._writer.replace_text(content[-1], text.rstrip())
                 self.messages[-1] = {**last, "content": [*content[:-1], replaced]}
         is_continued = isinstance(content, list) and any(block_type(block) in _SERVER_CALLS for block in content)
-        if not self._capabilities.accepts_prefill and not is_continued and not can_continue:
+        if not self._target.model.prefill and not is_continued and not can_continue:
             reason = f'model does not support prefill; added a user message "{CONTINUE_TEXT}" (AN-07)'
             self._losses.append(Loss("messages", "prefill", reason))
             self.messages.append({"role": "user", "content": CONTINUE_TEXT})
@@ -378,7 +378,7 @@ class MessageListWriter:
                 blocks[-1] = self._writer.mark_block(blocks[-1], marked[FORMAT]["cache_control"], f"messages[{index}]")
             self.system += blocks
             self._report_extras(self._message_extras(index, message) or {}, index)
-        elif self._capabilities.accepts_system_role(is_same_format(message.native)):
+        elif self._target.accepts_system_role(is_same_format(message.native)):
             self._pending.append(_PendingSystemMessage(index, message))
         else:
             if self._role != "user":

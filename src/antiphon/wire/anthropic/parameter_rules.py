@@ -8,6 +8,7 @@ are the constants that the writer uses too (`parameters`, `tools`, `schema`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -29,22 +30,26 @@ from antiphon.wire.anthropic.parameters import (
     HOST_PARAMETERS,
     MAX_USER_LENGTH,
     MIN_BUDGET,
+    PARAMETER_TABLE,
     PARAMETERS,
     SAMPLING,
-    Capabilities,
-    is_default_value,
+    WORDING,
+    Target,
+    refusals,
 )
-from antiphon.wire.anthropic.schema import UNSUPPORTED_KEYWORDS
+from antiphon.wire.anthropic.schema import schema_problems
 from antiphon.wire.anthropic.tools import MAX_OPTIONAL_PARAMETERS, MAX_STRICT_TOOLS, MAX_UNION_PARAMETERS
-from antiphon.wire.json_schema import count_optional_and_unions, walk
+from antiphon.wire.json_schema import count_optional_and_unions
 from antiphon.wire.rules import Violation
+
+_MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
 
 
 class RuleContext(Struct):
     """A body under check: the violations so far, and what later rules need from earlier ones."""
 
     body: dict[str, Any]
-    capabilities: Capabilities
+    target: Target
     violations: list[Violation] = []
     cache_breakpoints: list[tuple[str, Any]] = []
     citations_enabled: bool = False
@@ -86,39 +91,31 @@ def _check_names_and_limit(context: RuleContext) -> None:
         context.advise("AN-01", "model", MISSING_FIELD)
     elif not isinstance(body["model"], str):
         context.error("AN-01", "model", STRING)
-    if "max_tokens" not in body:
-        context.error("AN-01", "max_tokens", MISSING_FIELD)
-    elif not _is_integer(body["max_tokens"]):
-        context.error("AN-01", "max_tokens", "Input should be a valid integer")
-    elif body["max_tokens"] < 0:
-        context.error("AN-01", "max_tokens", "Input should be greater than or equal to 0")
+    if body.get("max_tokens") is None:
+        context.error(
+            "AN-01", "max_tokens", "Input should be a valid integer" if "max_tokens" in body else MISSING_FIELD
+        )
 
 
-def _check_sampling(context: RuleContext) -> None:
-    body = context.body
-    present = [name for name in SAMPLING if name in body]
-    for name in present:
-        if context.capabilities.is_version_2026_10:
-            context.error("AN-28", name, "Extra inputs are not permitted")
-        else:
-            _check_sampling_value(context, name, body[name])
-    if "temperature" in present and "top_p" in present and context.capabilities.is_at_least(4, 1):
-        message = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        context.advise("AN-31", "top_p", message)
-
-
-def _check_sampling_value(context: RuleContext, name: str, value: Any) -> None:
-    # -1 for "unset" was accepted in top_p and top_k in recorded requests (AN-21).
-    if not _is_number(value):
-        context.error("AN-21", name, "Input should be a valid number")
-    elif value == -1 and name != "temperature":
-        pass
-    elif name == "top_k" and value < 0:
-        context.error("AN-21", name, "Input should be greater than or equal to 0")
-    elif name != "top_k" and not 0 <= value <= 1:
-        context.error("AN-21", name, "range: 0..1")
-    elif not context.capabilities.accepts_sampling and not is_default_value(name, value):
-        context.error("AN-21", name, f"`{name}` is deprecated for this model.")
+def _check_numbers(context: RuleContext) -> None:
+    """Ranges, and the sampling parameters that the model, the API version or thinking rule out."""
+    body, target = context.body, context.target
+    if target.is_version_2026_10:
+        for name in SAMPLING:
+            if name in body:
+                context.error("AN-28", name, "Extra inputs are not permitted")
+    for violation in PARAMETER_TABLE.check(body, target.model, WORDING):
+        if not (target.is_version_2026_10 and violation.path in SAMPLING):
+            context.violations.append(violation)
+    for name in SAMPLING:
+        if name in body and body[name] is None and not target.is_version_2026_10:
+            context.error("AN-21", name, "Input should be a valid number")
+    if not target.is_version_2026_10 and any(name in body for name in SAMPLING):
+        numbers = [body.get(name) if _is_number(body.get(name)) else None for name in SAMPLING]
+        temperature, top_p, top_k = numbers
+        refused = refusals(temperature, top_p, top_k, None, target)
+        present = dict(zip(SAMPLING, numbers, strict=True))
+        context.violations.extend(PARAMETER_TABLE.check_refused(present, refused, WORDING))
 
 
 def _check_stop_sequences(context: RuleContext) -> None:
@@ -150,11 +147,17 @@ def _check_thinking(context: RuleContext) -> None:
         _check_budget(context, thinking.get("budget_tokens"))
         _check_enabled_thinking(context)
     elif kind == "disabled":
-        if not context.capabilities.can_disable_thinking:
+        if not context.target.model.accepts_thinking("off"):
             context.error("AN-19", "thinking.type", '"thinking.type.disabled" is not supported for this model.')
     elif kind == "adaptive":
-        if not context.capabilities.accepts_adaptive:
+        if not context.target.model.accepts_thinking("adaptive"):
             context.error("AN-19", "thinking.type", "adaptive thinking is not supported on this model")
+        elif _forces_tool(context.body) and not context.target.model.thinking_with_forced_tool:
+            message = "Thinking may not be enabled when tool_choice forces tool use."
+            if context.target.is_on_bedrock:
+                context.error("AN-19", "tool_choice", message)
+            else:
+                context.advise("AN-19", "tool_choice", message)
     else:
         context.error("AN-19", "thinking", WRONG_SHAPE)
 
@@ -170,15 +173,20 @@ def _check_budget(context: RuleContext, budget: Any) -> None:
         context.error("AN-19", path, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
+def _forces_tool(body: dict[str, Any]) -> bool:
+    choice = body.get("tool_choice")
+    return isinstance(choice, dict) and choice.get("type") in ("any", "tool")
+
+
 def _check_enabled_thinking(context: RuleContext) -> None:
-    body, choice = context.body, context.body.get("tool_choice")
-    if not context.capabilities.accepts_budget:
+    body = context.body
+    if not context.target.model.accepts_thinking("budget"):
         context.error("AN-19", "thinking.type", '"thinking.type.enabled" is not supported for this model.')
-    if isinstance(choice, dict) and choice.get("type") in ("any", "tool"):
+    if _forces_tool(body):
         context.error("AN-19", "tool_choice", "Thinking may not be enabled when tool_choice forces tool use.")
-    if body.get("temperature", 1) != 1 and not context.capabilities.is_version_2026_10:
+    if body.get("temperature", 1) != 1 and not context.target.is_version_2026_10:
         context.error("AN-19", "temperature", "`temperature` may only be set to 1 when thinking is enabled.")
-    if body.get("top_k") not in (None, -1) and not context.capabilities.is_version_2026_10:
+    if body.get("top_k") not in (None, -1) and not context.target.is_version_2026_10:
         context.error("AN-19", "top_k", "`top_k` must be unset when thinking is enabled.")
 
 
@@ -191,11 +199,23 @@ def _check_output(context: RuleContext) -> None:
         effort, path = config.get("effort"), "output_config.effort"
         if effort is not None and effort not in EFFORTS:
             context.error("AN-32", path, "Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
-        elif effort == "xhigh" and not context.capabilities.accepts_xhigh:
-            message = "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
-            context.error("AN-32", path, message)
+        elif effort is not None:
+            _check_effort(context, effort, path)
         _check_format(context, "output_config.format", config.get("format"))
     _check_format(context, "output_format", context.body.get("output_format"))
+
+
+def _check_effort(context: RuleContext, effort: str, path: str) -> None:
+    model, thinking = context.target.model, context.body.get("thinking")
+    is_off = isinstance(thinking, dict) and thinking.get("type") == "disabled"
+    efforts = model.efforts_without_thinking if is_off and model.efforts_without_thinking else model.efforts
+    if efforts == ():
+        context.error("AN-32", path, "This model does not support the effort parameter.")
+    elif efforts is not None and effort not in efforts:
+        levels = ", ".join(sorted(efforts))
+        context.error(
+            "AN-32", path, f"This model does not support effort level '{effort}'. Supported levels: {levels}."
+        )
 
 
 def _check_format(context: RuleContext, path: str, output_format: Any) -> None:
@@ -210,10 +230,10 @@ def _check_format(context: RuleContext, path: str, output_format: Any) -> None:
         )
     if not isinstance(output_format.get("schema"), dict):
         context.error("AN-32", f"{path}.schema", OBJECT if "schema" in output_format else MISSING_FIELD)
-    for _, node in walk(output_format.get("schema")):
-        for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
-            message = f"For {quote_value(node.get('type'))} type, property '{keyword}' is not supported"
-            context.error("AN-32", f"{path}.schema", message)
+    if context.target.model.structured_output is False:
+        context.error("AN-32", path, "This model does not support output formats.")
+    for problem in islice(schema_problems(output_format.get("schema"), context.target.model), _MAX_SCHEMA_PROBLEMS):
+        context.error("AN-32", f"{path}.schema", problem)
 
 
 def _check_tools(context: RuleContext) -> None:
@@ -228,7 +248,17 @@ def _check_tools(context: RuleContext) -> None:
         context.error("AN-16", "tools", "Tool names must be unique.")
     if known and all(tool.get("defer_loading") is True for tool in known):
         context.error("AN-33", "tools", "All tools have defer_loading set")
+    for index, tool in enumerate(tools):
+        if isinstance(tool, dict) and tool.get("strict") is True:
+            _check_strict_tool(context, f"tools.{index}", tool.get("input_schema"))
     _check_strict_limits(context, [tool.get("input_schema") for tool in known if tool.get("strict") is True])
+
+
+def _check_strict_tool(context: RuleContext, path: str, schema: Any) -> None:
+    if context.target.model.strict_tools is False:
+        context.error("AN-16", f"{path}.strict", "This model does not support strict tools.")
+    for problem in islice(schema_problems(schema, context.target.model), _MAX_SCHEMA_PROBLEMS):
+        context.error("AN-16", f"{path}.custom", problem)
 
 
 def _check_strict_limits(context: RuleContext, schemas: list[Any]) -> None:
@@ -272,7 +302,7 @@ def _check_tool_choice(context: RuleContext) -> None:
     if kind in ("any", "tool"):
         if context.body.get("max_tokens") == 0:
             context.error("AN-17", "tool_choice", "tool_choice may not force tool use while max_tokens is 0")
-        if not context.capabilities.accepts_forced_choice:
+        if not context.target.model.forced_tool_choice:
             context.error("AN-17", "tool_choice.type", f"tool_choice type '{kind}' is not supported on this model")
 
 
@@ -305,7 +335,7 @@ def _check_system(context: RuleContext) -> None:
 
 PARAMETER_CHECKS: tuple[Callable[[RuleContext], None], ...] = (
     _check_names_and_limit,
-    _check_sampling,
+    _check_numbers,
     _check_stop_sequences,
     _check_metadata,
     _check_thinking,

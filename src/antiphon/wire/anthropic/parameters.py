@@ -1,89 +1,62 @@
-"""Parameters of a request, what each model accepts of them, and cache breakpoints.
+"""Parameters of a request, and thinking as each model accepts it.
 
 Reasoning that was read here has an origin marker and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
 plain no `disabled`, and an effort alone stays alone. Reasoning of other formats says only how much: it becomes adaptive thinking
 with an effort on models known to accept that, and a budget on all others. One table converts efforts and budgets; where a model
 rejects one (AN-19, AN-32), the other is used.
 
-`Capabilities` come from the model name and the API version; nothing is assumed against an unknown name. The provider counts
-cache breakpoints in the order tools, system, messages, and accepts four: the last ones reach furthest, so those are kept.
+What a model accepts comes from `Capabilities`; `Target` adds the API version and the host.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.wire.anthropic.block_rules import block_type
 from antiphon.wire.anthropic.schema import as_output_schema
+from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, CapabilityTable, effort_for_budget, look_up
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.parameters import (
+    NUMBER,
+    UNSET,
+    Parameter,
+    ParameterTable,
+    Refusal,
+    fit_number,
+    is_default,
+    refused_fields,
+)
+from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import name_set
 from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"
 
-_MAX_NAME_LENGTH = 256
-"""No model has a longer name; the rest is ignored and not kept in a cache."""
-_MODEL = re.compile(
-    r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
-)
-THINKING_FAMILIES = ("opus", "sonnet", "fable", "mythos")
-ALWAYS_THINKING = ("fable", "mythos")
 
+class Target(Struct, frozen=True):
+    """What a request goes to: the model, the API version and the host."""
 
-class Capabilities:
-    """What a model and an API version accept."""
-
-    def __init__(self, model: str, version: str, is_on_bedrock: bool) -> None:
-        match = _MODEL.search(model)
-        family, major, minor, old_major, old_minor = match.groups() if match else ("", 0, 0, 0, 0)
-        self._family = family or ""
-        self._version = (int(major or old_major), int(minor or old_minor or 0))
-        self._is_known = is_known = match is not None
-        self.is_on_bedrock = is_on_bedrock
-        self.is_version_2026_10 = version.startswith("20") and version >= VERSION_2026_10
-        # The conversation may end with an assistant message (AN-07).
-        self.accepts_prefill = not self.is_at_least(4, 6)
-        # Adaptive thinking (AN-19).
-        self.accepts_adaptive = not is_known or self.is_at_least(4, 6)
-        # Thinking with a budget in tokens, and turned off (AN-19).
-        self.accepts_budget = not self.is_at_least(4, 7, THINKING_FAMILIES)
-        self.can_disable_thinking = not (
-            self.is_at_least(5, 0, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
-        )
-        # An effort is known to be accepted, and it may be `xhigh` (AN-32).
-        self.accepts_effort = self.is_at_least(4, 6)
-        self.accepts_xhigh = not is_known or self.is_at_least(4, 7)
-        # tool_choice may force a call (AN-17).
-        self.accepts_forced_choice = not (
-            self.is_at_least(5, 1, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
-        )
-        # temperature, top_p and top_k are accepted (AN-21).
-        self.accepts_sampling = not self.is_at_least(4, 7)
-
-    def is_at_least(self, major: int, minor: int, families: tuple[str, ...] = ()) -> bool:
-        """Whether the model is known, of one of these families, and of this version or later."""
-        return self._is_known and self._version >= (major, minor) and (not families or self._family in families)
+    model: Capabilities
+    is_version_2026_10: bool = False
+    is_on_bedrock: bool = False
 
     def accepts_system_role(self, is_native: bool) -> bool:
-        """Whether system messages may be among the others (AN-03); for unknown models only if an Anthropic body had it."""
-        return self.is_at_least(4, 8) if self._is_known else is_native
+        """Whether system messages may be among the others (AN-03); if that is unknown or without effect, only where an
+        Anthropic body had them."""
+        where = self.model.system_messages
+        return where == "anywhere" or (where in (None, "ignored") and is_native)
 
 
-_cached = lru_cache(maxsize=256)(Capabilities)
-
-
-def capabilities_for(model: Any, version: str, host: Any) -> Capabilities:
-    """The capabilities for a request; `host` is the `anthropic_version` in the body, which other hosts require."""
-    is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
-    name = model[:_MAX_NAME_LENGTH] if isinstance(model, str) else ""
-    return _cached(name, version[:_MAX_NAME_LENGTH], is_on_bedrock)
+def target_for(model: Any, version: str, host: Any, table: CapabilityTable | None) -> Target:
+    """The target of a request; `host` is the `anthropic_version` in the body, which other hosts require."""
+    return Target(
+        look_up(model if isinstance(model, str) else "", FORMAT, table),
+        version.startswith("20") and version >= VERSION_2026_10,
+        isinstance(host, str) and host.startswith("bedrock-"),
+    )
 
 
 MIN_BUDGET = 1024
@@ -118,15 +91,23 @@ def write_reasoning(
     """The values of `thinking` and of `output_config.effort`."""
     lose_native(losses, "reasoning", reasoning.native, "anthropic")
     effort = _read_effort(reasoning, losses)
+    is_native = is_same_format(reasoning.native)
     if effort == "none" or reasoning.enabled is False or reasoning.budget_tokens == 0:
-        stated_effort = effort if effort != "none" and is_same_format(reasoning.native) else None
+        stated_effort = effort if effort != "none" and is_native else None
         _write_display(reasoning, None, losses)
-        return _disable(capabilities, losses), _supported_effort(stated_effort, capabilities, losses)
-    thinking: dict[str, Any] | None = None
-    if is_same_format(reasoning.native):
+        thinking = _disable(capabilities, losses)
+        if capabilities.never_thinks and not is_native:
+            thinking = None
+        return thinking, _supported_effort(stated_effort, capabilities, losses, is_off=thinking is not None)
+    thinking = None
+    if capabilities.never_thinks:
+        if reasoning.enabled or reasoning.budget_tokens is not None or (effort and not is_native):
+            losses.append(Loss("reasoning", "thinking", "model does not support thinking; dropped (AN-19)"))
+        effort = effort if is_native else None
+    elif is_native:
         if reasoning.enabled:
             thinking, effort = _enable(reasoning, effort, capabilities, losses)
-    elif capabilities.accepts_effort and reasoning.budget_tokens is None and (effort or reasoning.enabled):
+    elif _prefers_effort(capabilities) and reasoning.budget_tokens is None and (effort or reasoning.enabled):
         thinking = {"type": "adaptive"}
     elif effort or reasoning.enabled or reasoning.budget_tokens is not None:
         budget = _write_budget(reasoning.budget_tokens, effort, losses)
@@ -135,16 +116,21 @@ def write_reasoning(
     return thinking, _supported_effort(effort, capabilities, losses)
 
 
+def _prefers_effort(capabilities: Capabilities) -> bool:
+    """Whether the model is known to accept adaptive thinking with an effort."""
+    return bool(capabilities.efforts) and capabilities.accepts_thinking("adaptive")
+
+
 def _read_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
     effort = reasoning.effort
-    if effort is None or effort in BUDGETS:
+    if effort is None or effort in EFFORT_BUDGETS:
         return "low" if effort == "minimal" and reasoning.budget_tokens is None else effort
     losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort}"; dropped (AN-32)'))
     return None
 
 
 def _disable(capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
-    if capabilities.can_disable_thinking:
+    if capabilities.accepts_thinking("off"):
         return {"type": "disabled"}
     losses.append(Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; dropped (AN-19)"))
     return None
@@ -155,7 +141,7 @@ def _enable(
 ) -> tuple[dict[str, Any], str | None]:
     """Thinking as this format stated it, or the nearest that the model accepts."""
     if reasoning.budget_tokens is None:
-        if capabilities.accepts_adaptive:
+        if capabilities.accepts_thinking("adaptive"):
             return {"type": "adaptive"}, effort
         losses.append(Loss("reasoning", "adaptive thinking", "model requires a thinking budget; sent one (AN-19)"))
         return {"type": "enabled", "budget_tokens": _write_budget(None, effort, losses)}, effort
@@ -166,7 +152,7 @@ def _enable(
 
 def _write_budget(budget: int | None, effort: str | None, losses: list[Loss]) -> int:
     if budget is None or budget == -1:  # dynamic, in Gemini
-        return max(BUDGETS[effort or "medium"], MIN_BUDGET)
+        return max(EFFORT_BUDGETS[effort or "medium"], MIN_BUDGET)
     if budget < MIN_BUDGET:
         losses.append(
             Loss("reasoning.budget_tokens", str(budget), f"below the minimum {MIN_BUDGET}; sent {MIN_BUDGET} (AN-19)")
@@ -177,10 +163,9 @@ def _write_budget(budget: int | None, effort: str | None, losses: list[Loss]) ->
 
 def _with_budget(budget: int, effort: str | None, capabilities: Capabilities) -> tuple[dict[str, Any], str | None]:
     """Thinking with a budget, or the nearest effort if the model accepts no budget."""
-    if capabilities.accepts_budget:
+    if capabilities.accepts_thinking("budget"):
         return {"type": "enabled", "budget_tokens": budget}, None
-    nearest_effort = [name for name in EFFORTS if BUDGETS[name] <= budget][-1]
-    return {"type": "adaptive"}, effort or nearest_effort
+    return {"type": "adaptive"}, effort or effort_for_budget(budget)
 
 
 def _write_display(reasoning: Reasoning, thinking: dict[str, Any] | None, losses: list[Loss]) -> None:
@@ -194,35 +179,79 @@ def _write_display(reasoning: Reasoning, thinking: dict[str, Any] | None, losses
         losses.append(Loss("reasoning.shown", "shown", reason))
 
 
-def _supported_effort(effort: str | None, capabilities: Capabilities, losses: list[Loss]) -> str | None:
-    if effort == "xhigh" and not capabilities.accepts_xhigh:
-        losses.append(Loss("reasoning.effort", "xhigh", 'model does not support effort "xhigh"; sent "high" (AN-32)'))
-        return "high"
-    return "low" if effort == "minimal" else effort
+def _supported_effort(
+    effort: str | None, capabilities: Capabilities, losses: list[Loss], *, is_off: bool = False
+) -> str | None:
+    effort = "low" if effort == "minimal" else effort
+    if effort is None or capabilities.efforts is None:
+        return effort
+    if not capabilities.efforts:
+        losses.append(Loss("reasoning.effort", effort, "model does not support effort; dropped (AN-32)"))
+        return None
+    accepted = capabilities
+    if is_off and capabilities.efforts_without_thinking is not None:
+        accepted = structs.replace(capabilities, efforts=capabilities.efforts_without_thinking)
+    legal = accepted.nearest_effort(effort)
+    if legal != effort:
+        off = " without thinking" if accepted is not capabilities else ""
+        reason = f'model does not support effort "{effort}"{off}; sent "{legal}" (AN-32)'
+        losses.append(Loss("reasoning.effort", effort, reason))
+    return legal
 
 
-def allow_thinking(thinking: dict[str, Any], body: dict[str, Any], is_default_limit: bool, losses: list[Loss]) -> bool:
-    """Whether thinking with a budget is valid in this body (AN-19, AN-30); the budget may be lowered."""
-    if thinking["type"] != "enabled":
+def allow_thinking(
+    thinking: dict[str, Any], request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]
+) -> bool:
+    """Whether thinking is valid in this body (AN-19, AN-30); the budget may be lowered."""
+    if thinking["type"] == "disabled":
         return True
     reason = ""
-    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+    is_forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
+    if thinking["type"] == "adaptive":
+        # Anthropic accepts this for older models too, and does not think then; Bedrock refuses it.
+        is_stated = request.reasoning is not None and is_same_format(request.reasoning.native)
+        if is_forced and not target.model.thinking_with_forced_tool and (target.is_on_bedrock or not is_stated):
+            reason = "thinking cannot be combined with a forced tool call on this model; dropped (AN-19)"
+    elif is_forced:
         reason = "thinking cannot be combined with a forced tool call; dropped (AN-19)"
     elif _tool_loop_lacks_thinking(body["messages"]):
         reason = "the current tool loop has no thinking blocks; dropped (AN-30)"
-    elif thinking["budget_tokens"] >= body["max_tokens"] and is_default_limit:
-        body["max_tokens"] = thinking["budget_tokens"] + DEFAULT_MAX_TOKENS
-    elif thinking["budget_tokens"] >= body["max_tokens"] and "tools" not in body:
-        # With tools, interleaved thinking may use more tokens than one answer.
-        if body["max_tokens"] <= MIN_BUDGET:
-            reason = f"max_tokens leaves less than the minimum budget {MIN_BUDGET}; dropped (AN-19)"
-        else:
-            lowered = f"must be less than max_tokens; sent {body['max_tokens'] - 1} (AN-19)"
-            losses.append(Loss("reasoning.budget_tokens", str(thinking["budget_tokens"]), lowered))
-            thinking["budget_tokens"] = body["max_tokens"] - 1
+    elif not target.model.prefill_with_thinking and is_prefilled_without_thinking(body["messages"]):
+        reason = "thinking cannot be combined with a prefilled answer; dropped (AN-19)"
+    else:
+        reason = _fit_budget(thinking, request, body, target.model, losses)
     if reason:
         losses.append(Loss("reasoning", "thinking", reason))
     return not reason
+
+
+def _fit_budget(
+    thinking: dict[str, Any], request: ModelRequest, body: dict[str, Any], model: Capabilities, losses: list[Loss]
+) -> str:
+    """Make room for the budget in `max_tokens`, or lower it; returns why thinking must be dropped, if it must."""
+    budget = thinking["budget_tokens"]
+    if budget >= body["max_tokens"] and request.max_output_tokens is None:
+        wanted = budget + DEFAULT_MAX_TOKENS
+        body["max_tokens"] = wanted if model.max_output_tokens is None else min(wanted, model.max_output_tokens)
+    if budget < body["max_tokens"] or ("tools" in body and budget <= (model.max_output_tokens or budget)):
+        # With tools, interleaved thinking may use more tokens than one answer.
+        return ""
+    if body["max_tokens"] <= MIN_BUDGET:
+        return f"max_tokens leaves less than the minimum budget {MIN_BUDGET}; dropped (AN-19)"
+    lowered = f"must be less than max_tokens; sent {body['max_tokens'] - 1} (AN-19)"
+    losses.append(Loss("reasoning.budget_tokens", str(budget), lowered))
+    thinking["budget_tokens"] = body["max_tokens"] - 1
+    return ""
+
+
+def is_prefilled_without_thinking(messages: list[Any]) -> bool:
+    """Whether the last message is the model's and does not begin with thinking."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return False
+    content = last.get("content")
+    first = block_type(content[0]) if isinstance(content, list) and content else ""
+    return first not in ("thinking", "redacted_thinking")
 
 
 def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
@@ -252,26 +281,85 @@ PARAMETERS = name_set(
 )
 # Hosts with the model in the URL accept version and betas in the body (AN-01, errata).
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
-SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MAX_USER_LENGTH = 512
 MIN_TOP_P_WITH_THINKING = 0.95
 """The smallest `top_p` accepted with thinking."""
 
-# Fields without a parameter in this API, each with its default, which is not a loss.
-UNSUPPORTED_FIELDS = {
-    "seed": None,
-    "verbosity": None,
-    "metadata": None,
-    "cache_key": None,
-    "store": None,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "candidates": 1,
-    "logprobs": False,
-    "top_logprobs": 0,
-}
-SERVICE_TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
+
+def _write_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+    for index, sequence in enumerate(stop):
+        if not sequence or sequence.isspace():
+            losses.append(Loss(f"stop[{index}]", repr(sequence), "blank stop sequence; dropped (AN-22)"))
+    return [sequence for sequence in stop if sequence and not sequence.isspace()]
+
+
+def _write_user(user: str, losses: list[Loss]) -> dict[str, str]:
+    limit = MAX_USER_LENGTH
+    if len(user) > limit:
+        losses.append(Loss("user", "user", f"limited to {limit} characters; sent the first {limit} (AN-23)"))
+    return {"user_id": user[:limit]}
+
+
+def _fit_unless_unset(row: Parameter) -> Parameter:
+    known = Capabilities()
+    return structs.replace(
+        row, convert=lambda value, losses: value if value == UNSET else fit_number(row, value, known, losses)
+    )
+
+
+MAX_TOKENS = Parameter("max_output_tokens", "max_tokens", (int,), "AN-01", 0, integer=True, is_written=False)
+PARAMETER_TABLE = ParameterTable(
+    "Anthropic",
+    (
+        Parameter("model", "model", (str,), is_written=False),
+        MAX_TOKENS,
+        Parameter("stream", "stream", (bool,), is_written=False),
+        Parameter("temperature", "temperature", NUMBER, "AN-21", 0, 1, sends_default=True),
+        _fit_unless_unset(Parameter("top_p", "top_p", NUMBER, "AN-21", 0, 1, sends_default=True)),
+        _fit_unless_unset(Parameter("top_k", "top_k", (int,), "AN-21", 0, below_minimum="drop")),
+        Parameter("stop", "stop_sequences", (), "AN-22", convert=_write_stops),
+        Parameter("user", "metadata", (), "AN-23", convert=_write_user),
+        Parameter(
+            "service_tier",
+            "service_tier",
+            (),
+            "AN-27",
+            values={"auto": "auto", "standard_only": "standard_only", "default": "standard_only"},
+            only_values=True,
+        ),
+    ),
+)
+SAMPLING = ("temperature", "top_p", "top_k")
+
+
+class AnthropicWording:
+    """Anthropic's sentences about parameters."""
+
+    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if row.integer:
+            if not is_number or not (isinstance(value, int) or value.is_integer()):
+                return "Input should be a valid integer"
+        elif not is_number:
+            return "Input should be a valid number"
+        if value == UNSET and row.key in ("top_p", "top_k"):
+            return ""
+        if row.maximum is not None:
+            return "" if 0 <= value <= row.maximum else f"range: 0..{row.maximum}"
+        if value < 0:
+            return "Input should be greater than or equal to 0"
+        if maximum is not None and value > maximum:
+            return f"{value} > {maximum}, which is the maximum allowed number of output tokens for this model"
+        return ""
+
+    def refused(self, row: Parameter, _value: Any, refusal: Refusal) -> str:
+        if refusal.is_pair:
+            return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+        return f"`{row.key}` is deprecated for this model."
+
+
+WORDING = AnthropicWording()
 
 
 def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
@@ -317,34 +405,19 @@ def _format_schema(output_format: Any) -> dict[str, Any] | None:
     return None
 
 
-PARAMETER_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "model": ("model", (str,)),
-    "max_tokens": ("max_output_tokens", (int,)),
-    "stream": ("stream", (bool,)),
-    "temperature": ("temperature", (int, float)),
-    "top_p": ("top_p", (int, float)),
-    "top_k": ("top_k", (int,)),
-}
-
-
-def is_default_value(name: str, value: float) -> bool:
-    """Whether a value has the same effect as no value."""
-    return (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
-
-
 def write_thinking_and_format(
-    request: ModelRequest, body: dict[str, Any], capabilities: Capabilities, citations_enabled: bool, losses: list[Loss]
+    request: ModelRequest, body: dict[str, Any], target: Target, citations_enabled: bool, losses: list[Loss]
 ) -> None:
     config: dict[str, Any] = {}
     if request.reasoning is not None:
-        thinking, effort = write_reasoning(request.reasoning, capabilities, losses)
-        if thinking is not None and allow_thinking(thinking, body, request.max_output_tokens is None, losses):
+        thinking, effort = write_reasoning(request.reasoning, target.model, losses)
+        if thinking is not None and allow_thinking(thinking, request, body, target, losses):
             body["thinking"] = thinking
         if effort is not None:
             config["effort"] = effort
     output_format = request.output_format
     if output_format is not None:
-        written = _write_output_format(output_format, citations_enabled, losses)
+        written = _write_output_format(output_format, target.model, citations_enabled, losses)
         if written is not None and output_format.native is not None and FORMAT in output_format.native:
             body["output_format"] = written
         elif written is not None:
@@ -354,7 +427,7 @@ def write_thinking_and_format(
 
 
 def _write_output_format(
-    output_format: OutputFormat, citations_enabled: bool, losses: list[Loss]
+    output_format: OutputFormat, model: Capabilities, citations_enabled: bool, losses: list[Loss]
 ) -> dict[str, Any] | None:
     lose_native(losses, "output_format", output_format.native, FORMAT)
     if output_format.kind == "text":
@@ -370,109 +443,34 @@ def _write_output_format(
                 "output_format", output_format.kind, "Anthropic requires a schema for an output format; dropped (AN-32)"
             )
         )
+    elif model.structured_output is False:
+        losses.append(Loss("output_format", output_format.kind, "model does not support it; dropped (AN-32)"))
     elif citations_enabled:
         losses.append(Loss("output_format", output_format.kind, "cannot be combined with citations; dropped (AN-32)"))
     else:
-        return {"type": "json_schema", "schema": as_output_schema(output_format.schema, "output_format.schema", losses)}
+        schema = as_output_schema(output_format.schema, "output_format.schema", model, losses)
+        return {"type": "json_schema", "schema": schema}
     return None
 
 
-def write_sampling(request: ModelRequest, body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
-    thinking_enabled = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
-    for name in SAMPLING:
-        value = getattr(request, name)
-        if value is None:
-            continue
-        is_unset = value == -1 and name != "temperature"
-        is_default = is_unset or is_default_value(name, value)
-        reason = ""
-        if capabilities.is_version_2026_10:
-            reason = "API version 2026-10-21 does not support it; dropped (AN-28)"
-        elif thinking_enabled and not (is_default or (name == "top_p" and value >= MIN_TOP_P_WITH_THINKING)):
-            # The API documents the same limits for adaptive thinking.
-            reason = "cannot be combined with thinking; dropped (AN-19)"
-        elif not (capabilities.accepts_sampling or is_default):
-            reason = "model does not support it; dropped (AN-21)"
-        elif value != value or (name == "top_k" and value < 0 and not is_unset):
-            reason = "out of range; dropped (AN-21)"
-        elif name != "top_k" and not is_unset and not 0 <= value <= 1:
-            body[name] = 0 if value < 0 else 1
-            losses.append(Loss(name, str(value), f"outside the range 0 to 1; sent {body[name]} (AN-21)"))
-        else:
-            body[name] = value
-        if reason:
-            losses.append(Loss(name, name, reason))
+def refusals(temperature: Any, top_p: Any, top_k: Any, thinking: Any, target: Target) -> dict[str, Refusal]:
+    """The sampling parameters that the model, the API version or thinking rule out."""
+    if target.is_version_2026_10:
+        reason = "API version 2026-10-21 does not support it; dropped (AN-28)"
+        return dict.fromkeys(SAMPLING, Refusal(reason, "AN-28", is_pair=True))
+    refused = refused_fields(target.model, "AN-21", "AN-31", temperature, top_p)
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    if kind not in ("enabled", "adaptive"):  # the API documents the same limits for adaptive thinking
+        return refused
+    refused = dict(refused)
+    for name, value in (("temperature", temperature), ("top_p", top_p), ("top_k", top_k)):
+        is_accepted = name == "top_p" and isinstance(value, int | float) and value >= MIN_TOP_P_WITH_THINKING
+        if value is not None and not is_accepted and not is_default(name, value):
+            refused.setdefault(name, Refusal("cannot be combined with thinking; dropped (AN-19)", "AN-19"))
+    return refused
 
 
-def write_stop_and_user(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
-    if request.stop is not None:
-        body["stop_sequences"] = [sequence for sequence in request.stop if sequence and not sequence.isspace()]
-        for index, sequence in enumerate(request.stop):
-            if not sequence or sequence.isspace():
-                losses.append(Loss(f"stop[{index}]", repr(sequence), "blank stop sequence; dropped (AN-22)"))
-    if request.user is not None:
-        body["metadata"] = {"user_id": request.user[:MAX_USER_LENGTH]}
-        if len(request.user) > MAX_USER_LENGTH:
-            losses.append(
-                Loss(
-                    "user", "user", f"limited to {MAX_USER_LENGTH} characters; sent the first {MAX_USER_LENGTH} (AN-23)"
-                )
-            )
-    if request.service_tier is not None:
-        if request.service_tier in SERVICE_TIERS:
-            body["service_tier"] = SERVICE_TIERS[request.service_tier]
-        else:
-            losses.append(
-                Loss("service_tier", "service_tier", f'Anthropic has no service tier "{request.service_tier}"; dropped')
-            )
-
-
-MAX_CACHE_BREAKPOINTS = 4
-
-CacheBreakpoints = list[tuple[dict[str, Any], str]]
-"""Written blocks with `cache_control`, each with the path of its part."""
-
-
-def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> None:
-    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
-    if len(cache_breakpoints) <= MAX_CACHE_BREAKPOINTS and not any(
-        _is_one_hour(block) for block, _ in cache_breakpoints
-    ):
-        return
-    paths = {id(block): path for block, path in cache_breakpoints}
-    breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
-    for block in breakpoints[:-MAX_CACHE_BREAKPOINTS]:
-        del block["cache_control"]
-        limit = MAX_CACHE_BREAKPOINTS
-        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
-        losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
-    has_five_minutes = False
-    for block in breakpoints[-MAX_CACHE_BREAKPOINTS:]:
-        if not _is_one_hour(block):
-            has_five_minutes = True
-        elif has_five_minutes:
-            block["cache_control"] = {**block["cache_control"], "ttl": "5m"}
-            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
-            losses.append(Loss(f"{paths[id(block)]}.cache_control.ttl", "ttl", reason))
-
-
-def _is_one_hour(block: dict[str, Any]) -> bool:
-    cache_control = block["cache_control"]
-    return isinstance(cache_control, dict) and cache_control.get("ttl") == "1h"
-
-
-def _cached_blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from _cached_in(body.get("tools"))
-    yield from _cached_in(body.get("system"))
-    for message in body["messages"]:
-        if isinstance(message, dict):
-            yield from _cached_in(message.get("content"))
-
-
-def _cached_in(blocks: Any) -> Iterator[dict[str, Any]]:
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict):
-            if "cache_control" in block:
-                yield block
-            if block.get("type") == "tool_result":
-                yield from _cached_in(block.get("content"))
+def write_parameters(request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]) -> None:
+    """Put sampling, stop sequences, user and service tier into a body that has its `thinking`."""
+    refused = refusals(request.temperature, request.top_p, request.top_k, body.get("thinking"), target)
+    PARAMETER_TABLE.write(request, body, target.model, losses, refused=refused)

@@ -23,23 +23,22 @@ from antiphon.wire.anthropic.messages import (
 from antiphon.wire.anthropic.parameters import (
     DEFAULT_MAX_TOKENS,
     HOST_PARAMETERS,
-    PARAMETER_FIELDS,
-    UNSUPPORTED_FIELDS,
+    MAX_TOKENS,
+    PARAMETER_TABLE,
     VERSION,
-    capabilities_for,
-    limit_cache_breakpoints,
     read_parameter,
-    write_sampling,
-    write_stop_and_user,
+    target_for,
+    write_parameters,
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.vendors.anthropic import FORMAT
+from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -56,17 +55,14 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
     leading: tuple[Message, ...] = ()
     fields: dict[str, Any] = {}
     extras: dict[str, Any] = {}
-    for name, value in unread.items():
-        field, kinds = PARAMETER_FIELDS.get(name, ("", ()))
-        if type(value) in kinds:
-            fields[field] = value
-        elif name == "system" and type(value) in (str, list):
+    for name, value in PARAMETER_TABLE.read(unread, fields).items():
+        if name == "system" and type(value) in (str, list):
             leading = _read_system(value)
         elif name == "tools" and type(value) is list:
             fields["tools"] = tuple([read_tool(tool) for tool in value])
         elif name == "tool_choice" and type(value) is dict and (choice := read_choice(value)) is not None:
             fields["tool_choice"], fields["parallel_tool_calls"] = choice
-        elif value is not None and not read_parameter(name, value, fields, extras):
+        elif not read_parameter(name, value, fields, extras):
             extras[name] = value
     native = {FORMAT: extras} if extras else None
     return ModelRequest(messages=(*leading, *messages), native=native, **fields)
@@ -87,18 +83,17 @@ def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
     extras = request.native.get(FORMAT, {}) if request.native else {}
-    capabilities = capabilities_for(request.model, options.version or VERSION, extras.get("anthropic_version"))
+    host = extras.get("anthropic_version")
+    target = target_for(request.model, options.version or VERSION, host, options.capabilities)
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     limit = request.max_output_tokens
-    body["max_tokens"] = DEFAULT_MAX_TOKENS if limit is None else max(0, limit)
-    if limit is not None and limit < 0:
-        losses.append(Loss("max_output_tokens", str(limit), "below the minimum 0; sent 0 (AN-01)"))
+    body["max_tokens"] = DEFAULT_MAX_TOKENS if limit is None else fit_number(MAX_TOKENS, limit, target.model, losses)
     if request.stream is not None:
         body["stream"] = request.stream
 
-    blocks = ContentWriter(capabilities, losses)
-    tools = write_tools(request, blocks.cache_breakpoints, losses) if request.tools else []
-    messages = MessageListWriter(capabilities, blocks, losses)
+    blocks = ContentWriter(target, losses)
+    tools = write_tools(request, target.model, blocks.cache_breakpoints, losses) if request.tools else []
+    messages = MessageListWriter(target, blocks, losses)
     messages.write(request.messages)
     messages.finish(extras.get("fallback_credit_token") is not None)
     if messages.system:
@@ -107,18 +102,14 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body["tools"] = tools
     body["messages"] = messages.messages
 
-    choice = write_choice(request, tools, capabilities, bool(tools or extras.get("mcp_servers")), losses)
+    choice = write_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
     if choice is not None:
         body["tool_choice"] = choice
     if request.reasoning is not None or request.output_format is not None:
-        write_thinking_and_format(request, body, capabilities, blocks.citations_enabled, losses)
-    write_sampling(request, body, capabilities, losses)
-    write_stop_and_user(request, body, losses)
+        write_thinking_and_format(request, body, target, blocks.citations_enabled, losses)
+    write_parameters(request, body, target, losses)
     if blocks.cache_breakpoints:
         limit_cache_breakpoints(body, blocks.cache_breakpoints, losses)
-    for name, default in UNSUPPORTED_FIELDS.items():
-        if getattr(request, name) not in (None, default):
-            losses.append(Loss(name, name, "Anthropic has no such parameter; dropped"))
     lose_native(losses, "native", request.native, FORMAT)
     for name, value in extras.items():
         if (

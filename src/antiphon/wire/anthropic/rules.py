@@ -26,9 +26,10 @@ from antiphon.wire.anthropic.block_rules import (
     with_prefix,
 )
 from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
-from antiphon.wire.anthropic.parameters import MAX_CACHE_BREAKPOINTS, VERSION, capabilities_for
+from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
+from antiphon.wire.vendors.anthropic import MAX_CACHE_BREAKPOINTS
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
 # A beta lets a system message set the effort from there on, and betas are in a header.
@@ -44,9 +45,8 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
     if not isinstance(body, dict):
         return [Violation("AN-01", "", OBJECT)]
-    context = RuleContext(
-        body, capabilities_for(body.get("model"), options.version or VERSION, body.get("anthropic_version"))
-    )
+    host = body.get("anthropic_version")
+    context = RuleContext(body, target_for(body.get("model"), options.version or VERSION, host, options.capabilities))
     for check in PARAMETER_CHECKS:
         check(context)
     _check_messages(context)
@@ -118,7 +118,7 @@ def _check_content(context: RuleContext, index: int, role: str, content: list[An
         citations = block.get("citations")
         if isinstance(citations, dict):
             context.citations_enabled = context.citations_enabled or citations.get("enabled") is True
-        elif citations and role == "user" and context.capabilities.is_version_2026_10 and kind == "text":
+        elif citations and role == "user" and context.target.is_version_2026_10 and kind == "text":
             context.error("AN-28", f"messages.{index}.content.{position}.citations", EXTRA_FIELD)
         if kind == "tool_use" and context.first_call is None:
             context.first_call = index
@@ -126,10 +126,10 @@ def _check_content(context: RuleContext, index: int, role: str, content: list[An
             for inner, part in enumerate(block["content"]):
                 if isinstance(part, dict) and "cache_control" in part:
                     context.add_cache_breakpoint(f"messages.{index}.content.{position}.content.{inner}", part)
-        elif kind == "document" and role == "assistant" and context.capabilities.is_version_2026_10:
+        elif kind == "document" and role == "assistant" and context.target.is_version_2026_10:
             message = "`document` blocks are not permitted in `assistant` messages"
             context.error("AN-28", f"messages.{index}.content.{position}", message)
-        elif kind == "image" and context.capabilities.is_on_bedrock and block_type(block.get("source")) == "url":
+        elif kind == "image" and context.target.is_on_bedrock and block_type(block.get("source")) == "url":
             context.error("AN-24", f"messages.{index}.content.{position}.source", "URL sources are not supported")
 
 
@@ -144,7 +144,7 @@ def _check_ending(context: RuleContext, final: int, message: Any) -> None:
     # A turn with a server call may be one that the provider paused during its own tools (pause_turn).
     is_paused = any(block_type(block) in SERVER_CALLS for block in blocks)
     is_continued = is_paused or context.body.get("fallback_credit_token") is not None
-    if not context.capabilities.accepts_prefill and not is_continued:
+    if not context.target.model.prefill and not is_continued:
         prefill = (
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
@@ -165,6 +165,12 @@ def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
     thinking = context.body.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
         return
+    if not context.target.model.prefill_with_thinking and is_prefilled_without_thinking(messages):
+        message = (
+            "When `thinking` is enabled, a final `assistant` message must start with a thinking block. "
+            "To avoid this requirement, disable `thinking`."
+        )
+        context.error("AN-19", f"messages.{len(messages) - 1}.content.0.type", message)
     last_call: tuple[int, str] | None = None
     for index in range(len(messages) - 1, -1, -1):
         role, blocks = _role_and_blocks(messages[index])
@@ -189,9 +195,9 @@ def _check_cross_field(context: RuleContext) -> None:
     """Rules that combine the messages with parameters."""
     body, system = context.body, context.first_system
     if system is not None:
-        if not context.capabilities.accepts_system_role(is_native=True):
+        if not context.target.accepts_system_role(is_native=True):
             context.error("AN-03", f"messages.{system}", "role 'system' is not supported on this model")
-        elif context.capabilities.is_at_least(5, 0, ("sonnet",)):
+        elif context.target.model.system_messages == "ignored":
             context.advise("AN-03", f"messages.{system}", "role 'system' is accepted but ignored by this model")
     if context.citations_enabled:
         message, config = "citations are not supported together with an output format", body.get("output_config")

@@ -3,32 +3,30 @@
 `as_object_schema` is for the input of tools (AN-16): the root is an object without oneOf, anyOf or allOf, shared definitions are
 called `$defs`, and property names at the root are short and plain. A valid schema is returned as the same object. Branches of a
 root combinator are merged: their properties side by side, required what every branch (of allOf: any branch) requires. A root
-that is not an object is wrapped as the property `value`. `as_output_schema` is for the output format (AN-32), which accepts no
-bounds, no `oneOf` (written as `anyOf`) and no patterns of property names.
+that is not an object is wrapped as the property `value`. `as_output_schema` and `as_strict_schema` are for output formats (AN-32)
+and strict tools: closed objects, no bounds (moved to the description), `oneOf` written as `anyOf`.
 
 Renaming `definitions` is not a loss; every other change is, with its path in the schema.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from antiphon.wire.anthropic.block_rules import PROPERTY_KEY
+from antiphon.wire.anthropic.block_rules import PROPERTY_KEY, quote_value
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import format_path, walk
 from antiphon.wire.loss import Loss
-from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import NameMapper
 
-UNSUPPORTED_KEYWORDS = name_set(
-    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems "
-    "minProperties maxProperties oneOf patternProperties"
-)
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _UNSUPPORTED_AT_ROOT = frozenset({*COMBINATORS, "$ref", "definitions"})
 _MAX_DEPTH = 16
+_MAX_NOTE = 200
 _KEYS = NameMapper(PROPERTY_KEY.pattern)
 
 
@@ -166,16 +164,73 @@ def _with_valid_keys(
     return renamed
 
 
-def as_output_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
-    """The schema as a valid output format."""
-    if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in walk(schema)):
+def as_output_schema(schema: dict[str, Any], path: str, model: Capabilities, losses: list[Loss]) -> dict[str, Any]:
+    """The schema as a valid output format (AN-32)."""
+    return _as_grammar(schema, path, model, losses, "an output format", "AN-32")
+
+
+def as_strict_schema(schema: dict[str, Any], path: str, model: Capabilities, losses: list[Loss]) -> dict[str, Any]:
+    """The schema as valid input of a strict tool (AN-16)."""
+    return _as_grammar(schema, path, model, losses, "a strict tool", "AN-16")
+
+
+def _as_grammar(
+    schema: dict[str, Any], path: str, model: Capabilities, losses: list[Loss], place: str, rule: str
+) -> dict[str, Any]:
+    """The schema with closed objects and without the keywords that the provider cannot enforce: those move to descriptions."""
+    if not any(True for _ in schema_problems(schema, model)):
         return schema
-    copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
+    try:
+        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
+    except RecursionError:
+        losses.append(Loss(path, "schema", f"nested too deeply to be checked; sent unchanged ({rule})"))
+        return schema
     for schema_path, node in walk(copy):
-        for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
+        node_path = format_path(path, schema_path)
+        notes: list[str] = []
+        for keyword in _unsupported_keywords(node, model):
             value = node.pop(keyword)
             if keyword == "oneOf" and "anyOf" not in node:
                 node["anyOf"] = value
-            node_path, reason = format_path(path, schema_path), "not supported in an output format; dropped (AN-32)"
+                reason = f'not supported in {place}; sent as "anyOf" ({rule})'
+            else:
+                notes.append(f"{keyword}: {msgspec.json.encode(value).decode()[:_MAX_NOTE]}")
+                reason = f"not supported in {place}; moved to the description ({rule})"
             losses.append(Loss(f"{node_path}.{keyword}", keyword, reason))
+        if notes:
+            known, text = node.get("description"), ", ".join(notes)
+            node["description"] = f"{known} ({text})" if isinstance(known, str) and known else text
+        if _is_open(node, model):
+            node["additionalProperties"] = False
+            reason = f"objects must be closed in {place}; sent false ({rule})"
+            losses.append(Loss(f"{node_path}.additionalProperties", "additionalProperties", reason))
     return copy
+
+
+def schema_problems(schema: Any, model: Capabilities) -> Iterator[str]:
+    """What the provider refuses in the schema of an output format or a strict tool, in its own words."""
+    for _, node in walk(schema):
+        kind = node.get("type")
+        for keyword in _unsupported_keywords(node, model):
+            if keyword == "minItems":
+                yield "For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+            else:
+                yield f"For {quote_value(kind)} type, property '{keyword}' is not supported"
+        if _is_open(node, model):
+            yield "For 'object' type, 'additionalProperties' must be explicitly set to false"
+
+
+def _unsupported_keywords(node: dict[str, Any], model: Capabilities) -> list[str]:
+    found = [keyword for keyword in sorted(node) if keyword in model.unsupported_schema_keywords]
+    min_items = node.get("minItems")
+    if model.max_min_items is not None and isinstance(min_items, int | float) and min_items > model.max_min_items:
+        found.append("minItems")
+    return found
+
+
+def _is_open(node: dict[str, Any], model: Capabilities) -> bool:
+    kind = node.get("type")
+    is_object = (
+        kind == "object" or (isinstance(kind, list) and "object" in kind) or (kind is None and "properties" in node)
+    )
+    return model.closed_schemas and is_object and node.get("additionalProperties") is not False

@@ -13,13 +13,13 @@ from typing import Any
 
 from antiphon.parts import Native
 from antiphon.wire.anthropic.block_rules import TOOL_NAME
-from antiphon.wire.anthropic.parameters import CacheBreakpoints, Capabilities
-from antiphon.wire.anthropic.schema import as_object_schema
+from antiphon.wire.anthropic.schema import as_object_schema, as_strict_schema
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
-from antiphon.wire.vendors.anthropic import FORMAT, unread_fields, with_cache_control
+from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
 NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
 MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
@@ -56,11 +56,13 @@ def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None
     ), None if disables_parallel is None else not disables_parallel
 
 
-def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> list[Any]:
+def write_tools(
+    request: ModelRequest, model: Capabilities, cache_breakpoints: CacheBreakpoints, losses: list[Loss]
+) -> list[Any]:
     """The tools of a request, in their order."""
     written: list[Any] = []
     used_names: set[str] = set()
-    strict = _StrictToolLimits(losses)
+    strict = _StrictToolLimits(model, losses)
     allowed = _allowed(request, losses)
     for index, tool in enumerate(request.tools):
         path = f"tools[{index}]"
@@ -139,12 +141,17 @@ def _strict_costs(schema: dict[str, Any]) -> tuple[int, int, bool]:
 class _StrictToolLimits:
     """How much of the limits on strict tools is used (AN-16)."""
 
-    def __init__(self, losses: list[Loss]) -> None:
+    def __init__(self, model: Capabilities, losses: list[Loss]) -> None:
+        self._model = model
         self._losses = losses
         self._tools = self._optional = self._unions = 0
 
     def check(self, block: dict[str, Any], path: str) -> None:
-        """Remove `strict` from a tool that exceeds the limits or refers to itself."""
+        """Remove `strict` from a tool that exceeds the limits or refers to itself; make its schema legal otherwise."""
+        if self._model.strict_tools is False:
+            del block["strict"]
+            self._losses.append(Loss(f"{path}.strict", "strict", "model does not support it; dropped (AN-16)"))
+            return
         optional, unions, is_circular = _strict_costs(block["input_schema"])
         exceeds_limits = (
             self._tools + 1 > MAX_STRICT_TOOLS
@@ -158,6 +165,7 @@ class _StrictToolLimits:
                 Loss(f"{path}.strict", "strict", "exceeds the limits on strict tools; sent without strict (AN-16)")
             )
             return
+        block["input_schema"] = as_strict_schema(block["input_schema"], f"{path}.parameters", self._model, self._losses)
         self._tools += 1
         self._optional += optional
         self._unions += unions
@@ -178,9 +186,7 @@ def write_choice(
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
     written: dict[str, Any] = {"type": "auto"} if choice is None else _write_choice_type(choice, tools, losses)
-    if written["type"] in ("any", "tool") and (
-        not capabilities.accepts_forced_choice or request.max_output_tokens == 0
-    ):
+    if written["type"] in ("any", "tool") and (not capabilities.forced_tool_choice or request.max_output_tokens == 0):
         losses.append(
             Loss(
                 "tool_choice",

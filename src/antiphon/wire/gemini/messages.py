@@ -17,6 +17,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini.content import (
     OBJECT_START,
     ContentWriter,
@@ -27,7 +28,6 @@ from antiphon.wire.gemini.content import (
     is_result,
     read_part,
 )
-from antiphon.wire.gemini.parameters import Capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker
@@ -206,7 +206,7 @@ def write_turns(
         reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GM-05)'
         writer.losses.append(Loss(f"messages[{start}]", "first turn", reason))
     ends_with_model = bool(contents) and _is_model(contents[-1])
-    if not contents or (ends_with_model and (len(contents) == 1 or capabilities.must_end_with_user)):
+    if not contents or (ends_with_model and (len(contents) == 1 or not capabilities.prefill)):
         contents.append(_user_text(CONTINUE_TEXT))
         reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" (GM-16)'
         writer.losses.append(Loss("messages", "last turn", reason))

@@ -4,18 +4,18 @@ Fields that several formats have become fields of the request. All others, also 
 their full name (`generationConfig.responseModalities`), so that each is a separate loss elsewhere.
 
 Thinking is a budget in tokens (0: none, -1: dynamic) or, from Gemini 3, a level; never both (GM-14). The table of efforts and
-budgets converts one into the other. Capabilities come from the model name in the URL; unknown names count as current models.
+budgets converts one into the other. An unknown model counts as one that accepts both.
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from antiphon.parts import NativeExtras
+from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, refused_fields
+from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.google import (
     FORMAT,
     SCHEMA_STYLES,
@@ -26,74 +26,12 @@ from antiphon.wire.vendors.google import (
     schema_style,
     spelling_mark,
     split_fields,
+    to_snake_case,
     write_schema,
 )
 
-_MAX_NAME_LENGTH = 256
-"""No model has a longer name; the rest is ignored and not kept in a cache."""
-_NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?-?([a-z-]*)")
-
-
-class Capabilities(NamedTuple):
-    """What a model accepts, by the version in its name; (0, 0) if unknown, which is treated as current."""
-
-    version: tuple[int, int] = (0, 0)
-    variant: str = ""
-    makes_images: bool = False
-
-    @property
-    def needs_signatures(self) -> bool:
-        """Calls in the history carry a thought signature, or a placeholder (GM-10)."""
-        return self.version >= (3, 0) and not self.makes_images
-
-    @property
-    def must_end_with_user(self) -> bool:
-        """The history must not end with a model turn (GM-16)."""
-        return self.version >= (3, 6) or (self.version == (3, 5) and self.variant.startswith("flash-lite"))
-
-    @property
-    def accepts_media_in_results(self) -> bool:
-        return self.version >= (3, 0) or not self.is_known
-
-    @property
-    def has_thinking_levels(self) -> bool:
-        return self.version >= (3, 0) or not self.is_known
-
-    @property
-    def always_thinks(self) -> bool:
-        """A budget of 0 is refused (GM-14)."""
-        return self.version >= (2, 5) and self.variant.startswith("pro")
-
-    @property
-    def is_known(self) -> bool:
-        return self.version > (0, 0)
-
-
-def capabilities_for(model: str) -> Capabilities:
-    """The capabilities of a model by name, with or without the prefix `models/`."""
-    return _parse_name(model[:_MAX_NAME_LENGTH])
-
-
-@lru_cache(maxsize=256)
-def _parse_name(model: str) -> Capabilities:
-    match = _NAME.search(model)
-    if match is None:
-        return Capabilities()
-    return Capabilities((int(match[1]), int(match[2] or 0)), match[3], "image" in model)
-
-
-THINKING_LEVELS = {
-    "none": "MINIMAL",
-    "minimal": "MINIMAL",
-    "low": "LOW",
-    "medium": "MEDIUM",
-    "high": "HIGH",
-    "xhigh": "HIGH",
-    "max": "HIGH",
-}
 MIN_BUDGET = 128
-"""Sent instead of 0 to a model that always thinks."""
-
+"""Sent instead of 0 to a model that always thinks and whose range is unknown."""
 _DYNAMIC = -1
 _LEVEL_NAMES = frozenset({"minimal", "low", "medium", "high"})
 _THINKING_FIELDS = field_spellings(("thinkingBudget", "thinkingLevel", "includeThoughts"))
@@ -136,41 +74,87 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
 def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     """The `thinkingConfig` for this model."""
     extras = own_extras(reasoning.native, losses, "reasoning", FORMAT)
+    if capabilities.thinking == ():
+        _report_no_thinking(reasoning, extras, losses)
+        return {}
     config = _write_amount(reasoning, capabilities, losses)
     if reasoning.shown is not None:
         config["includeThoughts"] = reasoning.shown not in ("omitted", "none")
     return {**config, **extras}
 
 
+def _report_no_thinking(reasoning: Reasoning, extras: dict[str, Any], losses: list[Loss]) -> None:
+    reason = "model does not support thinking; dropped (GM-14)"
+    is_off = reasoning.effort == "none" or reasoning.budget_tokens == 0 or reasoning.enabled is False
+    wanted = reasoning.effort or reasoning.budget_tokens or reasoning.enabled
+    if not is_off and wanted:
+        losses.append(Loss("reasoning", "thinking", reason))
+    if reasoning.shown not in (None, "omitted", "none"):
+        losses.append(Loss("reasoning.shown", "shown", reason))
+    losses.extend(Loss(f"reasoning.{name}", name, reason) for name in extras)
+
+
 def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     effort, budget = reasoning.effort, reasoning.budget_tokens
-    if effort is not None and effort not in BUDGETS:
+    has_levels = capabilities.accepts_thinking("level")
+    if effort is not None and effort not in EFFORT_BUDGETS:
         losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort[:40]}"; dropped'))
         effort = None
     if effort is not None and budget is not None:
-        dropped = "budget_tokens" if capabilities.has_thinking_levels else "effort"
+        dropped = "budget_tokens" if has_levels else "effort"
         losses.append(
             Loss(f"reasoning.{dropped}", dropped, "Gemini accepts either a budget or a level; dropped (GM-14)")
         )
-    if effort is not None and (capabilities.has_thinking_levels or budget is None):
-        cannot_stop = effort == "none" and (capabilities.always_thinks or not capabilities.is_known)
-        if not capabilities.has_thinking_levels or cannot_stop:
-            return _write_budget(BUDGETS[effort], capabilities, losses)
-        level = THINKING_LEVELS[effort]
-        return {"thinkingLevel": level.lower() if has_mark(reasoning.native, "level:small") else level}
+    if effort is not None and (has_levels or budget is None):
+        if not has_levels or (effort == "none" and not capabilities.is_known):
+            return _write_budget(EFFORT_BUDGETS[effort], capabilities, losses)
+        is_small = has_mark(reasoning.native, "level:small")
+        return _write_level(effort, capabilities, losses, "reasoning.effort", is_small=is_small)
     if budget is not None:
         return _write_budget(budget, capabilities, losses)
     if reasoning.enabled is None:
         return {}
-    return {"thinkingBudget": _DYNAMIC} if reasoning.enabled else _write_budget(0, capabilities, losses)
+    if reasoning.enabled and capabilities.accepts_thinking("budget"):
+        return {"thinkingBudget": _DYNAMIC}
+    return {} if reasoning.enabled else _write_budget(0, capabilities, losses)  # levels alone: thinking is the default
+
+
+def _write_level(
+    effort: str, capabilities: Capabilities, losses: list[Loss], path: str, *, is_small: bool = False
+) -> dict[str, Any]:
+    """The level for an effort, or the nearest that the model has."""
+    wanted = {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)
+    level = capabilities.nearest_effort(wanted)
+    if effort == "none":
+        reason = f'thinking cannot be turned off for this model; sent level "{level}" (GM-14)'
+        losses.append(Loss("reasoning", "no thinking", reason))
+    elif level != wanted:
+        losses.append(Loss(path, effort, f'model does not support level "{wanted}"; sent "{level}" (GM-14)'))
+    return {"thinkingLevel": level if is_small else level.upper()}
 
 
 def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    if budget == 0 and capabilities.always_thinks:
-        losses.append(
-            Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; sent the lowest level")
-        )
-        return {"thinkingLevel": "LOW"} if capabilities.version >= (3, 0) else {"thinkingBudget": MIN_BUDGET}
+    """A budget that the model accepts, or the level that stands for it."""
+    if budget == 0 and capabilities.accepts_thinking("off"):
+        return {"thinkingBudget": 0}
+    if budget != _DYNAMIC and (not capabilities.accepts_thinking("budget") or (budget == 0 and capabilities.efforts)):
+        return _write_level(effort_for_budget(budget), capabilities, losses, "reasoning.budget_tokens")
+    if budget == _DYNAMIC:
+        return {"thinkingBudget": _DYNAMIC} if capabilities.accepts_thinking("budget") else {}
+    lowest, highest = capabilities.min_budget, capabilities.max_budget
+    if budget == 0:
+        lowest = lowest or MIN_BUDGET
+        reason = f"thinking cannot be turned off for this model; sent the lowest budget {lowest} (GM-14)"
+        losses.append(Loss("reasoning", "no thinking", reason))
+        return {"thinkingBudget": lowest}
+    for limit, bound, is_out in (
+        (lowest, "below the minimum", lowest is not None and budget < lowest),
+        (highest, "above the maximum", highest is not None and budget > highest),
+    ):
+        if is_out:
+            reason = f"{budget} is {bound} {limit}; sent {limit} (GM-14)"
+            losses.append(Loss("reasoning.budget_tokens", str(budget), reason))
+            return {"thinkingBudget": limit}
     return {"thinkingBudget": budget}
 
 
@@ -178,22 +162,78 @@ GENERATION_PREFIX = "generationConfig."
 MAX_STOP_SEQUENCES = 5
 JSON_TYPE = "application/json"
 
-_FLOAT_FIELDS = {
-    "temperature": "temperature",
-    "topP": "top_p",
-    "presencePenalty": "presence_penalty",
-    "frequencyPenalty": "frequency_penalty",
-}
-_INTEGER_FIELDS = {
-    "topK": "top_k",
-    "maxOutputTokens": "max_output_tokens",
-    "candidateCount": "candidates",
-    "seed": "seed",
-    "logprobs": "top_logprobs",
-}
-MAXIMUMS = {"temperature": 2.0, "topP": 1.0}
-"""The largest value of a number; the smallest is 0 (GM-14)."""
 _INT32 = 2**31
+
+
+def _write_seed(seed: int, losses: list[Loss]) -> int:
+    if -_INT32 <= seed < _INT32:
+        return seed
+    losses.append(Loss("seed", "seed", "Gemini accepts 31 bits; the rest was cut off"))
+    return seed % _INT32
+
+
+def _write_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+    limit = MAX_STOP_SEQUENCES
+    reason = f"Gemini accepts at most {limit} stop sequences; sent the first {limit} (GM-14)"
+    losses.extend(Loss(f"stop[{index}]", "stop", reason) for index in range(limit, len(stop)))
+    return list(stop[:limit])
+
+
+PARAMETER_TABLE = ParameterTable(
+    "Gemini",
+    (
+        Parameter("temperature", "temperature", NUMBER, "GM-14", 0, 2),
+        Parameter("top_p", "topP", NUMBER, "GM-14", 0, 1),
+        Parameter("presence_penalty", "presencePenalty", NUMBER, "GM-14"),
+        Parameter("frequency_penalty", "frequencyPenalty", NUMBER, "GM-14"),
+        Parameter("top_k", "topK", NUMBER, "GM-14", integer=True),
+        Parameter("max_output_tokens", "maxOutputTokens", NUMBER, "GM-14", 1, below_minimum="drop", integer=True),
+        Parameter("candidates", "candidateCount", NUMBER, "GM-14", 1, integer=True),
+        Parameter("seed", "seed", NUMBER, "GM-14", integer=True, convert=_write_seed),
+        Parameter("top_logprobs", "logprobs", NUMBER, "GM-14", integer=True),
+        Parameter("logprobs", "responseLogprobs", (bool,), "GM-14"),
+        Parameter("stop", "stopSequences", (), "GM-14", convert=_write_stops),
+    ),
+    no_loss=("service_tier", "store"),  # beside the generationConfig
+)
+"""The parameters in `generationConfig`."""
+
+
+class GeminiWording:
+    """Google's sentences about parameters."""
+
+    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
+        number = _number(value)
+        if number is None:
+            return f"Invalid value at 'generation_config.{to_snake_case(row.key)}' (TYPE_FLOAT)"
+        minimum = row.minimum or 0
+        # The API states its float ranges with an exclusive end just above the largest value.
+        end = None if maximum is None else maximum + (1 if row.integer else 0.0001)
+        if number >= minimum and (end is None or number < end):
+            return ""
+        quoted = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
+        return (
+            f"Unable to submit request because it has a {to_snake_case(row.key)} value of {quoted} but the supported "
+            f"range is from {minimum} (inclusive) to {end} (exclusive). Update the value and try again."
+        )
+
+    def refused(self, row: Parameter, _value: Any, _refusal: Refusal) -> str:
+        return f"{to_snake_case(row.key)} is not supported by this model."
+
+
+WORDING = GeminiWording()
+
+
+def _number(value: Any) -> float | None:
+    """A number as proto3 JSON reads it: a string may hold one."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 _MODALITIES = "responseModalities"
 _TEXT_ONLY = spelling_mark("text-only")
@@ -201,10 +241,7 @@ _TEXT_ONLY = spelling_mark("text-only")
 _GENERATION_FIELDS = field_spellings(
     (
         _MODALITIES,
-        *_FLOAT_FIELDS,
-        *_INTEGER_FIELDS,
-        "stopSequences",
-        "responseLogprobs",
+        *PARAMETER_TABLE.by_key,
         "thinkingConfig",
         *_OUTPUT_FIELDS,
     )
@@ -221,12 +258,9 @@ def read_generation(
         del fields[_MODALITIES]
     _read_output_format(fields, values)
     for name, value in fields.items():
-        if name in _FLOAT_FIELDS and type(value) in (float, int):
-            values[_FLOAT_FIELDS[name]] = value
-        elif name in _INTEGER_FIELDS and _is_integer(value):
-            values[_INTEGER_FIELDS[name]] = int(value)
-        elif name == "responseLogprobs" and type(value) is bool:
-            values["logprobs"] = value
+        row = PARAMETER_TABLE.by_key.get(name)
+        if row is not None and type(value) in row.types and (not row.integer or _is_integer(value)):
+            values[row.field] = int(value) if row.integer else value
         elif name == "stopSequences" and type(value) is list and all(type(stop) is str for stop in value):
             values["stop"] = tuple(value)
         elif name == "thinkingConfig" and type(value) is dict:
@@ -267,36 +301,8 @@ def write_generation(
 ) -> dict[str, Any]:
     """The `generationConfig`; may be empty."""
     config: dict[str, Any] = {}
-    for name, field in _FLOAT_FIELDS.items():
-        number = getattr(request, field)
-        if number is None:
-            continue
-        maximum = MAXIMUMS.get(name)
-        if maximum is not None and not 0 <= number <= maximum:
-            limit = "below the minimum 0" if number < 0 else f"above the maximum {maximum:g}"
-            fitting = 0.0 if number < 0 else maximum
-            losses.append(Loss(field, field, f"{number:g} is {limit}; sent {fitting:g} (GM-14)"))
-            number = fitting
-        config[name] = number
-    for name, field in _INTEGER_FIELDS.items():
-        count = getattr(request, field)
-        if count is not None:
-            config[name] = count
-    if request.seed is not None and not -_INT32 <= request.seed < _INT32:
-        config["seed"] = request.seed % _INT32
-        losses.append(Loss("seed", "seed", "Gemini accepts 31 bits; the rest was cut off"))
-    if request.logprobs is not None:
-        config["responseLogprobs"] = request.logprobs
-    if request.stop is not None:
-        config["stopSequences"] = list(request.stop[:MAX_STOP_SEQUENCES])
-        losses.extend(
-            Loss(
-                f"stop[{index}]",
-                "stop",
-                f"Gemini accepts at most {MAX_STOP_SEQUENCES} stop sequences; sent the first {MAX_STOP_SEQUENCES} (GM-14)",
-            )
-            for index in range(MAX_STOP_SEQUENCES, len(request.stop))
-        )
+    refused = refused_fields(capabilities, "GM-14", "GM-14", request.temperature, request.top_p)
+    PARAMETER_TABLE.write(request, config, capabilities, losses, refused=refused)
     if request.output_format is not None:
         _write_output_format(request.output_format, config, losses)
     if request.reasoning is not None:

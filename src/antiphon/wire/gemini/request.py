@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
@@ -24,7 +25,7 @@ from antiphon.wire.gemini.messages import (
     report_message_extras,
     write_turns,
 )
-from antiphon.wire.gemini.parameters import GENERATION_PREFIX, capabilities_for, read_generation, write_generation
+from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
@@ -45,7 +46,6 @@ _BODY_FIELDS = field_spellings(PARAMETERS)
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
 _SYSTEM_ROLE = "role:"
-_UNSUPPORTED_FIELDS = ("verbosity", "user", "metadata", "cache_key")
 SERVICE_TIERS = {"default": "standard", "standard_only": "standard"}
 _UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
 
@@ -129,13 +129,13 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
 
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
-    capabilities = capabilities_for(options.model or request.model)
+    capabilities = look_up(options.model or request.model, FORMAT, options.capabilities)
     native = gemini_extras(request.native)
     writer = ContentWriter(
         losses,
         is_request=True,
-        signs_calls=capabilities.needs_signatures,
-        accepts_media=capabilities.accepts_media_in_results,
+        signs_calls=capabilities.call_signatures,
+        accepts_media=capabilities.media_in_results,
     )
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
@@ -178,11 +178,6 @@ def _write_other_fields(
     if request.parallel_tool_calls is False:
         reason = "Gemini does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-    losses.extend(
-        Loss(field, field, "Gemini has no such parameter; dropped")
-        for field in _UNSUPPORTED_FIELDS
-        if getattr(request, field) is not None
-    )
     tier = request.service_tier
     if tier in _UNSUPPORTED_TIERS:
         losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier}"; dropped'))

@@ -16,10 +16,20 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, MAXIMUMS, Capabilities, capabilities_for
+from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE, WORDING
+from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import Violation, name_list, name_set
-from antiphon.wire.vendors.google import as_list, check_schema, get_field, spelling_used, to_snake_case, unknown_field
+from antiphon.wire.vendors.google import (
+    FORMAT,
+    as_list,
+    check_schema,
+    get_field,
+    spelling_used,
+    to_snake_case,
+    unknown_field,
+)
 
 DATA_FIELDS = name_list(
     "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
@@ -51,7 +61,7 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     """The rules of generateContent that a request body breaks; `options.model` is the name in the URL."""
     if not isinstance(body, dict):
         return [Violation("GM-01", "", "Invalid JSON payload received. The body is not an object.")]
-    context = _RuleContext(body, capabilities_for(options.model))
+    context = _RuleContext(body, look_up(options.model, FORMAT, options.capabilities))
     violations = context.violations
     for name in body:
         if name not in _PARAMETER_FORMS:
@@ -80,7 +90,7 @@ def _check_contents(context: _RuleContext) -> None:
     is_continued = get_field(context.body, "cachedContent") is not None
     context.violations.extend(check_sequence(contents, is_continued=is_continued))
     _check_ending(context, contents)
-    if context.model.needs_signatures:
+    if context.model.call_signatures:
         _check_signatures(context, contents)
 
 
@@ -182,7 +192,7 @@ def _check_ending(context: _RuleContext, contents: list[Any]) -> None:
     if len(contents) == 1:
         message = "Please ensure that single turn requests end with a user role or the role field is empty."
         context.error("GM-16", path, message)
-    elif context.model.must_end_with_user and not (parts and _has(parts[-1], "functionResponse")):
+    elif not context.model.prefill and not (parts and _has(parts[-1], "functionResponse")):
         message = "Requests ending with a model turn are not supported unless the last part is a function response."
         context.error("GM-16", path, message)
 
@@ -249,8 +259,13 @@ def _check_generation_config(context: _RuleContext) -> None:
     if not isinstance(config, dict):
         context.error("GM-14", key, f"Invalid value at '{to_snake_case(key)}'")
         return
-    for name, maximum in MAXIMUMS.items():
-        _check_range(context, config, key, name, maximum + 0.0001)
+    numbers = {name: get_field(config, name) for name in PARAMETER_TABLE.by_key}
+    refused = refused_fields(context.model, "GM-14", "GM-14", numbers["temperature"], numbers["topP"])
+    for violation in (
+        *PARAMETER_TABLE.check(numbers, context.model, WORDING),
+        *PARAMETER_TABLE.check_refused(numbers, refused, WORDING),
+    ):
+        context.error(violation.rule, f"{key}.{spelling_used(config, violation.path)}", violation.message)
     stops = get_field(config, "stopSequences")
     if isinstance(stops, list) and len(stops) > MAX_STOP_SEQUENCES:
         message = f"stop_sequences has {len(stops)} entries but the maximum is {MAX_STOP_SEQUENCES}."
@@ -261,32 +276,6 @@ def _check_generation_config(context: _RuleContext) -> None:
         context.violations.extend(check_schema(schema, f"{key}.{spelling_used(config, 'responseSchema')}"))
 
 
-def _check_range(context: _RuleContext, config: dict[str, Any], key: str, name: str, upper_bound: float) -> None:
-    value = get_field(config, name)
-    if value is None:
-        return
-    path, number = f"{key}.{spelling_used(config, name)}", _number(value)
-    if number is None:
-        context.error("GM-14", path, f"Invalid value at '{to_snake_case(key)}.{to_snake_case(name)}' (TYPE_FLOAT)")
-    elif not 0 <= number < upper_bound:
-        quoted = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
-        message = (
-            f"Unable to submit request because it has a {to_snake_case(name)} value of {quoted} but the supported range "
-            f"is from 0 (inclusive) to {upper_bound} (exclusive). Update the value and try again."
-        )
-        context.error("GM-14", path, message)
-
-
-def _number(value: Any) -> float | None:
-    """A number as proto3 JSON reads it: a string may hold one."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> None:
     thinking = get_field(config, "thinkingConfig")
     if not isinstance(thinking, dict):
@@ -294,9 +283,27 @@ def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> 
     path, budget = f"{key}.{spelling_used(config, 'thinkingConfig')}", get_field(thinking, "thinkingBudget")
     if budget is not None and get_field(thinking, "thinkingLevel") is not None:
         context.error("GM-14", path, "You can only set only one of thinking budget and thinking level.")
-    if budget == 0 and context.model.always_thinks and not isinstance(budget, bool):
-        message = "Budget 0 is invalid. This model only works in thinking mode."
-        context.error("GM-14", f"{path}.{spelling_used(thinking, 'thinkingBudget')}", message)
+    if context.model.thinking == ():
+        context.error("GM-14", path, "Thinking is not enabled for this model.")
+    elif isinstance(budget, int) and not isinstance(budget, bool):
+        _check_budget(context, budget, f"{path}.{spelling_used(thinking, 'thinkingBudget')}")
+    level, levels = get_field(thinking, "thinkingLevel"), context.model.efforts
+    is_stated = isinstance(level, str) and level != "THINKING_LEVEL_UNSPECIFIED"
+    if is_stated and context.model.thinking is not None and level.lower() not in (levels or EFFORTS):
+        message = (
+            f"Thinking level {level[:40]} is not supported for this model. Please retry with other thinking level."
+        )
+        context.error("GM-14", f"{path}.{spelling_used(thinking, 'thinkingLevel')}", message)
+
+
+def _check_budget(context: _RuleContext, budget: int, path: str) -> None:
+    model = context.model
+    if budget == 0:
+        if not model.accepts_thinking("off") and not model.efforts:
+            context.error("GM-14", path, "Budget 0 is invalid. This model only works in thinking mode.")
+    elif budget > 0 and not (model.min_budget or 0) <= budget <= (model.max_budget or budget):
+        message = f"The thinking budget {budget} is invalid. Please choose a value between {model.min_budget or 0} and"
+        context.error("GM-14", path, f"{message} {model.max_budget}.")
 
 
 def check_sequence(contents: list[Any], *, is_continued: bool = False) -> list[Violation]:

@@ -13,51 +13,66 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.openai_chat import FORMAT, rules
-from antiphon.wire.openai_chat.content import canonical_json
+from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.tools import NOT_STRICT
-from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, refused_fields
+from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
 from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import (
-    MAX_METADATA_KEY,
-    MAX_METADATA_PAIRS,
-    MAX_METADATA_VALUE,
-    NUMBER,
-    OPENAI,
-    OPENAI_PARAMETERS,
-    SERVICE_TIERS,
-    ParameterTable,
-    read_parameter_fields,
-)
+from antiphon.wire.vendors.openai import OPENAI
+from antiphon.wire.vendors.openai_parameters import choose_effort, is_reasoning, shared_rows
 
-_PARAMETERS: ParameterTable = OPENAI_PARAMETERS | {
-    "top_k": ("top_k", (int,)),
-    "seed": ("seed", (int,)),
-    "presence_penalty": ("presence_penalty", NUMBER),
-    "frequency_penalty": ("frequency_penalty", NUMBER),
-    "n": ("candidates", (int,)),
-    "logprobs": ("logprobs", (bool,)),
-    "verbosity": ("verbosity", (str,)),
-}
-_UNCHANGED = ("store", "verbosity", "user", "service_tier", "prompt_cache_key", "logprobs")
-_RANGED = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "n", "top_logprobs")
-_METADATA_LIMIT = "metadata is limited to 16 entries with keys of at most 64 characters; dropped this entry (OC-27)"
-_SCHEMA_FIELDS = ("schema", "name", "description", "strict")
-_EFFORTS = (  # what older reasoning models accept instead of newer values
-    (openai.model_family("o1|o3|o3-mini|o4-mini"), {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}),
-    (openai.model_family("gpt-5|gpt-5-mini|gpt-5-nano"), {"none": "minimal", "xhigh": "high", "max": "high"}),
+MAX_STOP_SEQUENCES = 4
+
+
+def _limit_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+    limit = MAX_STOP_SEQUENCES
+    if len(stop) > limit:
+        reason = f"OpenAI accepts at most {limit} stop sequences; sent the first {limit} (OC-21)"
+        losses.append(Loss("stop", "stop", reason))
+    return list(stop[:limit])
+
+
+_SHARED = shared_rows("OC-20", "OC-27", "OC-26")
+PARAMETER_TABLE = ParameterTable(
+    "Chat Completions",
+    (
+        *(_SHARED[key] for key in ("model", "stream", "parallel_tool_calls", "store")),
+        Parameter("verbosity", "verbosity", (str,)),
+        *(_SHARED[key] for key in ("user", "service_tier", "prompt_cache_key")),
+        Parameter("logprobs", "logprobs", (bool,), "OC-26"),
+        *(_SHARED[key] for key in ("temperature", "top_p")),
+        Parameter("presence_penalty", "presence_penalty", NUMBER, "OC-20", -2, 2),
+        Parameter("frequency_penalty", "frequency_penalty", NUMBER, "OC-20", -2, 2),
+        Parameter("candidates", "n", (int,), "OC-20", 1, 128, integer=True),
+        _SHARED["top_logprobs"],
+        Parameter("max_output_tokens", "max_tokens", (), "OC-20", 1, integer=True, is_written=False),
+        Parameter("max_output_tokens", "max_completion_tokens", (), "OC-20", 1, below_minimum="drop", integer=True),
+        Parameter("seed", "seed", (int,)),
+        Parameter("top_k", "top_k", (int,), "OC-26"),
+        Parameter("stop", "stop", (), "OC-26", convert=_limit_stops),
+        _SHARED["metadata"],
+    ),
 )
+_COMPATIBLE_TABLE = ParameterTable(  # other hosts have service tiers of their own
+    "Chat Completions",
+    (structs.replace(row, values=None) if row.field == "service_tier" else row for row in PARAMETER_TABLE.rows),
+)
+_SCHEMA_FIELDS = ("schema", "name", "description", "strict")
+_HOST_REFUSES = Refusal("host does not accept it; dropped (OC-26)", "OC-26")
 HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")
 """Parameters of other hosts that are read."""
 
 
 def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Read the keys of a body into fields of the request; returns the rest, including tools."""
-    native = read_parameter_fields(body, _PARAMETERS, fields)
+    native = PARAMETER_TABLE.read(body, fields)
     _read_output_tokens(fields, native)
     stop = native.get("stop")
     if type(stop) is str or (type(stop) is list and all(type(sequence) is str for sequence in stop)):
@@ -136,97 +151,64 @@ def _read_output_format(output_format: Any) -> OutputFormat | None:
     return OutputFormat("json_schema", schema, name, description, strict)
 
 
-def write_parameters(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
+def write_parameters(
+    request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, capabilities: Capabilities
+) -> None:
     """Put everything but messages and tools into a body."""
-    for key in _UNCHANGED:
-        value = getattr(request, _PARAMETERS[key][0])
-        if value is not None:
-            body[key] = value
-    if dialect.enforces_schemas and request.service_tier in SERVICE_TIERS:
-        body["service_tier"] = SERVICE_TIERS[request.service_tier]
-    for key in _RANGED:
-        field = _PARAMETERS[key][0]
-        value = getattr(request, field)
-        if value is not None:
-            _write_number(body, key, field, value, losses)
-    if request.max_output_tokens is not None:
-        _write_number(body, dialect.output_tokens_field, "max_output_tokens", request.max_output_tokens, losses)
-    if request.seed is not None:
-        body[dialect.seed_field] = request.seed
-    if request.top_k is not None:
-        if dialect.accepts_top_k:
-            body["top_k"] = request.top_k
-        else:
-            losses.append(Loss("top_k", "top_k", "host does not accept it; dropped (OC-26)"))
-    if request.stop is not None:
-        limit = rules.MAX_STOP_SEQUENCES
-        body["stop"] = list(request.stop[:limit])
-        if len(request.stop) > limit:
-            reason = f"OpenAI accepts at most {limit} stop sequences; sent the first {limit} (OC-21)"
-            losses.append(Loss("stop", "stop", reason))
-    if request.metadata is not None:
-        _write_metadata(request.metadata, body, losses)
+    switches = _write_reasoning(request, losses, dialect, capabilities) if request.reasoning is not None else {}
+    effort = switches.get("reasoning_effort")
+    reasons = is_reasoning(effort, capabilities)
+    refused = refused_fields(capabilities, "OC-26", "OC-26", request.temperature, request.top_p, is_reasoning=reasons)
+    if not dialect.accepts_top_k:
+        refused = {**refused, "top_k": _HOST_REFUSES}
+    legacy = dialect.output_tokens_field if capabilities.max_tokens else "max_completion_tokens"
+    keys = {"max_output_tokens": legacy, "seed": dialect.seed_field}
+    table = PARAMETER_TABLE if dialect.enforces_schemas else _COMPATIBLE_TABLE
+    table.write(request, body, capabilities, losses, refused=refused, keys=keys)
     if request.output_format is not None:
         _write_output_format(request.output_format, body, losses, dialect)
-    if request.reasoning is not None:
-        _write_reasoning(request.reasoning, body, losses, dialect)
-        _map_effort(request, body, losses)
+    body.update(switches)
     if request.stream is not None:
         body["stream"] = request.stream
 
 
-def apply_model_limits(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
-    """What depends on the whole body: native extras, stream options, parameters that the model refuses."""
+def write_extras(
+    request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, capabilities: Capabilities
+) -> None:
+    """Native extras and stream options; what the model is known to refuse is left out."""
     extras = own_extras(request.native, losses, "native", OPENAI, FORMAT)
-    body.update(extras)
+    if extras:
+        body.update(extras)
+        _drop_refused_extras(body, extras, losses, capabilities)
     if body.get("stream") is True and dialect.has_stream_options:
         options = body.get("stream_options")
         if type(options) in (dict, type(None)):
             body["stream_options"] = {"include_usage": True, **(options or {})}
-    refused: list[Any] = []
-    openai.check_limits(refused, "OC-26", body, rules.MODEL_LIMITS)
-    for violation in refused:
-        if violation.path in extras:
-            continue
-        value = body.pop(violation.path)
-        if violation.path == "max_tokens":
+
+
+def _drop_refused_extras(
+    body: dict[str, Any], extras: dict[str, Any], losses: list[Loss], capabilities: Capabilities
+) -> None:
+    accepted = capabilities.sampling
+    if "logit_bias" in extras and accepted is not None and "logit_bias" not in accepted:
+        _drop_extra(body, "logit_bias", losses, is_loss=bool(extras["logit_bias"]))
+    if not capabilities.web_search and "web_search_options" in extras:
+        _drop_extra(body, "web_search_options", losses)
+    if not capabilities.max_tokens and extras.get("max_tokens") is not None:
+        value = body.pop("max_tokens")
+        if "max_completion_tokens" not in body and type(value) is int and value > 0:
             body["max_completion_tokens"] = value
-        else:
-            losses.append(Loss(violation.path, violation.path, violation.message))
+        elif body.get("max_completion_tokens") != value:
+            losses.append(Loss("native.max_tokens", "max_tokens", f"{_MODEL_REFUSES}; dropped (OC-26)"))
 
 
-def _write_number(body: dict[str, Any], key: str, field: str, value: Any, losses: list[Loss]) -> None:
-    allowed = rules.RANGES[key]
-    if value != value:  # not a number at all
-        losses.append(Loss(field, field, "not a number; dropped"))
-    elif key.startswith("max_") and value < allowed.minimum:
-        losses.append(Loss(field, field, f"must be at least {allowed.minimum}; dropped {value!r} (OC-20)"))
-    elif value < allowed.minimum:
-        body[key] = allowed.minimum
-        reason = f"{value!r} is below the minimum {allowed.minimum}; sent {allowed.minimum} (OC-20)"
-        losses.append(Loss(field, field, reason))
-    elif allowed.maximum is not None and value > allowed.maximum:
-        body[key] = allowed.maximum
-        reason = f"{value!r} is above the maximum {allowed.maximum}; sent {allowed.maximum} (OC-20)"
-        losses.append(Loss(field, field, reason))
-    else:
-        body[key] = value
+_MODEL_REFUSES = "model does not support it"
 
 
-def _write_metadata(metadata: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
-    pairs: dict[str, str] = {}
-    for key, value in metadata.items():
-        path = f"metadata.{key}"
-        if len(pairs) == MAX_METADATA_PAIRS or len(key) > MAX_METADATA_KEY:
-            losses.append(Loss(path, key, _METADATA_LIMIT))
-            continue
-        text = canonical_json(value)
-        if text is not value:
-            losses.append(Loss(path, key, "metadata values must be strings; sent as JSON text (OC-27)"))
-        if len(text) > MAX_METADATA_VALUE:
-            losses.append(Loss(path, key, "metadata values are limited to 512 characters; sent the first 512 (OC-27)"))
-        pairs[key] = text[:MAX_METADATA_VALUE]
-    body["metadata"] = pairs
+def _drop_extra(body: dict[str, Any], key: str, losses: list[Loss], *, is_loss: bool = True) -> None:
+    del body[key]
+    if is_loss:
+        losses.append(Loss(f"native.{key}", key, f"{_MODEL_REFUSES}; dropped (OC-26)"))
 
 
 def _write_output_format(
@@ -269,60 +251,40 @@ def thinking_requested(reasoning: Reasoning | None) -> bool:
     return reasoning.effort != "none" and reasoning.budget_tokens != 0
 
 
-def _effort(reasoning: Reasoning) -> str:
-    """The effort for a reasoning setting, up to `xhigh`."""
-    if reasoning.effort is not None:
-        return reasoning.effort
-    if reasoning.enabled is False:
-        return "none"
-    if reasoning.budget_tokens is None:
-        return "medium"
-    budget = min(reasoning.budget_tokens, BUDGETS["xhigh"])
-    return next((effort for effort, tokens in reversed(BUDGETS.items()) if budget >= tokens), "none")
-
-
-def _write_reasoning(reasoning: Reasoning, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
+def _write_reasoning(
+    request: ModelRequest, losses: list[Loss], dialect: Dialect, capabilities: Capabilities
+) -> dict[str, Any]:
+    """The parameters that set reasoning, as the host names them."""
+    reasoning = request.reasoning
+    assert reasoning is not None
     native = reasoning.native or {}
     lose_native(losses, "reasoning", native, FORMAT)
     extras, switch = native.get(FORMAT, {}), dialect.reasoning_switch
     if extras and (dialect.echoes_reasoning or switch in extras):
-        body.update(extras)
+        written = dict(extras)
         openrouter = extras.get("reasoning")
         effort = openrouter.get("effort") if isinstance(openrouter, dict) else None
         if reasoning.effort is not None and effort != reasoning.effort:
-            body["reasoning_effort"] = reasoning.effort
-        return
+            legal = choose_effort(Reasoning(reasoning.effort), request.model, capabilities, losses)
+            if legal is not None:
+                written["reasoning_effort"] = legal
+        return written
     settings = (reasoning.effort, reasoning.budget_tokens, reasoning.enabled)
     if reasoning.shown is not None and switch != "reasoning":
         losses.append(
             Loss("reasoning.shown", "shown", "Chat Completions has no setting for the display of reasoning; dropped")
         )
-    if settings == (None, None, None) and reasoning.shown is None:
-        return
-    if switch == "reasoning":
-        body["reasoning"] = _openrouter_reasoning(reasoning)
-    elif settings == (None, None, None):
-        return
-    elif dialect.accepts_effort and reasoning.effort not in (None, "none"):
-        body["reasoning_effort"] = reasoning.effort
-    elif switch == "thinking":
-        body["thinking"] = {"type": "enabled" if thinking_requested(reasoning) else "disabled"}
-    elif switch == "enable_thinking":
-        body["enable_thinking"] = thinking_requested(reasoning)
-        if reasoning.budget_tokens:
-            body["thinking_budget"] = reasoning.budget_tokens
-    else:
-        body["reasoning_effort"] = _effort(reasoning)
-
-
-def _map_effort(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
-    effort = body.get("reasoning_effort")
-    for is_of_family, accepted in _EFFORTS:
-        if effort in accepted and is_of_family(request.model):
-            body["reasoning_effort"] = accepted[effort]
-            if request.reasoning is not None and request.reasoning.effort is not None:
-                reason = f'{request.model} does not support effort "{effort}"; sent "{accepted[effort]}"'
-                losses.append(Loss("reasoning.effort", str(effort), reason))
+    if switch == "reasoning" and (settings != (None, None, None) or reasoning.shown is not None):
+        return {"reasoning": _openrouter_reasoning(reasoning)}
+    if settings == (None, None, None):
+        return {}
+    if switch == "thinking" and not (dialect.accepts_effort and reasoning.effort not in (None, "none")):
+        return {"thinking": {"type": "enabled" if thinking_requested(reasoning) else "disabled"}}
+    if switch == "enable_thinking" and not (dialect.accepts_effort and reasoning.effort not in (None, "none")):
+        budget = {"thinking_budget": reasoning.budget_tokens} if reasoning.budget_tokens else {}
+        return {"enable_thinking": thinking_requested(reasoning), **budget}
+    effort = choose_effort(reasoning, request.model, capabilities, losses)
+    return {} if effort is None else {"reasoning_effort": effort}
 
 
 def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
@@ -26,17 +27,18 @@ from antiphon.wire.openai_chat.messages import (
 )
 from antiphon.wire.openai_chat.parameters import (
     HOST_PARAMETERS,
-    apply_model_limits,
     read_parameters,
     thinking_requested,
+    write_extras,
     write_parameters,
 )
-from antiphon.wire.openai_chat.rules import PARAMETERS, lacks_system_role
+from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
+from antiphon.wire.vendors.openai_parameters import drop_refused_switch
 
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
@@ -88,15 +90,17 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body: dict[str, Any] = {}
     if request.model:
         body["model"] = request.model
-    accepts_system = not lacks_system_role(request.model)
+    capabilities = look_up(request.model, FORMAT, options.capabilities)
+    accepts_system = capabilities.system_messages != "none"
     thinking_enabled = thinking_requested(request.reasoning)
     writer = MessageListWriter(losses, host, accepts_system=accepts_system, thinking_enabled=thinking_enabled)
     body["messages"] = messages = writer.write(request.messages)
     if not messages:
         messages.append({"role": "user", "content": ""})  # OC-01
     write_tools(request, body, losses, host)
-    write_parameters(request, body, losses, host)
-    apply_model_limits(request, body, losses, host)
+    drop_refused_switch(body, capabilities, losses)
+    write_parameters(request, body, losses, host, capabilities)
+    write_extras(request, body, losses, host, capabilities)
     output_format = request.output_format
     if output_format is not None and output_format.kind == "json_object" and not _mentions_json_early(messages):
         messages.insert(0, _JSON_NOTE if accepts_system else {**_JSON_NOTE, "role": "user"})  # OC-24

@@ -15,14 +15,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.wire.capabilities import Capabilities, look_up
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import non_strict_problems
+from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import advisory, calls_of, host_advisories
+from antiphon.wire.openai_chat.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE
+from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import Violation, json_type_name, name_set
 from antiphon.wire.tool_calls import NameMapper
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
-    Range,
     Violations,
     check_type,
     missing_field,
@@ -30,6 +33,7 @@ from antiphon.wire.vendors.openai import (
     unsupported_value,
     wrong_type,
 )
+from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, is_reasoning
 
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 PART_TYPES = ("text", "image_url", "input_audio", "refusal", "audio", "file")
@@ -40,33 +44,8 @@ PARAMETERS = name_set(
     " stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity"
     " web_search_options"
 )
-RANGES = {
-    "temperature": Range(0, 2),
-    "top_p": Range(0, 1),
-    "presence_penalty": Range(-2, 2),
-    "frequency_penalty": Range(-2, 2),
-    "n": Range(1, 128, integer=True),
-    "top_logprobs": Range(0, 20, integer=True),
-    "max_tokens": Range(1, integer=True),
-    "max_completion_tokens": Range(1, integer=True),
-}
-
-MAX_STOP_SEQUENCES = 4
-
 _CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "audio")
 _FUNCTION_RULES = openai.FunctionRules("OC-15", "OC-08", "OC-16", "OC-17", 64)
-lacks_system_role = openai.model_family("o1-mini|o1-preview")
-_is_reasoning_model = openai.model_family("o1|o3|o3-mini|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
-_refuses_stop = openai.model_family("o3|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
-_never_reasons = openai.model_family(r"gpt-3\.5-turbo|gpt-4|gpt-4-turbo|gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
-_never_searches = openai.model_family(r"gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
-_UNSUPPORTED = "Unsupported parameter: '{}' is not supported with this model."
-MODEL_LIMITS = (
-    ("max_tokens", _is_reasoning_model, _UNSUPPORTED.format("max_tokens") + " Use 'max_completion_tokens' instead."),
-    ("stop", _refuses_stop, _UNSUPPORTED.format("stop")),
-    ("reasoning_effort", _never_reasons, "Unrecognized request argument supplied: reasoning_effort"),
-    ("web_search_options", _never_searches, "Web search options not supported with this model."),
-)
 PARTICIPANT_NAMES = NameMapper(r"[^\s<|\\/>]{1,64}")
 
 # Options of the SDKs and of Azure that recorded accepted requests have (OC-26).
@@ -80,20 +59,22 @@ _MESSAGE_FIELDS = name_set("role content name tool_calls tool_call_id function_c
 _PART_FIELDS = name_set("type text image_url input_audio file refusal prompt_cache_breakpoint")
 
 
-def check_request(body: Any, _options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """The rules of Chat Completions that a request body breaks; advisories follow the errors, on request."""
     if not isinstance(body, dict):
         return [Violation("OC-01", "", f"Invalid body: expected an object, but got {json_type_name(body)}.")]
     violations: Violations = []
     if body.get("model") is not None:
         check_type(violations, "OC-01", "model", body["model"], str, "a string")
+    model = body.get("model")
+    capabilities = look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities)
     messages: Any = body.get("messages")
     if check_type(violations, "OC-01", "messages", messages, list, "an array of objects"):
-        _check_messages(violations, body, messages)
+        _check_messages(violations, messages, capabilities)
         violations.extend(check_sequence(messages))
     _check_tools(violations, body)
     _check_tool_choice(violations, body)
-    _check_settings(violations, body)
+    _check_settings(violations, body, capabilities)
     _check_response_format(violations, body)
     if advisories:
         violations.extend(find_advisories(body))
@@ -159,12 +140,11 @@ def _end_run(violations: Violations, run: _PendingResults | None) -> None:
         violations.append(Violation("OC-03", f"messages[{run.start}].tool_calls", text))
 
 
-def _check_messages(violations: Violations, body: dict[str, Any], messages: list[Any]) -> None:
+def _check_messages(violations: Violations, messages: list[Any], capabilities: Capabilities) -> None:
     if not messages:
         violations.append(openai.empty_array("OC-01", "messages"))
-    model = body.get("model")
     # Reasoning models of the first generation have no system role.
-    system_roles = ("system", "developer") if isinstance(model, str) and lacks_system_role(model) else ()
+    system_roles = ("system", "developer") if capabilities.system_messages == "none" else ()
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             violations.append(wrong_type("OC-01", f"messages[{index}]", "an object", message))
@@ -347,9 +327,32 @@ def _tool_name(tool: Any) -> str:
     return ""
 
 
-def _check_settings(violations: Violations, body: dict[str, Any]) -> None:
-    openai.check_ranges(violations, "OC-20", body, RANGES)
-    openai.check_limits(violations, "OC-26", body, MODEL_LIMITS)
+def _check_model_limits(violations: Violations, body: dict[str, Any], capabilities: Capabilities) -> None:
+    """Ranges (OC-20), and what the model is known to refuse (OC-26)."""
+    violations.extend(PARAMETER_TABLE.check(body, capabilities, WORDING))
+    effort = body.get("reasoning_effort")
+    reasons = is_reasoning(effort, capabilities)
+    refused = refused_fields(
+        capabilities, "OC-26", "OC-26", body.get("temperature"), body.get("top_p"), is_reasoning=reasons
+    )
+    if refused:
+        violations.extend(PARAMETER_TABLE.check_refused(body, refused, WORDING))
+    check_effort(violations, "OC-26", "reasoning_effort", effort, body.get("model"), capabilities)
+    accepted = capabilities.sampling
+    unsupported = "Unsupported parameter: '{}' is not supported with this model."
+    if body.get("logit_bias") and accepted is not None and "logit_bias" not in accepted:
+        violations.append(Violation("OC-26", "logit_bias", unsupported.format("logit_bias")))
+    if body.get("max_tokens") is not None and not capabilities.max_tokens:
+        text = unsupported.format("max_tokens") + " Use 'max_completion_tokens' instead."
+        violations.append(Violation("OC-26", "max_tokens", text))
+    if body.get("parallel_tool_calls") is not None and not capabilities.parallel_tool_switch:
+        violations.append(Violation("OC-26", "parallel_tool_calls", unsupported.format("parallel_tool_calls")))
+    if body.get("web_search_options") is not None and not capabilities.web_search:
+        violations.append(Violation("OC-26", "web_search_options", "Web search options not supported with this model."))
+
+
+def _check_settings(violations: Violations, body: dict[str, Any], capabilities: Capabilities) -> None:
+    _check_model_limits(violations, body, capabilities)
     _check_stop(violations, body.get("stop"))
     stream, options = body.get("stream"), body.get("stream_options")
     if stream is not None and not isinstance(stream, bool):

@@ -7,36 +7,38 @@ refuse is made legal and reported.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from msgspec import structs
+
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
-from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.parameters import Parameter, ParameterTable, refused_fields
+from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors.openai import (
-    MAX_METADATA_KEY,
-    MAX_METADATA_PAIRS,
-    MAX_METADATA_VALUE,
-    OPENAI,
-    OPENAI_PARAMETERS,
-    SERVICE_TIERS,
-    ParameterTable,
-    is_name,
-    model_family,
-    unread_fields,
-)
+from antiphon.wire.vendors.openai import OPENAI, is_name, unread_fields
+from antiphon.wire.vendors.openai_parameters import choose_effort, drop_refused_switch, is_reasoning, shared_rows
 
-PARAMETER_TABLE: ParameterTable = OPENAI_PARAMETERS | {"max_output_tokens": ("max_output_tokens", (int,))}
-_UNSUPPORTED = ("stop", "top_k", "seed", "presence_penalty", "frequency_penalty")
 _LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")
-_O_SERIES_EFFORTS = {"none": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
-_METADATA_LIMIT = "metadata is limited to 16 strings of 512 characters; dropped this entry (OR-15)"
-_is_o_series = model_family("o1|o3|o3-mini|o4-mini")
 MIN_OUTPUT_TOKENS = 16
+
+_SHARED = shared_rows("OR-15", "OR-15", "OR-15")
+PARAMETER_TABLE = ParameterTable(
+    "OpenAI Responses",
+    (
+        *(_SHARED[key] for key in ("model", "stream", "parallel_tool_calls", "store", "service_tier")),
+        _SHARED["prompt_cache_key"],
+        structs.replace(_SHARED["user"], is_written=False),
+        Parameter("max_output_tokens", "max_output_tokens", (int,), "OR-14", MIN_OUTPUT_TOKENS, integer=True),
+        *(_SHARED[key] for key in ("temperature", "top_p", "top_logprobs", "metadata")),
+        Parameter("", "max_tool_calls", (), "OR-15", 1, integer=True, is_written=False),
+    ),
+    no_loss=("verbosity", "logprobs"),  # inside `text` and `include`
+)
 
 
 def read_parameters(unread: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -96,82 +98,53 @@ def _read_format(output_format: dict[str, Any]) -> OutputFormat | None:
     return OutputFormat("json_schema", **fields, native=unread_fields(output_format, FORMAT, ("type", *types)))
 
 
-def write_parameters(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
+def write_parameters(
+    request: ModelRequest, body: dict[str, Any], losses: list[Loss], capabilities: Capabilities
+) -> None:
     """Put everything but the input, tools and the choice among them into a body."""
-    _write_settings(request, body, losses)
-    if request.reasoning is not None:
-        _write_reasoning(request, request.reasoning, body, losses)
-    _write_text(request, body, losses)
-    for field in _UNSUPPORTED:
-        value = getattr(request, field)
-        if value is not None and not (value == 0 and field.endswith("_penalty")):  # none is the default
-            losses.append(Loss(field, str(value), "OpenAI Responses has no such parameter; dropped (OR-18)"))
-    if request.candidates not in (None, 1):
-        reason = "OpenAI Responses supports one candidate; dropped (OR-18)"
-        losses.append(Loss("candidates", str(request.candidates), reason))
-
-
-def _write_settings(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
-    for field in ("stream", "parallel_tool_calls", "store"):
+    reasoning = request.reasoning
+    written = None if reasoning is None else _write_reasoning(request, reasoning, capabilities, losses)
+    effort = written.get("effort") if written else None
+    reasons = is_reasoning(effort, capabilities)
+    refused = refused_fields(capabilities, "OR-15", "OR-15", request.temperature, request.top_p, is_reasoning=reasons)
+    for field in ("stream", "parallel_tool_calls"):
         value = getattr(request, field)
         if value is not None:
             body[field] = value
-    if request.service_tier is not None:
-        body["service_tier"] = SERVICE_TIERS.get(request.service_tier, request.service_tier)
-    if request.cache_key is not None:
-        body["prompt_cache_key"] = request.cache_key
+    drop_refused_switch(body, capabilities, losses)
     if request.user is not None and body.get("safety_identifier") != request.user:
         body["user"] = request.user
-    if request.max_output_tokens is not None:
-        body["max_output_tokens"] = _clamped(
-            "max_output_tokens", request.max_output_tokens, MIN_OUTPUT_TOKENS, None, losses
-        )
-    for field, maximum in (("temperature", 2), ("top_p", 1), ("top_logprobs", 20)):
-        value = getattr(request, field)
-        if value is not None:
-            if math.isfinite(value):
-                body[field] = _clamped(field, value, 0, maximum, losses)
-            else:
-                losses.append(Loss(field, str(value), "not a number; dropped"))
+    PARAMETER_TABLE.write(request, body, capabilities, losses, refused=refused)
     if request.logprobs:
-        include = body.get("include")
-        known: list[Any] = include if isinstance(include, list) else []
-        if _LOGPROBS not in known:
-            body["include"] = [*known, _LOGPROBS]
-    if request.metadata is not None:
-        body["metadata"] = _legal_metadata(request.metadata, losses)
+        _write_logprobs(body, losses, "logprobs" in refused)
+    if written is not None:
+        body["reasoning"] = written
+    _write_text(request, body, losses)
 
 
-def _clamped(field: str, value: float, minimum: int, maximum: int | None, losses: list[Loss]) -> float:
-    legal = max(value, minimum) if maximum is None else min(max(value, minimum), maximum)
-    if legal != value:
-        bound = "below the minimum" if value < minimum else "above the maximum"
-        losses.append(Loss(field, str(value), f"{value} is {bound} {legal}; sent {legal}"))
-    return legal
+def _write_logprobs(body: dict[str, Any], losses: list[Loss], is_refused: bool) -> None:
+    include = body.get("include")
+    known: list[Any] = include if isinstance(include, list) else []
+    if is_refused:
+        losses.append(Loss("logprobs", "logprobs", "model does not support it; dropped (OR-15)"))
+        if _LOGPROBS in known:
+            body["include"] = [name for name in known if name != _LOGPROBS]
+    elif _LOGPROBS not in known:
+        body["include"] = [*known, _LOGPROBS]
 
 
-def _legal_metadata(metadata: dict[str, Any], losses: list[Loss]) -> dict[str, Any]:
-    """The entries that OpenAI accepts (OR-15)."""
-    legal: dict[str, Any] = {}
-    for key, value in metadata.items():
-        is_legal = len(key) <= MAX_METADATA_KEY and isinstance(value, str) and len(value) <= MAX_METADATA_VALUE
-        if len(legal) == MAX_METADATA_PAIRS or not is_legal:
-            losses.append(Loss(f"metadata.{key[:64]}", key[:64], _METADATA_LIMIT))
-        else:
-            legal[key] = value
-    return legal
+def asks_for_logprobs(body: dict[str, Any]) -> bool:
+    """Whether a body asks for log probabilities."""
+    include = body.get("include")
+    return isinstance(include, list) and _LOGPROBS in include
 
 
-def _write_reasoning(request: ModelRequest, reasoning: Reasoning, body: dict[str, Any], losses: list[Loss]) -> None:
+def _write_reasoning(
+    request: ModelRequest, reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]
+) -> dict[str, Any] | None:
+    """The value of `reasoning`; None if the model refuses it."""
     written: dict[str, Any] = {}
-    effort = _effort(reasoning, losses)
-    if effort is not None and _is_o_series(request.model):
-        legal = _O_SERIES_EFFORTS.get(effort, "high")
-        if legal != effort:
-            losses.append(
-                Loss("reasoning.effort", effort, f'{request.model} does not support effort "{effort}"; sent "{legal}"')
-            )
-        effort = legal
+    effort = choose_effort(reasoning, request.model, capabilities, losses)
     if effort is not None:
         written["effort"] = effort
     if reasoning.shown in _SUMMARIES:
@@ -181,22 +154,11 @@ def _write_reasoning(request: ModelRequest, reasoning: Reasoning, body: dict[str
     elif reasoning.shown not in (None, "omitted", "none"):  # without a summary no reasoning is shown
         losses.append(Loss("reasoning.shown", str(reasoning.shown), "OpenAI has no such summary; dropped"))
     written.update(own_extras(reasoning.native, losses, "reasoning", OPENAI, FORMAT))
-    body["reasoning"] = written
-
-
-def _effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
-    budget = reasoning.budget_tokens
-    if reasoning.effort is not None:
-        if budget is not None:
-            losses.append(
-                Loss("reasoning.budget_tokens", str(budget), "OpenAI accepts an effort, not a budget; dropped")
-            )
-        return reasoning.effort
-    if reasoning.enabled is False:
-        return "none"
-    if budget is not None and budget >= 0:
-        return next((effort for effort, most in BUDGETS.items() if budget <= most), "max")
-    return "medium" if reasoning.enabled or budget is not None else None
+    if capabilities.efforts == ():
+        reason = f"{request.model} does not reason; dropped (OR-15)"
+        losses.extend(Loss(f"reasoning.{name}", name, reason) for name, value in written.items() if value is not None)
+        return None
+    return written
 
 
 def _write_text(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:

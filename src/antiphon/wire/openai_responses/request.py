@@ -15,6 +15,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, foreign_reason, lose_native
@@ -31,7 +32,6 @@ from antiphon.wire.vendors.openai import (
     SHARED_PARAMETERS,
     mentions_json,
     native_extras,
-    read_parameter_fields,
     texts_of,
 )
 
@@ -55,7 +55,7 @@ def build_model_request(
 ) -> ModelRequest:
     """The request of messages, including the instructions, and the rest of their body."""
     fields: dict[str, Any] = {}
-    extras = read_parameter_fields(unread, PARAMETER_TABLE, fields)
+    extras = PARAMETER_TABLE.read(unread, fields)
     shared = {name: extras.pop(name) for name in list(extras) if name in SHARED_PARAMETERS}
     if type(extras.get("instructions")) is str:
         del extras["instructions"]
@@ -78,10 +78,9 @@ def scan_request(_data: bytes) -> ModelRequest | None:
     return None
 
 
-def write_request(
-    request: ModelRequest, losses: list[Loss], _options: WriteOptions = DEFAULT_OPTIONS
-) -> dict[str, Any]:
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that OpenAI Responses accepts."""
+    capabilities = look_up(request.model, FORMAT, options.capabilities)
     native = request.native or {}
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))
@@ -95,7 +94,7 @@ def write_request(
         if tools:
             body["tools"] = tools
     write_tool_choice(request, body, losses)
-    write_parameters(request, body, losses)
+    write_parameters(request, body, losses, capabilities)
     if not body["input"] and _is_continued(body):
         del body["input"]
     return body

@@ -12,14 +12,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from antiphon.wire.capabilities import Capabilities, look_up
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.media import parse_data_url
+from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import is_audio_or_video_url
+from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
+from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import Violation, json_type_name, name_list, name_set
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
-    Range,
     Violations,
     check_type,
     missing_field,
@@ -28,6 +31,7 @@ from antiphon.wire.vendors.openai import (
     unsupported_value,
     wrong_type,
 )
+from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, is_reasoning
 
 ROLES = ("assistant", "system", "developer", "user")
 ITEM_TYPES = name_list(
@@ -49,12 +53,6 @@ PARAMETERS = name_set(
     " prompt_cache_retention reasoning safety_identifier service_tier store stream stream_options temperature text"
     " tool_choice tools top_logprobs top_p truncation user"
 )
-RANGES = {
-    "temperature": Range(0, 2),
-    "top_p": Range(0, 1),
-    "top_logprobs": Range(0, 20, integer=True),
-    "max_tool_calls": Range(1, integer=True),
-}
 RENAMED_FROM_CHAT = {
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
@@ -87,10 +85,9 @@ _ELSEWHERE = ("item_reference", "compaction")  # items that may stand for furthe
 _FUNCTION_RULES = openai.FunctionRules("OR-12", "OR-12", "OR-12", "OR-20", 128)
 _is_call_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch
 _is_id_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
-_is_o_series = openai.model_family("o1|o3|o3-mini|o4-mini")
 
 
-def check_request(body: Any, _options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """The rules of Responses that a request body breaks; advisories follow the errors, on request."""
     if not isinstance(body, dict):
         return [Violation("OR-01", "", f"Invalid body: expected an object, but got {json_type_name(body)}.")]
@@ -105,7 +102,8 @@ def check_request(body: Any, _options: WriteOptions = DEFAULT_OPTIONS, *, adviso
         violations.extend(check_sequence(items, continued=_is_continued(body)))
     _check_tools(violations, body.get("tools"))
     _check_tool_choice(violations, body)
-    _check_settings(violations, body)
+    model = body.get("model")
+    _check_settings(violations, body, look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities))
     _check_text(violations, body)
     _check_parameters(violations, body)
     if advisories:
@@ -339,18 +337,24 @@ def _check_chosen(violations: Violations, chosen: list[Any], declared: set[str])
             violations.append(Violation("OR-13", "tool_choice", text))
 
 
-def _check_settings(violations: Violations, body: dict[str, Any]) -> None:
-    openai.check_ranges(violations, "OR-14", body, {"max_output_tokens": Range(16, integer=True)})
-    openai.check_ranges(violations, "OR-15", body, RANGES)
+def _check_settings(violations: Violations, body: dict[str, Any], capabilities: Capabilities) -> None:
+    violations.extend(PARAMETER_TABLE.check(body, capabilities, WORDING))
     openai.check_metadata(violations, "OR-15", body.get("metadata"))
-    reasoning, model = body.get("reasoning"), body.get("model")
+    reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
-    efforts = ("low", "medium", "high")
-    if effort is not None and isinstance(model, str) and _is_o_series(model) and effort not in efforts:
-        wanted = f"is not supported with the '{model}' model. Supported values are: {openai.quote_list(efforts)}."
-        violations.append(
-            Violation("OR-15", "reasoning.effort", f"Unsupported value: '{quote_value(effort)}' {wanted}")
-        )
+    check_effort(violations, "OR-15", "reasoning.effort", effort, body.get("model"), capabilities)
+    reasons = is_reasoning(effort, capabilities)
+    refused = refused_fields(
+        capabilities, "OR-15", "OR-15", body.get("temperature"), body.get("top_p"), is_reasoning=reasons
+    )
+    if refused:
+        violations.extend(PARAMETER_TABLE.check_refused(body, refused, WORDING))
+        if "logprobs" in refused and asks_for_logprobs(body):
+            text = "Unsupported parameter: 'include' with log probabilities is not supported with this model."
+            violations.append(Violation("OR-15", "include", text))
+    if body.get("parallel_tool_calls") is not None and not capabilities.parallel_tool_switch:
+        text = "Unsupported parameter: 'parallel_tool_calls' is not supported with this model."
+        violations.append(Violation("OR-15", "parallel_tool_calls", text))
     previous = body.get("previous_response_id")
     if previous is None or not check_type(violations, "OR-16", "previous_response_id", previous, str, "a string"):
         return

@@ -1,4 +1,4 @@
-"""What Chat Completions and Responses share: parameters, types, names, ranges, metadata, declared functions, and errors.
+"""What Chat Completions and Responses share: types, names, metadata, declared functions, and errors.
 
 A check appends what it finds to the caller's list, so that a legal value costs a few lookups and no allocation: paths and
 sentences are made only when a rule is broken. The sentences are OpenAI's own. Values are decoded JSON of any type: nothing may
@@ -8,8 +8,8 @@ be hashed, compared or sliced before its type is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Container, Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -26,26 +26,6 @@ OPENAI = "openai"
 IMAGE_TYPES = (*COMMON_IMAGE_TYPES, "image/jpg")
 
 Violations = list[Violation]
-Limit = tuple[str, Callable[[str], object], str]
-"""A parameter, the models that refuse it, and what they answer."""
-
-ParameterTable: TypeAlias = dict[str, tuple[str, tuple[type, ...]]]
-"""By the name of a parameter: the field of the request, and the types that its value may have."""
-NUMBER = (int, float)
-OPENAI_PARAMETERS: ParameterTable = {
-    "model": ("model", (str,)),
-    "stream": ("stream", (bool,)),
-    "parallel_tool_calls": ("parallel_tool_calls", (bool,)),
-    "temperature": ("temperature", NUMBER),
-    "top_p": ("top_p", NUMBER),
-    "top_logprobs": ("top_logprobs", (int,)),
-    "user": ("user", (str,)),
-    "metadata": ("metadata", (dict,)),
-    "service_tier": ("service_tier", (str,)),
-    "prompt_cache_key": ("cache_key", (str,)),
-    "store": ("store", (bool,)),
-}
-"""The parameters that both formats have."""
 SHARED_PARAMETERS = ("safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation")
 """Parameters of both formats that no field of a request holds."""
 SERVICE_TIERS = {"standard": "default", "standard_only": "default"}
@@ -60,17 +40,6 @@ is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 _SHARED_FIELDS = ("prompt_cache_breakpoint", "detail")
 _MAX_SHOWN = 80
 _is_name_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
-
-
-def read_parameter_fields(body: Mapping[str, Any], table: ParameterTable, fields: dict[str, Any]) -> dict[str, Any]:
-    """Put the values of a known name and type into the fields of a request; returns the rest."""
-    unread: dict[str, Any] = {}
-    for name, value in body.items():
-        if name in table and type(value) in table[name][1]:
-            fields[table[name][0]] = value
-        elif value is not None:
-            unread[name] = value
-    return unread
 
 
 def unread_fields(value: dict[str, Any], origin: str, read: Container[str]) -> NativeExtras | None:
@@ -136,9 +105,11 @@ def translate_grammar(native: NativeExtras | None, target: str) -> NativeExtras 
     if target == CHAT:
         form, rest = extras.get("format"), {name: value for name, value in extras.items() if name != "format"}
     else:
-        custom: Any = extras.get("custom")
-        form = custom.get("format") if type(custom) is dict else None
-        rest = {name: value for name, value in extras.items() if name != "custom" or set(custom) != {"format"}}
+        custom = extras.get("custom")
+        inner = custom if type(custom) is dict else {}
+        form, rest = inner.get("format"), {name: value for name, value in extras.items() if name != "custom"}
+        if len(inner) > 1:
+            rest["custom"] = {name: value for name, value in inner.items() if name != "format"}
     if type(form) is not dict:
         return native
     if form.get("type") == "grammar" and target == CHAT:
@@ -160,11 +131,6 @@ def texts_of(messages: Any) -> Iterator[str]:
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and isinstance(part.get("text"), str):
                 yield part["text"]
-
-
-def model_family(names: str) -> Callable[[str], object]:
-    """A matcher for the models of a family, with or without their release date."""
-    return re.compile(rf"({names})(-\d{{4}}-\d{{2}}-\d{{2}})?").fullmatch
 
 
 def quote_value(value: Any) -> str:
@@ -254,34 +220,6 @@ def check_name(violations: Violations, rule: str, path: str, name: Any, max_leng
         violations.append(pattern_mismatch(rule, path, "^[a-zA-Z0-9_-]+$"))
 
 
-class Range(Struct, frozen=True):
-    """The numbers a parameter accepts; `maximum` None means no upper limit."""
-
-    minimum: int
-    maximum: int | None = None
-    integer: bool = False
-
-
-def check_ranges(violations: Violations, rule: str, body: dict[str, Any], ranges: Mapping[str, Range]) -> None:
-    for name, allowed in ranges.items():
-        value = body.get(name)
-        if value is not None:
-            check_number(violations, rule, name, value, allowed)
-
-
-def check_number(violations: Violations, rule: str, path: str, value: Any, allowed: Range) -> None:
-    noun, problem = "integer" if allowed.integer else "decimal", ""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or (allowed.integer and isinstance(value, float) and not value.is_integer()):
-        violations.append(wrong_type(rule, path, "an integer" if allowed.integer else "a decimal", value))
-    elif not value >= allowed.minimum:
-        problem = f"{noun} below minimum value. Expected a value >= {allowed.minimum}"
-    elif allowed.maximum is not None and not value <= allowed.maximum:
-        problem = f"{noun} above maximum value. Expected a value <= {allowed.maximum}"
-    if problem:
-        violations.append(Violation(rule, path, f"Invalid '{path}': {problem}, but got {value!r} instead."))
-
-
 def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:
     if metadata is None:
         return
@@ -312,14 +250,6 @@ def check_image_url(violations: Violations, rule: str, path: str, url: Any) -> N
     elif parsed.media_type.lower() not in IMAGE_TYPES or not looks_like_base64(parsed.data):
         formats = "Please make sure your image has of one the following formats: ['png', 'jpeg', 'gif', 'webp']."
         violations.append(Violation(rule, path, f"You uploaded an unsupported image. {formats}"))
-
-
-def check_limits(violations: Violations, rule: str, body: dict[str, Any], limits: Iterable[Limit]) -> None:
-    """Report the parameters that the model is known to refuse."""
-    model = body.get("model")
-    for parameter, is_of_family, message in limits:
-        if body.get(parameter) not in (None, []) and isinstance(model, str) and is_of_family(model):
-            violations.append(Violation(rule, parameter, message))
 
 
 class FunctionRules(Struct, frozen=True):

@@ -1,0 +1,118 @@
+"""`Hook`: code around every model call and every tool call: it observes, changes or refuses them.
+
+Hooks run in the order given before a call, and in reverse order after it. Methods may be sync or async. A hook that fails
+refuses: a call that could not be checked is not made, and a result that could not be checked is not shown. Without hooks, nothing
+here runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.errors import CallRefused, ToolError
+from antiphon.history import ContextEntry, TokenUsage
+from antiphon.parts import OutputPart, ToolCallRequest, ToolCallResult
+from antiphon.tools.tool import Tool
+from antiphon.wire.request import ModelRequest, ToolDefinition
+
+logger = logging.getLogger("antiphon.tools")
+
+
+class HookedModelCall(Struct, kw_only=True):
+    """A model call before it is made. A hook may set its fields; the log keeps the original messages."""
+
+    model: str
+    context: Sequence[ContextEntry]
+    settings: ModelRequest
+    tools: tuple[ToolDefinition, ...]
+    usage: TokenUsage
+    """What the conversation used so far."""
+
+
+class Hook:
+    """Override what you need. Raise `CallRefused` in `before_model`, or `ToolError` in `before_tool`, to refuse a call."""
+
+    def before_model(self, call: HookedModelCall) -> Awaitable[None] | None:
+        """Called before the model is; changes to `call` count."""
+
+    def after_model(
+        self, parts: tuple[OutputPart, ...]
+    ) -> tuple[OutputPart, ...] | Awaitable[tuple[OutputPart, ...] | None] | None:
+        """Called with a complete answer before it is recorded. Return other parts to replace them.
+
+        A listener has seen the deltas already.
+        """
+
+    def before_tool(
+        self, call: ToolCallRequest, tool: Tool | None
+    ) -> ToolCallRequest | Awaitable[ToolCallRequest | None] | None:
+        """Called before a tool runs, after any approval. Return the call with other arguments to change them."""
+
+    def after_tool(
+        self, call: ToolCallRequest, result: ToolCallResult
+    ) -> ToolCallResult | Awaitable[ToolCallResult | None] | None:
+        """Called with the result before it is recorded. Return another one to replace it."""
+
+
+Hooks: TypeAlias = tuple[Hook, ...]
+
+
+async def run_before_model(hooks: Hooks, call: HookedModelCall) -> None:
+    """Let the hooks see and change a model call. Raises `CallRefused`."""
+    for hook in hooks:
+        try:
+            await _value(hook.before_model(call))
+        except CallRefused:
+            raise
+        except Exception as error:
+            logger.exception("%r failed before a model call, which is not made", hook)
+            raise CallRefused(f"{type(hook).__name__} failed: {type(error).__name__}: {error}") from error
+
+
+async def run_after_model(hooks: Hooks, parts: tuple[OutputPart, ...]) -> tuple[OutputPart, ...]:
+    """The parts of an answer as the hooks leave them."""
+    for hook in reversed(hooks):
+        changed = await _value(hook.after_model(parts))
+        if changed is not None:
+            parts = tuple(changed)
+    return parts
+
+
+async def run_before_tool(hooks: Hooks, call: ToolCallRequest, tool: Tool | None) -> ToolCallRequest:
+    """The call as the hooks leave it. Raises `ToolError` if one refuses or fails."""
+    for hook in hooks:
+        try:
+            changed = await _value(hook.before_tool(call, tool))
+        except (ToolError, CallRefused) as refusal:
+            raise ToolError(str(refusal) or f"{call.tool_name} is not allowed.", retry=False) from refusal
+        except Exception as error:
+            logger.exception("%r failed before a call of %s, which is not run", hook, call.tool_name)
+            raise ToolError(f"{call.tool_name} was not run: a check failed.", retry=False) from error
+        if changed is not None:
+            if (changed.tool_name, changed.tool_call_id) != (call.tool_name, call.tool_call_id):
+                raise ToolError(f"{call.tool_name} was not run: a hook may change only its arguments.", retry=False)
+            call = changed
+    return call
+
+
+async def run_after_tool(hooks: Hooks, call: ToolCallRequest, result: ToolCallResult) -> ToolCallResult:
+    """The result as the hooks leave it. Raises `ToolError` if one fails: then the result is withheld."""
+    for hook in reversed(hooks):
+        try:
+            changed = await _value(hook.after_tool(call, result))
+        except Exception as error:
+            logger.exception("%r failed after a call of %s, whose result is withheld", hook, call.tool_name)
+            reason = str(error) if isinstance(error, ToolError) else "a check failed"
+            raise ToolError(f"{call.tool_name} ran, but its result is withheld: {reason}.", retry=False) from error
+        if changed is not None:
+            result = changed
+    return result
+
+
+async def _value(returned: Any) -> Any:
+    return await returned if inspect.isawaitable(returned) else returned

@@ -1,0 +1,277 @@
+"""What a model accepts, by the family its name belongs to: the one home of such facts for all writers and checkers.
+
+The facts are data, `capabilities.json`, made by `tools/build_capabilities.py` with a source for each. The first family whose
+pattern matches the name counts. An unknown model accepts everything. A family's facts about thinking, tools and messages hold in
+the formats of its own vendor; other hosts translate those, so there only its sampling rules and limits hold.
+
+`CapabilityTable` adds a caller's own entries (`[[capabilities]]` in antiphon.toml). The data is read on first use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ThinkingMode: TypeAlias = Literal["off", "effort", "budget", "adaptive", "level"]
+SystemMessages: TypeAlias = Literal["anywhere", "leading", "ignored", "none"]
+Sampling: TypeAlias = Literal[
+    "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "logit_bias"
+]
+
+EFFORT_BUDGETS = {
+    "none": 0,
+    "minimal": 512,
+    "low": 1024,
+    "medium": 4096,
+    "high": 16384,
+    "xhigh": 32768,
+    "max": 65536,
+}
+"""The tokens that an effort stands for, where a model takes only the one or the other."""
+EFFORTS = tuple(EFFORT_BUDGETS)
+
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; the rest is ignored and not kept in a cache."""
+_CACHE_SIZE = 512
+_VENDOR = re.compile(r"(?:[a-z]{2,6}(?:-[a-z]+)?\.)?(?:anthropic|openai|google)\.")  # us.anthropic.claude-…
+_EVERYWHERE = (
+    "sampling",
+    "temperature_with_top_p",
+    "reasoning_excludes_sampling",
+    "max_tokens",
+    "max_output_tokens",
+    "context_window",
+    "media",
+)
+"""Facts that hold in every format, also at hosts that translate for the vendor."""
+
+
+class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one model accepts in one format. None means unknown: nothing is assumed against the model."""
+
+    family: str = ""
+    """The family the facts come from; empty for an unknown model."""
+    sampling: tuple[Sampling, ...] | None = None
+    """The sampling parameters that it accepts; None: all."""
+    reasoning_excludes_sampling: bool = False
+    """Whether sampling parameters are refused unless reasoning is off."""
+    temperature_with_top_p: bool = True
+    stop: bool = True
+    max_tokens: bool = True
+    """Whether Chat Completions accepts `max_tokens`, not only `max_completion_tokens`."""
+    efforts: tuple[Effort, ...] | None = None
+    """The efforts (Gemini: thinking levels) that it accepts; empty: the parameter is refused."""
+    default_effort: str = ""
+    efforts_without_thinking: tuple[Effort, ...] | None = None
+    """The efforts that it accepts while thinking is off; None: the same."""
+    thinking: tuple[ThinkingMode, ...] | None = None
+    """How thinking can be set; empty: the model does not think, and refuses every setting."""
+    min_budget: int | None = None
+    max_budget: int | None = None
+    thinking_with_forced_tool: bool = True
+    forced_tool_choice: bool = True
+    prefill: bool = True
+    """Whether the conversation may end with a message of the model."""
+    prefill_with_thinking: bool = True
+    parallel_tool_switch: bool = True
+    strict_tools: bool | None = None
+    structured_output: bool | None = None
+    unsupported_schema_keywords: tuple[str, ...] = ()
+    """Keywords refused in strict tools and output formats."""
+    max_min_items: int | None = None
+    """The largest `minItems` accepted there."""
+    closed_schemas: bool = False
+    """Whether every object there must have `additionalProperties: false`."""
+    system_messages: SystemMessages | None = None
+    web_search: bool = True
+    """Whether Chat Completions accepts `web_search_options`."""
+    media: tuple[str, ...] | None = None
+    image_types: tuple[str, ...] | None = None
+    media_in_results: bool = True
+    call_signatures: bool = False
+    """Whether calls in the history need a thought signature."""
+    tool_name_pattern: str = ""
+    tool_name_length: int | None = None
+    tool_id_pattern: str = ""
+    tool_id_length: int | None = None
+    cache_breakpoints: int | None = None
+    candidates: int | None = None
+    max_output_tokens: int | None = None
+    context_window: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.family != ""
+
+    def accepts_thinking(self, mode: ThinkingMode) -> bool:
+        """Whether thinking may be set in this way; unknown models accept all."""
+        return self.thinking is None or mode in self.thinking
+
+    @property
+    def never_thinks(self) -> bool:
+        """Whether every setting of thinking is refused, or only `off` is accepted."""
+        return self.thinking is not None and not any(mode != "off" for mode in self.thinking)
+
+    def nearest_effort(self, effort: str) -> str:
+        """The effort to send instead of one that the model may not know: the next lower one, else the lowest but `none`."""
+        if not self.efforts or effort in self.efforts or effort not in EFFORT_BUDGETS:
+            return effort
+        wanted = EFFORTS.index(effort)
+        lower = [known for known in self.efforts if EFFORTS.index(known) < wanted and known != "none"]
+        return lower[-1] if lower else next((known for known in self.efforts if known != "none"), self.efforts[0])
+
+
+def effort_for_budget(tokens: int) -> str:
+    """The largest effort that stands for at most so many tokens; below the smallest, `minimal`."""
+    if tokens <= 0:
+        return "none"
+    return next((effort for effort in reversed(EFFORTS) if 0 < EFFORT_BUDGETS[effort] <= tokens), "minimal")
+
+
+class Family(Struct, frozen=True):
+    """A row of the table: the pattern of its names, the formats of its vendor, its facts, and the source of each."""
+
+    name: str
+    match: str
+    home: tuple[str, ...]
+    examples: tuple[str, ...]
+    facts: dict[str, Any]
+    sources: dict[str, str]
+
+
+class FormatFacts(Struct, frozen=True):
+    """Facts that hold for every model in a format."""
+
+    facts: dict[str, Any]
+    source: str
+
+
+class CapabilityData(Struct, frozen=True):
+    """The committed data."""
+
+    packages: dict[str, str]
+    formats: dict[str, FormatFacts]
+    families: tuple[Family, ...]
+
+
+@cache
+def capability_data() -> CapabilityData:
+    """The committed data, read once."""
+    return msgspec.json.decode(files("antiphon.wire").joinpath("capabilities.json").read_bytes(), type=CapabilityData)
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], Family], ...]:
+    return tuple((re.compile(family.match), family) for family in capability_data().families)
+
+
+@lru_cache(_CACHE_SIZE)
+def _find_family(name: str) -> Family | None:
+    plain = name.lower().rsplit("/", 1)[-1].removeprefix("ft:")
+    vendor = _VENDOR.match(plain)
+    plain = plain[vendor.end() :] if vendor else plain
+    return next((family for pattern, family in _patterns() if pattern.match(plain)), None)
+
+
+def find_family(model: str) -> Family | None:
+    """The family of a model by its name, which may have a vendor, a region or `models/` before it."""
+    return _find_family(model[:_MAX_NAME_LENGTH])
+
+
+@lru_cache(_CACHE_SIZE)
+def _look_up(model: str, format_name: str) -> Capabilities:
+    data = capability_data()
+    known = data.formats.get(format_name)
+    facts = dict(known.facts) if known else {}
+    family = _find_family(model)
+    if family is not None:
+        is_home = format_name in family.home
+        facts.update({name: value for name, value in family.facts.items() if is_home or name in _EVERYWHERE})
+        facts["family"] = family.name
+    return msgspec.convert(facts, Capabilities)
+
+
+def capabilities_for(model: str, format_name: str) -> Capabilities:
+    """What a model accepts in a format."""
+    return _look_up(model[:_MAX_NAME_LENGTH], format_name)
+
+
+class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Facts about models that the table does not know, or knows wrongly."""
+
+    model: Annotated[
+        str, Meta(min_length=1, description="Model name as the provider knows it; `*`, `?` and `[…]` match.")
+    ]
+    like: Annotated[str, Meta(description="A known model whose facts to start from. Default: the model's own.")] = ""
+    sampling: Annotated[tuple[Sampling, ...] | None, Meta(description="Sampling parameters it accepts.")] = None
+    reasoning_excludes_sampling: Annotated[
+        bool | None, Meta(description="Whether sampling parameters are refused unless reasoning is off.")
+    ] = None
+    temperature_with_top_p: Annotated[
+        bool | None, Meta(description="Whether `temperature` and `top_p` are accepted together.")
+    ] = None
+    stop: Annotated[bool | None, Meta(description="Whether stop sequences are accepted.")] = None
+    max_tokens: Annotated[
+        bool | None, Meta(description="Whether `max_tokens` is accepted beside `max_completion_tokens`.")
+    ] = None
+    efforts: Annotated[tuple[Effort, ...] | None, Meta(description="Efforts or thinking levels it accepts.")] = None
+    default_effort: Annotated[Effort | None, Meta(description="Effort when none is given.")] = None
+    thinking: Annotated[
+        tuple[ThinkingMode, ...] | None, Meta(description="How thinking can be set. Empty: not at all.")
+    ] = None
+    min_budget: Annotated[int | None, Meta(description="Smallest thinking budget.")] = None
+    max_budget: Annotated[int | None, Meta(description="Largest thinking budget.")] = None
+    thinking_with_forced_tool: Annotated[
+        bool | None, Meta(description="Whether thinking is accepted with a forced tool call.")
+    ] = None
+    forced_tool_choice: Annotated[bool | None, Meta(description="Whether a tool call can be forced.")] = None
+    prefill: Annotated[bool | None, Meta(description="Whether the last message may be the model's.")] = None
+    parallel_tool_switch: Annotated[bool | None, Meta(description="Whether `parallel_tool_calls` is accepted.")] = None
+    strict_tools: Annotated[bool | None, Meta(description="Whether tools may be strict.")] = None
+    structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
+    system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
+    web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
+    media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
+    call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
+    candidates: Annotated[int | None, Meta(description="Largest number of candidates.")] = None
+    max_output_tokens: Annotated[int | None, Meta(description="Largest number of output tokens.")] = None
+    context_window: Annotated[int | None, Meta(description="Tokens of the context window.")] = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that are given."""
+        given = structs.asdict(self)
+        return {name: value for name, value in given.items() if value is not None and name not in ("model", "like")}
+
+
+class CapabilityTable:
+    """The built-in facts with a caller's own entries; of several that match a model, later ones win."""
+
+    def __init__(self, overrides: Iterable[CapabilityOverride] = ()) -> None:
+        self.overrides = tuple(overrides)
+        self._look_up = lru_cache(_CACHE_SIZE)(self._merge)
+
+    def capabilities_for(self, model: str, format_name: str) -> Capabilities:
+        """What a model accepts in a format."""
+        return self._look_up(model[:_MAX_NAME_LENGTH], format_name)
+
+    def _merge(self, model: str, format_name: str) -> Capabilities:
+        known = capabilities_for(model, format_name)
+        for override in self.overrides:
+            if fnmatchcase(model, override.model):
+                base = capabilities_for(override.like, format_name) if override.like else known
+                known = structs.replace(base, family=base.family or override.model, **override.facts)
+        return known
+
+
+def look_up(model: str, format_name: str, table: CapabilityTable | None) -> Capabilities:
+    """What a model accepts in a format: by the caller's table, or the built-in one."""
+    return capabilities_for(model, format_name) if table is None else table.capabilities_for(model, format_name)

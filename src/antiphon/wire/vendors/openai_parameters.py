@@ -1,0 +1,152 @@
+"""The parameters that Chat Completions and Responses share, and how a model's efforts are chosen, once for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from antiphon.wire.capabilities import Capabilities, effort_for_budget
+from antiphon.wire.loss import Loss
+from antiphon.wire.parameters import NUMBER, Parameter, Refusal
+from antiphon.wire.request import Reasoning
+from antiphon.wire.rules import Violation
+from antiphon.wire.vendors.openai import (
+    MAX_METADATA_KEY,
+    MAX_METADATA_PAIRS,
+    MAX_METADATA_VALUE,
+    SERVICE_TIERS,
+    Violations,
+    quote_list,
+    quote_value,
+    wrong_type,
+)
+
+
+class OpenAIWording:
+    """OpenAI's sentences about parameters."""
+
+    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
+        noun = "integer" if row.integer else "decimal"
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or (row.integer and isinstance(value, float) and not value.is_integer()):
+            return wrong_type(row.rule, row.key, "an integer" if row.integer else "a decimal", value).message
+        problem = ""
+        if row.minimum is not None and not value >= row.minimum:
+            problem = f"{noun} below minimum value. Expected a value >= {row.minimum}"
+        elif maximum is not None and not value <= maximum:
+            problem = f"{noun} above maximum value. Expected a value <= {maximum}"
+        return f"Invalid '{row.key}': {problem}, but got {value!r} instead." if problem else ""
+
+    def refused(self, row: Parameter, value: Any, refusal: Refusal) -> str:
+        if refusal.is_pair:
+            return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+        if row.sends_default:
+            supported = "with this model. Only the default (1) value is supported."
+            return f"Unsupported value: '{row.key}' does not support {quote_value(value)} {supported}"
+        return f"Unsupported parameter: '{row.key}' is not supported with this model."
+
+
+WORDING = OpenAIWording()
+
+
+def metadata_converter(rule: str) -> Callable[[dict[str, Any], list[Loss]], dict[str, str]]:
+    """Makes metadata legal: at most 16 strings, with short keys and values."""
+    limit = f"metadata is limited to 16 entries with keys of at most 64 characters; dropped this entry ({rule})"
+
+    def convert(metadata: dict[str, Any], losses: list[Loss]) -> dict[str, str]:
+        pairs: dict[str, str] = {}
+        for key, value in metadata.items():
+            path = f"metadata.{key[:MAX_METADATA_KEY]}"
+            if len(pairs) == MAX_METADATA_PAIRS or len(key) > MAX_METADATA_KEY:
+                losses.append(Loss(path, key[:MAX_METADATA_KEY], limit))
+                continue
+            text = value if type(value) is str else msgspec.json.encode(value, order="sorted").decode()
+            if text is not value:
+                losses.append(Loss(path, key, f"metadata values must be strings; sent as JSON text ({rule})"))
+            if len(text) > MAX_METADATA_VALUE:
+                losses.append(
+                    Loss(path, key, f"metadata values are limited to 512 characters; sent the first 512 ({rule})")
+                )
+            pairs[key] = text[:MAX_METADATA_VALUE]
+        return pairs
+
+    return convert
+
+
+def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str, Parameter]:
+    """The parameters that both formats have, by key."""
+    rows = (
+        Parameter("model", "model", (str,), is_written=False),
+        Parameter("stream", "stream", (bool,), is_written=False),
+        Parameter("parallel_tool_calls", "parallel_tool_calls", (bool,), is_written=False),
+        Parameter("temperature", "temperature", NUMBER, range_rule, 0, 2, sends_default=True),
+        Parameter("top_p", "top_p", NUMBER, range_rule, 0, 1),
+        Parameter("top_logprobs", "top_logprobs", (int,), range_rule, 0, 20, integer=True),
+        Parameter("user", "user", (str,)),
+        Parameter("metadata", "metadata", (dict,), convert=metadata_converter(metadata_rule)),
+        Parameter("service_tier", "service_tier", (str,), tier_rule, values=SERVICE_TIERS),
+        Parameter("cache_key", "prompt_cache_key", (str,)),
+        Parameter("store", "store", (bool,)),
+    )
+    return {row.key: row for row in rows}
+
+
+def choose_effort(reasoning: Reasoning, model: str, capabilities: Capabilities, losses: list[Loss]) -> str | None:
+    """The effort to send for reasoning settings of any format, the same in Chat Completions and Responses."""
+    effort, budget = reasoning.effort, reasoning.budget_tokens
+    path = "reasoning.effort"
+    if effort is not None:
+        if budget is not None:
+            reason = "OpenAI accepts an effort, not a budget; dropped"
+            losses.append(Loss("reasoning.budget_tokens", str(budget), reason))
+    elif reasoning.enabled is False:
+        effort, path = "none", "reasoning.enabled"
+    elif budget is not None and budget >= 0:
+        effort, path = effort_for_budget(budget), "reasoning.budget_tokens"
+        if capabilities.efforts is None and effort in ("xhigh", "max"):
+            effort = "high"  # every reasoning model knows it
+    elif reasoning.enabled or budget is not None:
+        effort, path = "medium", "reasoning.enabled"
+    if effort is None:
+        return None
+    if capabilities.efforts == ():
+        if effort != "none":
+            losses.append(Loss(path, effort, f"{model} does not support reasoning effort; dropped (OC-26)"))
+        return None
+    legal = capabilities.nearest_effort(effort)
+    if legal != effort:
+        losses.append(Loss(path, effort, f'{model} does not support effort "{effort}"; sent "{legal}"'))
+    return legal
+
+
+def drop_refused_switch(body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
+    """Leave out `parallel_tool_calls` for a model that refuses it; true is the default, and no loss."""
+    if not capabilities.parallel_tool_switch and body.pop("parallel_tool_calls", True) is False:
+        reason = "model does not support it; dropped (OC-26)"
+        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
+
+
+def check_effort(
+    violations: Violations, rule: str, path: str, effort: Any, model: Any, capabilities: Capabilities
+) -> None:
+    """An effort that the model is known to refuse, in the words of the format that has it at this path."""
+    efforts = capabilities.efforts
+    if effort is None or efforts is None or effort in efforts:
+        return
+    is_chat, supported = path == "reasoning_effort", f"Supported values are: {quote_list(efforts or ('none',))}."
+    if not efforts:
+        refusal = f"Unsupported parameter: '{path}' is not supported with this model."
+        text = f"Unrecognized request argument supplied: {path}" if is_chat else refusal
+    elif is_chat:
+        text = f"Unsupported value: '{path}' does not support '{quote_value(effort)}' with this model. {supported}"
+    else:
+        named = f"is not supported with the '{quote_value(model)}' model."
+        text = f"Unsupported value: '{quote_value(effort)}' {named} {supported}"
+    violations.append(Violation(rule, path, text))
+
+
+def is_reasoning(effort: Any, capabilities: Capabilities) -> bool:
+    """Whether the model reasons at this effort, or at its default one."""
+    return (effort or capabilities.default_effort) not in ("none", "")

@@ -1,0 +1,190 @@
+"""The table of model capabilities: its data, the lookup by name, a caller's own entries, and the page made from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.wire import FORMATS, ModelRequest, Reasoning, formats
+from antiphon.wire.capabilities import (
+    EFFORT_BUDGETS,
+    EFFORTS,
+    Capabilities,
+    CapabilityOverride,
+    CapabilityTable,
+    capabilities_for,
+    capability_data,
+    effort_for_budget,
+    find_family,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+FAMILIES = capability_data().families
+
+
+def load_tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_is_complete(family: object) -> None:
+    row = next(known for known in FAMILIES if known is family)
+    assert row.home
+    assert set(row.home) <= set(FORMATS)
+    for example in row.examples:
+        assert find_family(example) is row
+    assert row.facts.keys() == row.sources.keys()
+    assert all(row.sources.values())
+    for format_name in FORMATS:
+        known = capabilities_for(row.examples[0], format_name)
+        assert known.family == row.name
+        assert list(known.efforts or ()) == sorted(known.efforts or (), key=EFFORTS.index)
+
+
+def test_the_committed_table_has_the_reviewed_facts() -> None:
+    assert load_tool("build_capabilities").stale_families() == []
+
+
+def test_the_documented_tables_are_current() -> None:
+    tool = load_tool("document_capabilities")
+    page = tool.PAGE.read_text(encoding="utf-8")
+    assert page == tool.page_with_tables(page), "run: python tools/document_capabilities.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("gpt-5-2025-08-07", "gpt-5"),
+        ("openai/gpt-5-mini", "gpt-5"),
+        ("openai.gpt-5.5", "gpt-5.5"),
+        ("ft:gpt-4o-mini-2024-07-18:org::id", "gpt-4o"),
+        ("gpt-5.12", "gpt-5.6"),
+        ("claude-sonnet-4-5@20250929", "claude-4.5"),
+        ("anthropic/claude-sonnet-4.5", "claude-4.5"),
+        ("us.anthropic.claude-opus-4-6-v1", "claude-4.6"),
+        ("claude-sonnet-4-20250514", "claude-4"),
+        ("claude-opus-4-1-20250805", "claude-opus-4.1"),
+        ("claude-opus-4-10", "claude-opus-4"),
+        ("claude-haiku-7", "claude-newer"),
+        ("models/gemini-2.5-flash-lite-preview-06-17", "gemini-2.5-flash-lite"),
+        ("GEMINI-3-PRO-PREVIEW", "gemini-3-pro"),
+        ("gemini-6-pro", "gemini-newer"),
+    ],
+)
+def test_names_with_vendors_dates_and_regions(name: str, family: str) -> None:
+    found = find_family(name)
+    assert found is not None
+    assert found.name == family
+
+
+@pytest.mark.parametrize("name", ["", "llama-3", "my-gpt", "mistral-large", "x" * 5000, "gpt", "grok-4", "claude"])
+def test_unknown_models_accept_everything(name: str) -> None:
+    for format_name in FORMATS:
+        known = capabilities_for(name, format_name)
+        assert not known.is_known
+        assert known.sampling is None
+        assert known.efforts is None
+        assert known.thinking is None
+        assert known.prefill
+        assert known.max_output_tokens is None
+
+
+def test_facts_about_thinking_hold_only_in_the_formats_of_the_vendor() -> None:
+    elsewhere = capabilities_for("anthropic/claude-sonnet-4-5", "openai-chat")
+    assert elsewhere.efforts is None
+    assert elsewhere.thinking is None
+    assert not elsewhere.temperature_with_top_p
+    assert elsewhere.max_output_tokens == 64_000
+
+
+def test_efforts_and_budgets_convert_both_ways() -> None:
+    for effort, tokens in EFFORT_BUDGETS.items():
+        assert effort_for_budget(tokens) == effort
+    assert effort_for_budget(1) == "minimal"
+    assert effort_for_budget(10**9) == "max"
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_the_nearest_effort_is_one_that_the_model_has(effort: str) -> None:
+    for family in FAMILIES:
+        known = capabilities_for(family.examples[0], family.home[0])
+        if known.efforts:
+            nearest = known.nearest_effort(effort)
+            assert nearest in known.efforts
+            assert known.nearest_effort(nearest) == nearest
+            assert nearest == effort or nearest != "none"  # less thinking is asked for, never none
+    assert Capabilities().nearest_effort(effort) == effort
+
+
+def test_a_table_of_ones_own() -> None:
+    table = CapabilityTable(
+        [
+            CapabilityOverride(model="prod-*", like="gpt-5"),
+            CapabilityOverride(model="prod-small", efforts=("low",), max_output_tokens=100),
+            CapabilityOverride(model="gpt-4o", sampling=("temperature",)),
+        ]
+    )
+    assert table.capabilities_for("prod-large", "openai-chat") == capabilities_for("gpt-5", "openai-chat")
+    small = table.capabilities_for("prod-small", "openai-chat")
+    assert (small.family, small.efforts, small.max_output_tokens, small.sampling) == ("gpt-5", ("low",), 100, ())
+    assert table.capabilities_for("other", "openai-chat") == capabilities_for("other", "openai-chat")
+    request = ModelRequest(model="prod-small", temperature=0.5, max_output_tokens=500, reasoning=Reasoning("high"))
+    body, losses = formats["openai-chat"].write_request(request, capabilities=table)
+    assert (body["max_completion_tokens"], body["reasoning_effort"], "temperature" in body) == (100, "low", False)
+    assert sorted(loss.path for loss in losses) == ["max_output_tokens", "reasoning.effort", "temperature"]
+    sent = {"model": "prod-small", "messages": [{"role": "user", "content": "?"}], "max_tokens": 5}
+    assert formats["openai-chat"].check_request(sent) == []
+    assert [found.path for found in formats["openai-chat"].check_request(sent, capabilities=table)] == ["max_tokens"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_takes_a_table_for_writing_and_checking(name: str) -> None:
+    table = CapabilityTable([CapabilityOverride(model="mine", max_output_tokens=20)])
+    request = ModelRequest(model="mine", max_output_tokens=50)
+    body, losses = formats[name].write_request(request, capabilities=table)
+    assert [loss.path for loss in losses if "output" in loss.path] == ["max_output_tokens"]
+    options: dict[str, Any] = {"model": "mine"} if name == "gemini" else {}
+    assert not formats[name].check_request(body, capabilities=table, **options)
+    large, _ = formats[name].write_request(request)
+    assert formats[name].check_request(large, capabilities=table, **options)
+
+
+def test_an_unknown_fact_is_an_error() -> None:
+    with pytest.raises(TypeError):
+        CapabilityOverride(model="m", sampling_allowed=True)  # type: ignore[call-arg]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"model": "m", "efforts": ["huge"]}, CapabilityOverride)
+
+
+def test_the_data_is_not_read_before_it_is_needed() -> None:
+    script = (
+        "import antiphon, sys; from antiphon.wire import formats; import antiphon.wire.capabilities as c;"
+        "assert not c.capability_data.cache_info().currsize; print('ok')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "ok\n"
+
+
+def test_patterns_are_quick_on_long_names() -> None:
+    for family in FAMILIES:
+        re.compile(family.match)
+    assert find_family("gemini-3" + "-flash-lite" * 10_000) is not None
+
+
+def test_the_file_is_plain_json_with_its_packages() -> None:
+    data = json.loads((ROOT / "src" / "antiphon" / "wire" / "capabilities.json").read_text(encoding="utf-8"))
+    assert data["packages"].keys() == {"litellm", "@earendil-works/pi-ai"}
