@@ -5,6 +5,7 @@ L2 (a format to itself) and the cuts of L6 are in `tests/wire`, with each format
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,7 @@ def test_every_recorded_request_is_accepted_everywhere(
         lost += len(losses)
         refused += [str(found) for found in formats[target].check_request(written)]
         silent += missing_words(request, written, losses)
+        silent += missing_tools(body, written, losses)
     with capsys.disabled():
         print(f"\n  {source} to {target}: {bodies} bodies, {lost} losses reported", end="")
     assert bodies > 100
@@ -69,6 +71,35 @@ def missing_words(request: ModelRequest, written: dict[str, Any], losses: list[A
         for text in texts_of(message)
         if text.strip() and text.strip() not in there and f"messages[{index}]" not in loss_places
     ]
+
+
+CALLABLE = {"parameters", "parametersJsonSchema", "input_schema", "format"}
+
+
+def missing_tools(body: dict[str, Any], written: dict[str, Any], losses: list[Any]) -> list[str]:
+    """The callable tools of the source that the target does not declare, without a loss of tools."""
+    if any(loss.path.startswith(("tools", "tool_choice.names")) and "." not in loss.path[:9] for loss in losses):
+        return []
+    declared = set(tool_names(written))
+    return [name for name in tool_names(body) if not any(name in known for known in declared)]
+
+
+def tool_names(body: dict[str, Any]) -> Iterator[str]:
+    """The names of functions and custom tools, at any depth: tools may be in namespaces and in messages."""
+    stack: list[Any] = [body]
+    while stack:
+        holder = stack.pop()
+        if not isinstance(holder, dict):
+            continue
+        for key in ("tools", "functionDeclarations", "input"):
+            members = holder.get(key)
+            stack.extend(members if isinstance(members, list) else ())
+        for tool in (holder, holder.get("function"), holder.get("custom")):
+            if not isinstance(tool, dict) or tool.keys().isdisjoint(CALLABLE):
+                continue
+            name = tool.get("name")
+            if isinstance(name, str) and re.fullmatch(r"[a-zA-Z]\w{0,40}", name):
+                yield name
 
 
 def texts_of(message: Message) -> Iterator[str]:

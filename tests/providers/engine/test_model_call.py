@@ -1,0 +1,210 @@
+"""`ModelCall`: every step is performed, every attempt recorded, and nothing is sent again once a reply is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from antiphon.providers.call import Attempt, CallReport
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.retry import RetryPolicy, RetrySettings
+from antiphon.providers.routes import Target
+from antiphon.wire.output import ProviderError
+
+FIRST, SECOND = Target("first", "m"), Target("second", "m")
+DOWN = ProviderError("down", "server")
+REFUSED = ProviderError("unknown parameter", "invalid_request")
+LIMITED = ProviderError("slow down", "rate_limit")
+
+
+class ClosableReply(WholeReply):
+    """A reply that knows whether it was closed."""
+
+    is_closed: bool = False
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def answer() -> ClosableReply:
+    return ClosableReply(b"{}", {})
+
+
+class ScriptedTarget:
+    """A prepared request that plays outcomes: a reply, an error, or a reply that is judged to be an error."""
+
+    def __init__(self, name: str, *outcomes: Any, pool: CredentialPool | None = None, retries: int = 0) -> None:
+        self.name = name
+        self.outcomes = list(outcomes)
+        self.slept: list[float] = []
+        self.closed = 0
+        self.settings = RetrySettings(policy=RetryPolicy(retries=retries), pool=pool, fraction=lambda: 1.0)
+
+    @property
+    def sleep(self) -> Callable[[float], Awaitable[object]]:
+        async def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+
+        return sleep
+
+    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> ScriptedAttempt:
+        return ScriptedAttempt(self, lease, report)
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        assert isinstance(reply, WholeReply)
+        return reply.content  # type: ignore[no-any-return]
+
+
+class ScriptedAttempt:
+    should_retry = None
+
+    def __init__(self, target: ScriptedTarget, lease: Lease | None, report: CallReport) -> None:
+        self._target = target
+        self._lease = lease
+        self._report = report
+
+    async def run(self) -> Reply:
+        outcome = self._target.outcomes.pop(0)
+        if isinstance(outcome, ProviderError):
+            raise UpstreamFailed(outcome)
+        if isinstance(outcome, asyncio.Event):
+            outcome.set()
+            await asyncio.sleep(3600)
+        assert isinstance(outcome, WholeReply)
+        return outcome
+
+    def succeeded(self, reply: Reply) -> None:
+        if self._lease is not None:
+            self._lease.succeeded()
+        self._report.attempts.append(Attempt(provider=self._target.name))
+
+    def failed(self, error: ProviderError) -> ProviderError:
+        if self._lease is not None:
+            self._lease.failed(error)
+        self._report.attempts.append(Attempt(provider=self._target.name, error=error))
+        return error
+
+    def close(self) -> None:
+        self._target.closed += 1
+        if self._lease is not None:
+            self._lease.release()
+
+
+def call(*targets: ScriptedTarget, **options: Any) -> tuple[ModelCall, CallReport]:
+    by_name = {target.name: target for target in targets}
+    report = CallReport()
+
+    async def prepare(target: Target) -> ScriptedTarget:
+        return by_name[target.provider]
+
+    return ModelCall([Target(target.name, "m") for target in targets], prepare, report, **options), report
+
+
+def judged(error: ProviderError) -> ClosableReply:
+    """A reply that is found not to be an answer."""
+    return ClosableReply(b"{}", {}, error)
+
+
+def test_steps_are_performed_until_a_target_answers() -> None:
+    expected = answer()
+    first, second = (
+        ScriptedTarget("first", DOWN, DOWN, DOWN, retries=2),
+        ScriptedTarget("second", DOWN, expected, retries=1),
+    )
+    this, report = call(first, second)
+    assert asyncio.run(this.reply()) is expected
+    assert (first.slept, second.slept) == ([0.5, 1.0], [0.5])
+    assert [(made.provider, made.error) for made in report.attempts] == [
+        *[("first", DOWN)] * 3,
+        ("second", DOWN),
+        ("second", None),
+    ]
+
+
+def test_a_reply_that_is_not_an_answer_is_closed_and_fails_over() -> None:
+    unreadable = judged(ProviderError("not JSON", "server", code="not_an_answer"))
+    this, report = call(ScriptedTarget("first", unreadable), ScriptedTarget("second", answer()))
+    asyncio.run(this.reply())
+    assert unreadable.is_closed
+    assert [made.error is None for made in report.attempts] == [False, True]
+
+
+def test_the_last_error_is_raised_if_no_target_answers() -> None:
+    last = ProviderError("also down", "overloaded")
+    this, _ = call(ScriptedTarget("first", DOWN), ScriptedTarget("second", last))
+    with pytest.raises(UpstreamFailed, match="also down"):
+        asyncio.run(this.reply())
+
+
+@pytest.mark.parametrize("accepts_empty", [False, True])
+def test_an_empty_answer_of_the_last_target(accepts_empty: bool) -> None:
+    """The library takes it as it came, the gateway does not; before that other targets are tried in both cases."""
+    empties = [judged(EMPTY_RESPONSE), judged(EMPTY_RESPONSE)]
+    targets = [ScriptedTarget(name, empty) for name, empty in zip(("first", "second"), empties, strict=True)]
+    this, report = call(*targets, accepts_empty=accepts_empty)
+    if accepts_empty:
+        assert asyncio.run(this.reply()) is empties[1]
+        assert [made.error for made in report.attempts] == [EMPTY_RESPONSE, None]
+    else:
+        with pytest.raises(UpstreamFailed, match="empty"):
+            asyncio.run(this.reply())
+    assert [empty.is_closed for empty in empties] == [True, not accepts_empty]
+
+
+def test_a_refused_request_is_rewritten_once() -> None:
+    first, changed = ScriptedTarget("first", REFUSED), ScriptedTarget("first", REFUSED)
+    changes = [changed]
+
+    async def rewrite(target: Target, error: ProviderError) -> ScriptedTarget | None:
+        assert (target, error) == (FIRST, REFUSED)
+        return changes.pop() if changes else None
+
+    this, report = call(first, ScriptedTarget("second", answer()), rewrite=rewrite)
+    with pytest.raises(UpstreamFailed, match="unknown parameter"):  # it is the request that is wrong: no target helps
+        asyncio.run(this.reply())
+    assert len(report.attempts) == 2
+
+
+def test_a_target_that_cannot_be_prepared_is_skipped() -> None:
+    expected = answer()
+
+    async def prepare(target: Target) -> ScriptedTarget:
+        if target == FIRST:
+            raise UpstreamFailed(REFUSED)
+        return ScriptedTarget("second", expected)
+
+    report = CallReport()
+    assert asyncio.run(ModelCall([FIRST, SECOND], prepare, report).reply()) is expected
+    assert [made.provider for made in report.attempts] == ["second"]
+
+
+def test_another_key_is_used_at_once_and_a_success_is_reported() -> None:
+    pool = CredentialPool(["sk-first-key-000000aaaa", "sk-second-key-00000bbbb"])
+    first = ScriptedTarget("first", LIMITED, answer(), pool=pool)
+    this, _ = call(first)
+    asyncio.run(this.reply())
+    assert first.slept == []
+    assert [(key.successes, key.failures) for key in pool.status()] == [(0, 1), (1, 0)]
+
+
+def test_a_cancelled_attempt_releases_its_key() -> None:
+    pool = CredentialPool(["sk-first-key-000000aaaa"])
+    started = asyncio.Event()
+    first = ScriptedTarget("first", started, pool=pool)
+    this, _ = call(first)
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(this.reply())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    assert first.closed == 1
+    assert this.waiting_seconds > 0
