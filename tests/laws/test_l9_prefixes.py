@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.context import LiveContextOptions, RenderedContextEntry, TokenLedger, render_live_context
+from antiphon.errors import InvalidEntry
 from antiphon.history import (
     AgentHistory,
     CompactionEntry,
     ContextEntry,
     HistoryEntry,
     ModelInputEntry,
+    ModelOutputEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
 )
@@ -30,9 +33,15 @@ def rendered_bytes(context: list[ContextEntry]) -> list[bytes]:
 
 def history_of(appended: list[HistoryEntry]) -> AgentHistory:
     history = AgentHistory()
-    for entry in appended:
-        history.append(entry)
+    append_valid(history, appended)
     return history
+
+
+def append_valid(history: AgentHistory, appended: list[HistoryEntry]) -> None:
+    """Append all entries that the history accepts: it refuses results without their call."""
+    for entry in appended:
+        with suppress(InvalidEntry):
+            history.append(entry)
 
 
 def is_turn(entry: HistoryEntry) -> bool:
@@ -48,8 +57,7 @@ def test_a_longer_history_renders_with_the_same_beginning(
 ) -> None:
     history = history_of(before)
     short = render_live_context(history.snapshot(), LiveContextOptions(live_screen=screen))
-    for entry in after:
-        history.append(entry)
+    append_valid(history, after)
     long = render_live_context(history.snapshot(), LiveContextOptions(live_screen=screen + "!"))
     beginning = rendered_bytes(short)
     assert rendered_bytes(long)[: len(beginning)] == beginning
@@ -134,7 +142,11 @@ def shown(context: list[Any]) -> set[int]:
 
 
 def check_report(history: AgentHistory, context: Any) -> None:
-    """Shown and left out, together, are the whole effective history, and nothing is both."""
-    visible = [entry.sequence_number for entry in history.effective if hasattr(entry, "role")]
+    """Shown and left out, together, are the whole effective history, and nothing is both. An empty answer shows nothing."""
+    visible = [
+        entry.sequence_number
+        for entry in history.effective
+        if hasattr(entry, "role") and not (isinstance(entry, ModelOutputEntry) and not entry.content)
+    ]
     reported = [number for left_out in context.left_out for number in left_out.sequence_numbers]
     assert sorted([*shown(context), *reported]) == visible
