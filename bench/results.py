@@ -23,7 +23,7 @@ from bench.figures import Figure, Growth, Point
 
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "results"
-PACKAGES = ("msgspec", "aiohttp", "splintr-rs")
+PACKAGES = ("msgspec", "httptools", "aiohttp", "splintr-rs")
 
 Line = Figure | Growth | str
 """What a group gives: a figure, a growth, or what could not be measured and why."""

@@ -25,6 +25,7 @@ MAP = [
     "providers",
     "tools",
     "conversation",
+    "testing",
     "graph",
     "runs",
     "gateway",

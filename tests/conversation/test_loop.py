@@ -25,6 +25,7 @@ from antiphon.conversation import (
     StepResult,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     ToolCallFailed,
     ToolCallFinished,
     ToolCallProgress,
@@ -50,6 +51,7 @@ LETTERS: dict[type, str] = {
     ModelSwitched: "M",
     TextDelta: "t",
     ThinkingDelta: "h",
+    ToolCallDelta: "c",
     RoundUsage: "U",
     ToolCallStarted: "s",
     ToolCallProgress: "p",
@@ -58,7 +60,7 @@ LETTERS: dict[type, str] = {
     ApprovalNeeded: "W",
     LoopFinished: "F",
 }
-GRAMMAR = re.compile(r"[spfx]*W?(A?RC?M?[th]*U?[spfx]*W?)*F")
+GRAMMAR = re.compile(r"[spfx]*W?(A?RC?M?[thc]*U?[spfx]*W?)*F")
 
 
 def spelled(events: Sequence[LoopEvent]) -> str:
@@ -143,7 +145,7 @@ def test_a_whole_turn_event_by_event() -> None:
     first: list[Item] = [Thinking("Hm."), Text("I look."), call("slow")]
     chat = Conversation(ScriptedModel(first, "It rains.", chunk_size=None), tools=[slow])
     events = asyncio.run(drained(ToolLoop(chat), "Go."))
-    assert spelled(events) == "RhtUsppfRtUF"
+    assert spelled(events) == "RhtccUsppfRtUF"
     request = chat.by_role("assistant")[0].tool_calls[0]
     assert [event for event in events if isinstance(event, ToolCallProgress)] == [
         ToolCallProgress(request, "half", 0.5),
@@ -425,3 +427,26 @@ def test_failed_model_call_is_logged_as_an_error(caplog: pytest.LogCaptureFixtur
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "[memory:2] the model call failed: not_found: no such model")
     ]
+
+
+def test_the_arguments_of_calls_come_as_events() -> None:
+    model = ScriptedModel(["Look:", call("add", a=1, b=22), call("add", a=3, b=4)], "done", chunk_size=4)
+
+    @tool(effect="read")
+    async def add(a: int, b: int) -> int:
+        "Add."
+        return a + b
+
+    async def play() -> list[LoopEvent]:
+        return [event async for event in ToolLoop(Conversation(model, tools=[add])).stream("Go.")]
+
+    events = asyncio.run(play())
+    deltas = [event for event in events if isinstance(event, ToolCallDelta)]
+    texts: dict[str, str] = {}
+    for delta in deltas:
+        texts[delta.tool_call_id] = texts.get(delta.tool_call_id, "") + delta.text
+    started = [event.call for event in events if isinstance(event, ToolCallStarted)]
+    assert texts == {one.tool_call_id: one.arguments for one in started}
+    assert len(deltas) > 4
+    assert {delta.tool_name for delta in deltas} == {"add"}
+    assert events.index(deltas[-1]) < min(events.index(event) for event in events if isinstance(event, ToolCallStarted))

@@ -2,7 +2,7 @@
 
     turn     := calls? round* LoopFinished
     round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? delta* RoundUsage? calls?
-    delta    := TextDelta | ThinkingDelta | PartialOutput
+    delta    := TextDelta | ThinkingDelta | ToolCallDelta | PartialOutput
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
 A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; only a
@@ -89,6 +89,18 @@ class TextDelta(Struct, frozen=True, tag=True, gc=False):
 class ThinkingDelta(Struct, frozen=True, tag=True, gc=False):
     """More of the model's reasoning."""
 
+    text: str
+
+
+class ToolCallDelta(Struct, frozen=True, tag=True, gc=False):
+    """More of the arguments of a call that the model is writing: JSON text, in pieces. The first piece may be empty.
+
+    `index` tells calls of one answer apart. The id may still change in the log if another call has it.
+    """
+
+    index: int
+    tool_call_id: str
+    tool_name: str
     text: str
 
 
@@ -186,6 +198,7 @@ LoopEvent: TypeAlias = (
     | ModelSwitched
     | TextDelta
     | ThinkingDelta
+    | ToolCallDelta
     | PartialOutput
     | RoundUsage
     | ToolCallStarted

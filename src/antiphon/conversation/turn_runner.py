@@ -31,6 +31,7 @@ from antiphon.conversation.events import (
     RoundUsage,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     ToolCallFailed,
     ToolCallFinished,
     ToolCallProgress,
@@ -330,6 +331,7 @@ class _DeltaEvents:
         self._outputs = PartialOutputs(emit, output.type) if output is not None else None
         self._before = chat.last_origin
         self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
+        self._calls: dict[int, ToolCallRequest] = {}
 
     def handle(self, delta: Any) -> None:
         kind = type(delta)
@@ -337,6 +339,8 @@ class _DeltaEvents:
             event = self._events.get(delta.index)
             if event is not None:
                 self._emit(event(delta.text))
+            elif call := self._calls.get(delta.index):
+                self._emit(ToolCallDelta(delta.index, call.tool_call_id, call.tool_name, delta.text))
             if self._outputs is not None:
                 self._outputs.feed(delta.index, delta.text)
         elif kind is PartStarted:
@@ -348,6 +352,9 @@ class _DeltaEvents:
             self._events[delta.index] = event
             if event is not None and delta.part.text:
                 self._emit(event(delta.part.text))
+            elif type(delta.part) is ToolCallRequest and not delta.candidate:
+                self._calls[delta.index] = call = delta.part
+                self._emit(ToolCallDelta(delta.index, call.tool_call_id, call.tool_name, call.arguments))
             if self._outputs is not None and not delta.candidate:
                 self._outputs.start(delta.index, delta.part)
 

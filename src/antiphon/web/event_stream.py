@@ -29,6 +29,7 @@ from antiphon.conversation.events import (
     RoundStarted,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     ToolCallFailed,
     ToolCallFinished,
     ToolCallProgress,
@@ -186,7 +187,7 @@ def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
         yield open_one
 
 
-_BEFORE_OUTPUT = (RoundStarted, ModelSwitched, TextDelta, ThinkingDelta, CompactionNeeded, AgentSwitched)
+_BEFORE_OUTPUT = (RoundStarted, ModelSwitched, TextDelta, ThinkingDelta, ToolCallDelta, CompactionNeeded, AgentSwitched)
 """The events that come before the output of their round."""
 
 

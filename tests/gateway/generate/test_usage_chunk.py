@@ -1,4 +1,4 @@
-"""`stream_options` of a Chat Completions client decides whether its stream has a usage chunk, whoever answers."""
+"""`stream_options` of a Chat Completions client decides whether its stream has a usage chunk, whichever target answers."""
 
 from __future__ import annotations
 

@@ -52,6 +52,7 @@ END_MESSAGES = {
     "time_budget": "stopped: time budget used up",
     "call_budget": "stopped: call budget used up",
     "max_hand_overs": "stopped: too many hand-overs between agents",
+    "refused": "stopped: a hook refused to call the model",
 }
 _INPUT_ROWS = 6
 """Rows that are left to the input and what is below it."""

@@ -111,6 +111,7 @@ class ServerConnection(asyncio.Protocol):
             self._timer.set_timeout(self._listener.settings.header_seconds)
         else:
             self._state = _CLOSED
+            self._parser.close()
             self._transport.write(_TOO_MANY_CONNECTIONS)
             self._transport.close()
 
@@ -122,14 +123,14 @@ class ServerConnection(asyncio.Protocol):
         self._parser.close()
         self._unread, self._batch = [], []
         self.resume_writing()
-        source, self._source = self._source, None
-        if source is not None:
-            source.cancel()
+        self._listener.forget_connection(self)
         if self._task is not None:
             self._task.cancel()  # it marks the end of the request when it ends
         else:
             self._mark_idle()
-        self._listener.forget_connection(self)
+        source, self._source = self._source, None
+        if source is not None:
+            source.cancel()
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
