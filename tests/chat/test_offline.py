@@ -27,7 +27,7 @@ from antiphon.tools import ToolExecutor, ToolRegistry
 from antiphon.tools.builtin import builtin_tools
 from antiphon.wire.delta import Assembler, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from providers.collected import assembled, deltas_of
+from providers.model_calls import assembled, deltas_of
 from support.history_strategies import any_text, json_values
 
 TODAY = date(2026, 1, 1)  # a Thursday

@@ -16,8 +16,8 @@ from antiphon.providers.transport.request import Timeouts
 from antiphon.tools import ToolContext, tool
 from antiphon.wire import FORMATS, ModelOutput, formats
 from antiphon.wire.delta import Finished
+from providers.sample_answers import PRESET_OF
 from providers.scripted_server import Reply, ScriptedServer
-from providers.spoken import PRESET_OF
 from support.planned_turns import MODELS, refusals
 
 ONCE = RetryPolicy(retries=0, rotations=0)

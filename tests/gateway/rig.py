@@ -20,7 +20,7 @@ from antiphon.wire.delta import Assembler
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from gateway.strict_upstream import StrictUpstream
-from providers.spoken import PRESET_OF
+from providers.sample_answers import PRESET_OF
 
 MODELS = {
     "openai-chat": "gpt-4o",

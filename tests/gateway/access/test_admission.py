@@ -13,7 +13,7 @@ from antiphon.gateway.config.settings import ClientKeySettings, Config, Provider
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, match_route
 from antiphon.wire import formats
-from providers.collected import Endless
+from providers.model_calls import Endless
 
 OFFLINE = (ProviderSettings(name="offline", preset="offline"),)
 KEYS = (ClientKeySettings(name="laptop", key=hash_key("sk-laptop")),)

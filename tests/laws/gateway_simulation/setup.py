@@ -17,7 +17,7 @@ from laws.gateway_simulation.fault_upstream import Attempt, FaultUpstream
 from laws.gateway_simulation.model import Client, GatewayModel
 from laws.gateway_simulation.process import GatewayProcess
 from laws.gateway_simulation.steps import MODELS, Ask
-from providers.spoken import PRESET_OF
+from providers.sample_answers import PRESET_OF
 
 PROVIDERS = {
     "chat": ("openai-chat", 3),

@@ -1,19 +1,15 @@
-"""Chat Completions requests: the laws over recorded and generated bodies, and a table of shapes read both ways."""
+"""Chat Completions requests: recorded bodies, the neutral form of each message, fields that are written or a loss."""
 
 from __future__ import annotations
 
 import copy
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 
-from antiphon.errors import WireError
 from antiphon.parts import (
     Audio,
     Document,
@@ -25,35 +21,15 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
     ToolCallResult,
-    ToolExecutionStatus,
 )
 from antiphon.wire import formats
-from antiphon.wire.format import WriteOptions
-from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.content import canonical_json, read_part
-from antiphon.wire.openai_chat.dialects import DIALECTS, Dialect
-from antiphon.wire.openai_chat.layouts import Layout, write_messages
-from antiphon.wire.openai_chat.request import read_request, write_request
+from antiphon.wire.openai_chat.dialects import DIALECTS
+from antiphon.wire.openai_chat.request import read_request
 from antiphon.wire.openai_chat.rules import check_request, check_sequence
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
-from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors import openai
-from wire.openai_chat.bodies import FORMAT, OPENAI_HOSTS, encoded, histories, normalised, request_bodies, requests
-
-FAILED = ToolExecutionStatus.FAILED
-PNG = "data:image/png;base64,iVBORw0KGgo="
-USER = Message("user", (Text("hi"),))
-
-
-def written(request: ModelRequest, dialect: str | Dialect = "openai") -> tuple[dict[str, Any], list[Loss]]:
-    losses: list[Loss] = []
-    return encoded(write_request(request, losses, WriteOptions(dialect=dialect))), losses
-
-
-def messages_of(*messages: Message, dialect: str = "openai") -> tuple[list[Any], list[Loss]]:
-    body, losses = written(ModelRequest(messages=messages), dialect)
-    return body["messages"], losses
+from wire.openai_chat.bodies import FORMAT, OPENAI_HOSTS, normalised, request_bodies
+from wire.openai_chat.sample_requests import CALLED, FAILED, PNG, USER, messages_of, written
 
 
 def test_what_was_accepted_comes_back_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,193 +249,6 @@ def test_two_deprecated_calls_of_one_message_become_tool_calls() -> None:
     assert check_sequence(messages) == []
 
 
-# Words and objects that bodies are made of, so that odd ones come near to real ones.
-_KEYS = st.sampled_from(
-    sorted(
-        name_set(
-            "role content name type text tool_calls tool_call_id id function arguments custom input refusal image_url url detail"
-            " input_audio data format file file_id file_data filename thinking reasoning reasoning_content reasoning_details"
-            " audio annotations images function_call index cache_control document_url x"
-        )
-    )
-)
-_WORDS = st.sampled_from(
-    [
-        "",
-        "{}",
-        PNG,
-        "https://a.b/c",
-        "data:application/pdf;base64,JVBE",
-        *sorted(
-            name_set(
-                "user assistant tool function system developer text image_url custom refusal file x thinking input_audio"
-                " document_url wav c1 low"
-            )
-        ),
-    ]
-)
-_ANYTHING: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | _WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
-    max_leaves=12,
-)
-_URL = st.fixed_dictionaries({"url": _WORDS}, optional={"detail": _ANYTHING, "x": _ANYTHING})
-_FILE = st.dictionaries(st.sampled_from(["filename", "file_data", "file_id", "x"]), _WORDS, max_size=3)
-_SOUND = st.dictionaries(st.sampled_from(["data", "format", "id", "transcript", "x"]), _WORDS, max_size=3)
-_PART = st.fixed_dictionaries(
-    {"type": _WORDS},
-    optional={
-        "text": _WORDS,
-        "refusal": _WORDS,
-        "image_url": _URL | _ANYTHING,
-        "file": _FILE | _ANYTHING,
-        "input_audio": _SOUND | _ANYTHING,
-        "thinking": st.just([{"type": "text", "text": "hm"}]) | _ANYTHING,
-        "document_url": _WORDS,
-        "cache_control": _ANYTHING,
-        "detail": _ANYTHING,
-    },
-)
-_CALLED = st.fixed_dictionaries({"name": _WORDS}, optional={"arguments": _ANYTHING, "input": _WORDS, "x": _ANYTHING})
-_CALL = st.fixed_dictionaries(
-    {"id": _WORDS},
-    optional={
-        "type": st.sampled_from(["function", "custom"]) | _ANYTHING,
-        "function": _CALLED,
-        "custom": _CALLED,
-        "index": st.integers(0, 1),
-        "x": _ANYTHING,
-    },
-)
-_MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "function", "system", "developer"])},
-    optional={
-        "content": st.lists(_PART, max_size=3) | _WORDS | _ANYTHING,
-        "tool_calls": st.lists(_CALL, max_size=2) | _ANYTHING,
-        "tool_call_id": _WORDS | _ANYTHING,
-        "name": _WORDS | _ANYTHING,
-        "refusal": _WORDS | _ANYTHING,
-        "audio": _SOUND | _ANYTHING,
-        "images": st.lists(_PART, max_size=2) | _ANYTHING,
-        "reasoning": _WORDS | _ANYTHING,
-        "reasoning_content": _WORDS | _ANYTHING,
-        "reasoning_details": _ANYTHING,
-        "annotations": _ANYTHING,
-        "function_call": _ANYTHING,
-        "x": _ANYTHING,
-    },
-)
-_TOP = sorted(
-    name_set(
-        "model stream tools tool_choice parallel_tool_calls functions function_call response_format reasoning_effort reasoning"
-        " thinking enable_thinking max_tokens max_completion_tokens stop temperature top_p top_k seed n logprobs top_logprobs"
-        " verbosity user metadata service_tier prompt_cache_key store stream_options logit_bias x"
-    )
-)
-
-
-@given(
-    st.lists(_MESSAGE | _ANYTHING, min_size=1, max_size=4),
-    st.dictionaries(st.sampled_from(_TOP), _ANYTHING, max_size=5),
-)
-def test_anything_below_the_top_is_read_and_comes_back(messages: list[Any], more: dict[str, Any]) -> None:
-    body = {**more, "messages": messages}
-    before = copy.deepcopy(body)
-    again, losses = written(read_request(body), "compatible")
-    if not losses:
-        assert comparable(again) == comparable(body)
-    assert body == before
-    written(read_request(body))
-
-
-def comparable(body: dict[str, Any]) -> dict[str, Any]:
-    """Beside the normalisations: refused names and ids get stand-ins, files get names, empty content is none."""
-    body = copy.deepcopy(body)
-    for message in body["messages"]:
-        if isinstance(message, dict) and message.get("role") in ("tool", "function"):
-            as_result(message)
-    body = normalised(body)
-    for message in body["messages"]:
-        if not isinstance(message, dict):
-            continue
-        if message.get("content") == "":
-            del message["content"]
-        stand_in(message.get("function_call"))
-        if message.get("role") in ("tool", "function"):
-            message.pop("tool_call_id", None)
-            stand_in(message)
-        if isinstance(message.get("audio"), dict):
-            message["audio"] = {
-                key: value for key, value in message["audio"].items() if key not in ("data", "transcript", "expires_at")
-            }
-        for image in message["images"] if isinstance(message.get("images"), list) else ():
-            if isinstance(image, dict):
-                image.pop("index", None)
-        for call in message["tool_calls"] if isinstance(message.get("tool_calls"), list) else ():
-            if isinstance(call, dict):
-                call.pop("id", None)
-                stand_in(call.get("function"))
-                stand_in(call.get("custom"))
-        for part in message["content"] if isinstance(message.get("content"), list) else ():
-            if isinstance(part, dict) and isinstance(part.get("file"), dict) and "file_data" in part["file"]:
-                part["file"] = {key: value for key, value in part["file"].items() if key != "filename"}
-    return body
-
-
-def as_result(message: dict[str, Any]) -> None:
-    """A tool message always is a result: its content is text or parts, and a result of no named function is a tool's."""
-    if not isinstance(message.get("name"), str) or not message["name"]:
-        message["role"] = "tool"
-        message.pop("name", None)
-    content = message.get("content")
-    if isinstance(content, list):
-        message["content"] = [as_result_part(part) for part in content]
-    elif not isinstance(content, str | None):
-        message["content"] = canonical_json(content)
-
-
-def as_result_part(part: Any) -> Any:
-    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-        return {"type": "text", "text": canonical_json(part)}
-    read = read_part(part)
-    if not isinstance(read, Refusal | Thinking):
-        return part
-    return {"type": "text", "text": read.text if read.native is None else canonical_json(part)}
-
-
-def stand_in(named: Any) -> None:
-    name = named.get("name") if isinstance(named, dict) else None
-    if isinstance(name, str) and openai.is_name(name) is None:
-        named["name"] = safe_name(name, 64)
-
-
-@pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": "hi"}, {"messages": {"role": "user"}}])
-def test_a_body_without_messages_is_refused(body: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="messages: expected an array, got"):
-        read_request(body)
-
-
-@given(requests)
-def test_any_request_is_legal_at_openai(request: ModelRequest) -> None:
-    """L4: the sequence is legal, everything else as odd as it may be."""
-    body, _ = written(request)
-    assert check_request(body) == []
-    assert check_sequence(body["messages"]) == []
-
-
-@given(requests, st.sampled_from(sorted(DIALECTS)))
-def test_every_dialect_keeps_the_sequence_legal(request: ModelRequest, dialect: str) -> None:
-    body, _ = written(request, dialect)
-    assert check_sequence(body["messages"]) == []
-    ids = [call["id"] for message in body["messages"] for call in message.get("tool_calls", ())]
-    assert len(ids) == len(set(ids))
-    if dialect == "mistral":
-        roles = [message["role"] for message in body["messages"]]
-        assert ("tool", "user") not in set(pairwise(roles))
-        assert all(len(call_id) == 9 and call_id.isalnum() for call_id in ids)
-
-
-CALLED = (Message("assistant", (ToolCallRequest("look", "c1"),)), Message("tool", (ToolCallResult("look", "c1"),)))
 FIELDS: dict[str, Any] = {
     "model": "gpt-4o",
     "stream": True,
@@ -520,6 +309,7 @@ DETAILS: list[tuple[str, Any]] = [
     ("metadata", {"a": "b" * 600}),
     ("metadata", {str(number): "a" for number in range(17)}),
 ]
+
 PARTS: list[tuple[str, Part]] = [
     ("user", Text("a", native={"anthropic": {"cache_control": {}}})),
     ("user", Native("anthropic", {"type": "search_result"})),
@@ -641,162 +431,6 @@ def test_freeform_tools_become_functions_where_unsupported() -> None:
     assert body["tools"][0]["function"]["parameters"]["required"] == ["input"]
     assert body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"input":"print(\\"é\\")"}'
     assert written(request)[0]["tools"][0] == {"type": "custom", "custom": {"name": "run"}}
-
-
-# What hosts want differently: the dialect, a request, and a look at the body.
-THOUGHT = Message(
-    "assistant", (Thinking("hm", native={FORMAT: {"field": "reasoning"}}), ToolCallRequest("look", "c1", ""))
-)
-PROOF = Thinking(native={FORMAT: {"reasoning_details": [{"type": "reasoning.encrypted"}]}})
-
-
-def host(dialect: str, *messages: Message, **fields: Any) -> dict[str, Any]:
-    return written(ModelRequest(messages=messages or (USER,), **fields), dialect)[0]
-
-
-def test_dialects_differ_where_their_hosts_do() -> None:
-    assert host("openai", THOUGHT)["messages"][0]["reasoning"] == "hm"
-    assert host("deepseek", THOUGHT)["messages"][0]["reasoning_content"] == "hm"
-    assert host("groq", THOUGHT)["messages"][0]["reasoning"] == "hm"
-    assert host("mistral", THOUGHT)["messages"][0]["content"][0]["type"] == "thinking"
-    assert "reasoning" not in host("azure", THOUGHT)["messages"][0]
-    assert host("openai", THOUGHT)["messages"][0]["tool_calls"][0]["function"]["arguments"] == ""
-    assert host("ollama", THOUGHT)["messages"][0]["tool_calls"][0]["function"]["arguments"] == "{}"
-    assert host("openai", CALLED[0])["messages"][0]["content"] is None
-    assert host("ollama", CALLED[0])["messages"][0]["content"] == ""
-    assert host("openai", max_output_tokens=5)["max_completion_tokens"] == 5
-    assert host("mistral", max_output_tokens=5)["max_tokens"] == 5
-    assert host("mistral", seed=5)["random_seed"] == 5
-    assert host("openrouter", top_k=5)["top_k"] == 5
-    assert host("mistral", tools=(ToolDefinition("a"),), tool_choice=ToolChoice("required"))["tool_choice"] == "any"
-    assert "stream_options" not in host("mistral", stream=True)
-    assert host("openai", stream=True)["stream_options"] == {"include_usage": True}
-    assert host("zai", Message("developer", (Text("a"),)))["messages"][0]["role"] == "system"
-    assert host("openrouter", Message("assistant", (PROOF,)))["messages"][0]["reasoning_details"]
-    assert "reasoning_details" not in host("groq", Message("assistant", (PROOF,)))["messages"][0]
-    assert host("deepseek", reasoning=Reasoning(enabled=True))["thinking"] == {"type": "enabled"}
-    assert host("deepseek", reasoning=Reasoning("low"))["reasoning_effort"] == "low"
-    assert host("volcengine", reasoning=Reasoning("low"))["thinking"] == {"type": "enabled"}
-    assert host("zai", reasoning=Reasoning(enabled=False))["thinking"] == {"type": "disabled"}
-    assert host("alibaba", reasoning=Reasoning(budget_tokens=99))["thinking_budget"] == 99
-    assert host("openrouter", reasoning=Reasoning(budget_tokens=99))["reasoning"] == {"max_tokens": 99}
-    assert host("openai", reasoning=Reasoning(budget_tokens=5000))["reasoning_effort"] == "medium"
-    assert host("openai", reasoning=Reasoning(enabled=False))["reasoning_effort"] == "none"
-    asked = host("llamacpp", tools=(ToolDefinition("a"),), tool_choice=ToolChoice("tool", ("a",)))
-    assert asked["tool_choice"] == "required"
-
-
-def test_deepseek_gets_reasoning_with_every_call_while_it_thinks() -> None:
-    body = host("deepseek", USER, *CALLED, model="deepseek-chat", reasoning=Reasoning(enabled=True))
-    assert body["messages"][1]["reasoning_content"] == ""
-    assert not [found for found in check_request(body, advisories=True) if found.rule == "DS-01"]
-
-
-def test_google_gets_its_signatures_back() -> None:
-    call = ToolCallRequest("look", "c1", native={"gemini": {"thoughtSignature": "sig"}})
-    body, losses = written(ModelRequest(messages=(Message("assistant", (call,)),)), "google")
-    assert body["messages"][0]["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "sig"}}
-    assert losses == []
-
-
-def test_mistral_gets_an_assistant_between_a_tool_and_a_user() -> None:
-    body = host("mistral", USER, *CALLED, USER, model="mistral-large-latest")
-    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
-    assert not [found for found in check_request(body, advisories=True) if found.rule.startswith("MI")]
-
-
-def test_unsupported_values_are_replaced_by_the_nearest() -> None:
-    assert host("openai", model="o3", reasoning=Reasoning(enabled=False))["reasoning_effort"] == "low"
-    assert host("openai", model="gpt-5", reasoning=Reasoning(budget_tokens=0))["reasoning_effort"] == "minimal"
-    body, losses = written(ModelRequest(model="o4-mini", messages=(USER,), reasoning=Reasoning("minimal")))
-    assert body["reasoning_effort"] == "low"
-    assert [loss.path for loss in losses] == ["reasoning.effort"]
-    assert host("openai", service_tier="standard_only")["service_tier"] == "default"
-    assert host("groq", service_tier="standard")["service_tier"] == "standard"
-
-
-def test_both_openai_formats_share_their_common_fields() -> None:
-    body = {
-        "messages": [{"role": "user", "content": "hi"}],
-        "safety_identifier": "a",
-        "prompt_cache_options": {"ttl": "1h"},
-    }
-    request = read_request(body)
-    assert request.native == {"openai": {"safety_identifier": "a", "prompt_cache_options": {"ttl": "1h"}}}
-    assert written(request) == (body, [])
-
-
-def test_an_unknown_dialect_is_refused_by_name() -> None:
-    with pytest.raises(WireError, match='unknown dialect "acme" for openai-chat'):
-        write_request(ModelRequest(messages=(USER,)), [], WriteOptions(dialect="acme"))
-
-
-def test_reasoning_switches_of_hosts_are_read_and_kept() -> None:
-    body = {"messages": [], "thinking": {"type": "enabled", "budget_tokens": 2000}}
-    reasoning = read_request(body).reasoning
-    assert reasoning is not None
-    assert (reasoning.enabled, reasoning.budget_tokens) == (True, 2000)
-    assert host("openai", reasoning=reasoning)["thinking"] == body["thinking"]
-    assert host("groq", reasoning=reasoning)["reasoning_effort"] == "low"
-    reasoning = read_request({"messages": [], "reasoning": {"effort": "high", "exclude": True}}).reasoning
-    assert reasoning is not None
-    assert (reasoning.effort, reasoning.shown) == ("high", "omitted")
-    reasoning = read_request({"messages": [], "enable_thinking": False}).reasoning
-    assert reasoning is not None
-    assert reasoning.enabled is False
-
-
-STRATEGIES: list[Layout] = ["merged", "per_part", "iterations"]
-
-
-@given(histories(), st.sampled_from(STRATEGIES))
-def test_a_legal_history_is_legal_in_every_arrangement(messages: tuple[Message, ...], layout: Layout) -> None:
-    stored = encoded(write_messages(messages, [], layout=layout))
-    assert check_sequence(stored) == []
-    if stored:
-        assert check_request({"model": "gpt-4o", "messages": stored}) == []
-    asked = [part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallRequest)]
-    assert sum(len(message.get("tool_calls", ())) for message in stored) == len(asked)
-    assert sum(message["role"] == "tool" for message in stored) == len(asked)
-
-
-def test_the_three_arrangements_of_one_round() -> None:
-    calls = (ToolCallRequest("a", "c1"), ToolCallRequest("b", "c2"))
-    results = (
-        ToolCallResult("b", "c2", content=(Native("application", {"z": 1, "a": [True]}),)),
-        ToolCallResult("a", "c1", content=(Text("seen"),)),
-    )
-    round_ = (USER, Message("assistant", (Text("I look."), *calls)), Message("tool", results), USER)
-
-    def shape(layout: Layout) -> list[tuple[str, str | None, int]]:
-        stored = write_messages(round_, [], layout=layout)
-        return [(message["role"], message.get("name"), len(message.get("tool_calls", ()))) for message in stored]
-
-    assert shape("merged") == [
-        ("user", None, 0),
-        ("assistant", None, 2),
-        ("tool", None, 0),
-        ("tool", None, 0),
-        ("user", None, 0),
-    ]
-    assert shape("per_part") == [
-        ("user", None, 0),
-        ("assistant", None, 0),
-        ("assistant", None, 1),
-        ("tool", None, 0),
-        ("assistant", None, 1),
-        ("tool", None, 0),
-        ("user", None, 0),
-    ]
-    assert shape("iterations") == [
-        ("user", "iteration_1", 0),
-        ("assistant", "iteration_1", 0),
-        ("assistant", "iteration_1", 2),
-        ("tool", "iteration_1", 0),
-        ("tool", "iteration_1", 0),
-        ("user", "iteration_2", 0),
-    ]
-    assert write_messages(round_, [])[2]["content"] == '{"a":[true],"z":1}'
 
 
 def test_the_format_is_found_by_its_name() -> None:

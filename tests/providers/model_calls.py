@@ -10,7 +10,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel
 from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta
-from providers.spoken import QUESTION, deltas_from
+from providers.sample_answers import QUESTION, deltas_from
 
 
 def deltas_of(

@@ -1,0 +1,99 @@
+"""Streams of Chat Completions for tests: building, rewriting and checking them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.parts import (
+    OutputPart,
+    Thinking,
+    ToolCallRequest,
+)
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+)
+from antiphon.wire.openai_chat.stream_writer import StreamWriter
+from antiphon.wire.output import ModelOutput
+from wire.openai_chat.bodies import FORMAT, chunk, event
+
+DONE = event(b"[DONE]")
+
+PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+def stream(*chunks: Any, done: bool = True) -> bytes:
+    return b"".join(map(event, chunks)) + (DONE if done else b"")
+
+
+def check_grammar(deltas: list[ModelOutputDelta]) -> None:
+    """Parts start once, in order, before they are spoken of; one terminal event, or one for each candidate, and it is last."""
+    begun: list[int] = []
+    ended: set[int] = set()
+    for place, delta in enumerate(deltas):
+        if isinstance(delta, Started):
+            assert place == 0
+        elif isinstance(delta, PartStarted):
+            assert delta.index == len(begun)
+            begun.append(delta.index)
+        elif isinstance(delta, PartDelta | PartExtended | PartEnded):
+            assert delta.index in begun
+            assert delta.index not in ended
+            if isinstance(delta, PartEnded):
+                ended.add(delta.index)
+    terminal = [delta for delta in deltas if isinstance(delta, Finished | Failed)]
+    assert terminal == deltas[-len(terminal) :] != []
+    if isinstance(terminal[-1], Failed):
+        assert len(terminal) == 1
+    else:
+        assert ended == set(begun)
+        numbers = [delta.candidate for delta in terminal if isinstance(delta, Finished)]
+        assert numbers == sorted(set(numbers))
+
+
+def without_marks(output: ModelOutput) -> ModelOutput:
+    """What rewriting a stream may change: which field reasoning comes in if it was Mistral's or OpenRouter's details."""
+    parts: list[OutputPart] = []
+    for part in output.parts:
+        own = part.native.get(FORMAT, {}) if isinstance(part, Thinking) and part.native else {}
+        if own.get("field") in ("thinking", "reasoning_details"):
+            part = msgspec.structs.replace(part, native={FORMAT: {"field": "reasoning_content"}})
+        parts.append(part)
+    others = tuple(map(without_marks, output.others))
+    return msgspec.structs.replace(output, parts=tuple(parts), others=others)
+
+
+def rewritten(deltas: list[ModelOutputDelta]) -> tuple[bytes, StreamWriter]:
+    writer = StreamWriter()
+    return b"".join(map(writer.write, deltas)) + writer.close(), writer
+
+
+def is_of(parts_seen: dict[int, tuple[Any, list[str]]], delta: PartDelta, kind: type, candidate: int) -> bool:
+    start = parts_seen[delta.index][0]
+    return type(start.part) is kind and start.candidate == candidate
+
+
+def call(name: str, call_id: str, arguments: str = "{}") -> ToolCallRequest:
+    return ToolCallRequest(name, call_id, arguments)
+
+
+def fragment(arguments: Any = "", name: Any = None, call_id: Any = None, index: Any = 0, **more: Any) -> dict[str, Any]:
+    function = {} if name is None else {"name": name}
+    piece: dict[str, Any] = {"function": {**function, "arguments": arguments}, **more}
+    if index is not None:
+        piece["index"] = index
+    if call_id is not None:
+        piece["id"] = call_id
+    return piece
+
+
+def calls(*fragments: dict[str, Any]) -> dict[str, Any]:
+    return chunk({"tool_calls": list(fragments)})
