@@ -59,7 +59,7 @@ def take(browser: str, address: str) -> None:
         page.get_by_text("Look back, and set the next steps").last.wait_for()
         shot(page, "chat.png")
         page.get_by_text("History", exact=True).first.click()
-        page.get_by_text("What each provider would be sent here").wait_for()
+        page.get_by_text("Request body for each provider").wait_for()
         page.wait_for_timeout(1000)
         shot(page, "history.png")
         chromium.close()

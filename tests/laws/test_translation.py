@@ -184,7 +184,8 @@ def test_every_recorded_response_is_carried(source: str, target: str) -> None:
         output = formats[source].read_response(record["response"])
         written, losses = formats[target].write_response(output)
         again = formats[target].read_response(msgspec.json.decode(msgspec.json.encode(written)))
-        assert text_in(again) == text_in(output) or losses, record["id"]
+        if text_in(again) != text_in(output):
+            assert reports_text(losses), record["id"]
         assert calls(again) == calls(output), record["id"]
         if output.usage and again.usage:
             assert again.usage.completion_tokens == output.usage.completion_tokens, record["id"]
@@ -211,10 +212,15 @@ def test_every_recorded_stream_is_carried(source: str, target: str) -> None:
         assert first.is_finished == second.is_finished
         assert (first.error is None) == (second.error is None)
         if first.is_finished:
-            assert text_in(second.output) == text_in(first.output) or writer.losses
+            assert text_in(second.output) == text_in(first.output) or reports_text(writer.losses)
             assert calls(second.output) == calls(first.output)
             count += 1
     assert count > 10
+
+
+def reports_text(losses: list[Any]) -> bool:
+    """Whether a loss names a part of the answer: a loss elsewhere does not excuse a different text."""
+    return any(re.match(r"(others\[\d+\]\.)?parts\[\d+\]", loss.path) for loss in losses)
 
 
 def text_in(output: ModelOutput) -> str:

@@ -432,3 +432,9 @@ def test_what_chat_clients_set_is_accepted_by_claude(model: str, settings: dict[
     body, _ = formats["anthropic"].write_request(request)
     assert formats["anthropic"].check_request(body) == []
     assert not {"temperature", "top_p"} <= body.keys()
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "gemini"])
+def test_an_unset_top_p_is_left_out(target: str) -> None:
+    body, losses = write(target, "some-model", top_p=-1)
+    assert ("top_p" in body, "generationConfig" in body, losses) == (False, False, {})

@@ -26,7 +26,7 @@ from antiphon.conversation.message import MessageCount, Role, ThreadView, make_e
 from antiphon.conversation.model_call import FAILED, CallRecorder, EmbeddedCallPolicy, ModelCall, checked_model
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.sync import Closable, run_sync
-from antiphon.conversation.turn import Turn, find_call_state, last_own_instruction
+from antiphon.conversation.turn import Turn, find_call_state, kept_settings
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
@@ -157,10 +157,9 @@ class Conversation(Closable, ThreadView, Generic[State]):
             self.history.append(entry)
         return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
 
-    def clear(self) -> None:
-        """Start again with the same system instruction. The log keeps the old entries; a rollback restores them."""
-        own = last_own_instruction(self.history)
-        self.history.rollback(0, "cleared", kept=[own.sequence_number] if own is not None else ())
+    def clear(self, *, keep_notebook: bool = True) -> None:
+        """Start again with the same system instruction and notebook. The log keeps the old entries; a rollback restores them."""
+        self.history.rollback(0, "cleared", kept=kept_settings(self.history, keep_notebook=keep_notebook))
 
     def context(self, notice: str = "") -> LiveContext:
         """What the model would see now; `notice` follows the live screen."""

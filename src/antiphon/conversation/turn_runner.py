@@ -219,7 +219,9 @@ class TurnRunner:
             called = chat.model_or_client if model is None else model
             self._emit(RoundStarted(turn.rounds + 1, called if isinstance(called, str) else called.name, bool(bound)))
         if chat.token_limit is not None:
-            await chat.check_tokens()
+            compaction = await chat.check_tokens()
+            if compaction is not None:
+                self._emit(compaction)
         model_call = chat.start_model_call(
             model, tools, settings, notice, participants.source, bound or "", participants.next_executor
         )

@@ -191,6 +191,8 @@ def max_value(row: Parameter, capabilities: Capabilities) -> float | None:
 def fit_number(row: Parameter, value: Any, capabilities: Capabilities, losses: list[Loss]) -> Any:
     """The value, or the nearest one in range; None if it is dropped."""
     minimum, maximum = row.minimum, max_value(row, capabilities)
+    if value == UNSET and row.field == "top_p":
+        return None
     if value != value:  # not a number at all
         losses.append(Loss(row.field, row.field, "not a number; dropped"))
         return None

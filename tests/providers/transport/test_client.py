@@ -382,7 +382,6 @@ class Body:
 @pytest.mark.parametrize(
     "answer", [None, [MALFORMED["not HTTP"]], [CHUNKED + CHUNKS], "refused", "no such name", "TLS"], ids=str
 )
-@pytest.mark.skipif("sys.version_info >= (3, 13)", reason="frames of 3.13 may be kept until the next collection")
 def test_a_failed_request_is_freed_without_the_garbage_collector(answer: object) -> None:
     places = {"refused": "http://127.0.0.1:1/", "no such name": "http://unknown.invalid/"}
 
