@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.model_call import INTERRUPTED
+from antiphon.conversation.recorded_call import INTERRUPTED
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
