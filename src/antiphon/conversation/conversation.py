@@ -23,8 +23,8 @@ from antiphon.context import LiveContext, LiveContextOptions, LiveContextRendere
 from antiphon.context.model_windows import compaction_limit
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
-from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
 from antiphon.conversation.model_settings import SettingsLike, read_settings
+from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
 from antiphon.conversation.sync import Closable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, kept_settings
 from antiphon.errors import ApprovalPending, ConversationError

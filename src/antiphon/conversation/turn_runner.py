@@ -37,9 +37,9 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.conversation.recorded_call import INTERRUPTED, RecordedCall
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
 from antiphon.conversation.participants import Participants
+from antiphon.conversation.recorded_call import INTERRUPTED, RecordedCall
 from antiphon.conversation.turn import Bounds, Turn, count_hand_overs
 from antiphon.errors import CallRefused
 from antiphon.history import (
