@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Commands a page shows that set up or run the whole project; the tests are in the middle of that already.
@@ -29,7 +29,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_python_examples_run(page: Path, place: Path) -> None:
     names: dict[str, object] = {"__name__": page.stem}
     for line, code in blocks(page, "python"):
@@ -42,7 +44,9 @@ def commands(block: str) -> list[tuple[str, str]]:
     return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> None:
     (place / "talk.jsonl").write_bytes((ROOT / "tests" / "support" / "example_conversation.jsonl").read_bytes())
     (place / "body.json").write_text(
@@ -93,3 +97,20 @@ def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:
     assert [words for words in expected if words not in run.stdout] == []
     if example == "the_loop.py":
         assert run.stdout.count("0 rules broken") == 4
+
+
+def test_tests_named_for_the_seeds_exist() -> None:
+    """The last table of the page names files and functions under tests/."""
+    page = (ROOT / "docs" / "from-the-seeds.md").read_text()
+    rows = page[page.index("## Every requirement") :].splitlines()
+    folder, count = ROOT / "tests", 0
+    for row in rows:
+        place = ""
+        for name in re.findall(r"`([\w/]+\.py(?:::\w+)?|test_\w+)`", row):
+            file, _, function = name.partition("::") if ".py" in name else (place, "", name)
+            path = folder / file if "/" in file else (folder / place).parent / file
+            place = str(path.relative_to(folder))
+            assert path.exists(), f"{row}: {path}"
+            assert not function or f"def {function}(" in path.read_text(), f"{row}: {function}"
+            count += 1
+    assert count > 30

@@ -429,6 +429,24 @@ def test_failed_model_call_is_logged_as_an_error(caplog: pytest.LogCaptureFixtur
     ]
 
 
+def test_failed_turn_is_rolled_back_as_an_option() -> None:
+    def look() -> str:
+        "Look."
+        return "rain"
+
+    error = ProviderError("gone", "server", 500)
+    chat = Conversation(ScriptedModel("Hello.", call("look"), error, error), tools=[look])
+    ToolLoop(chat).run_sync("Hi.")
+    before = chat.history.to_messages()
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat, rolls_back_failures=True).run_sync("Look.")
+    assert chat.history.to_messages() == before
+    assert any(type(entry).__name__ == "ToolCallResultsEntry" for entry in chat.history.entries)
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat).run_sync("Again.")
+    assert chat.history.to_messages()[-1] == {"role": "user", "content": "Again."}
+
+
 def test_the_arguments_of_calls_come_as_events() -> None:
     model = ScriptedModel(["Look:", call("add", a=1, b=22), call("add", a=3, b=4)], "done", chunk_size=4)
 

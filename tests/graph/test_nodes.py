@@ -453,3 +453,23 @@ def test_invalid_states_raise(tmp_path: Path) -> None:
             LLMNode(chats)({})
         with pytest.raises(GraphError, match="has only 1"):
             LLMNode(chats)({**chats.ask("Rain?"), "version": 99})
+
+
+def test_compaction_reaches_subscribers_and_the_custom_stream(tmp_path: Path) -> None:
+    from antiphon.conversation.compaction import compact_when_needed
+
+    model = ScriptedModel("First.", "They greeted each other.", "Second.")
+    with Conversations(tmp_path / "chats.db", model, token_limit=60) as chats:
+        asked: list[int] = []
+        chats.on_compaction(lambda _, event: asked.append(event.limit))
+        chats.on_compaction(compact_when_needed)
+        builder = StateGraph(ConversationState)
+        builder.add_node("model", LLMNode(chats))
+        builder.add_edge(START, "model")
+        graph = builder.compile()
+        state = graph.invoke(chats.ask("Hello. " * 60))
+        events = list(graph.stream(chats.ask("And?", state=state), stream_mode="custom"))
+        assert "CompactionNeeded" in [type(event).__name__ for event in events]
+        assert asked[-1] == 60
+        history = chats.store.open(state["conversation"])
+        assert history.snapshot().compaction is not None

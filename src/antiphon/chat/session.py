@@ -31,7 +31,7 @@ from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, Model
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import ModelChoice
-from antiphon.tools.builtin import PlanStore
+from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, ask_before_changes
@@ -50,6 +50,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     embedded_calls: EmbeddedSetting = "auto"
     token_limit: int | Literal["auto"] | None = "auto"
     """Where the earlier turns are replaced by a summary: `auto` is 80 % of the model's context window; None is never."""
+    has_memory_tool: bool = False
+    """Whether the model may read and edit its notebook."""
 
 
 def open_conversation(
@@ -67,7 +69,7 @@ def open_conversation(
     chat = Conversation(
         model or remembered_model(history.snapshot(), models.is_available, models.choice.model),
         provider=provider or models.router,
-        tools=tools,
+        tools=with_memory(tools, history) if turns.has_memory_tool else tools,
         history=history,
         token_limit=turns.token_limit,
         approval=ask_before_changes if asks_before_changes else None,

@@ -73,7 +73,8 @@ class ToolLoop:
 
     `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` decides whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
-    an answer. `settings` go before those of the conversation.
+    an answer. `settings` go before those of the conversation. With `rolls_back_failures`, a turn whose model call fails is
+    rolled back, its question included.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class ToolLoop:
         agents: Sequence[Agent] = (),
         route: RouteFunction | None = None,
         max_hand_overs: int = 10,
+        rolls_back_failures: bool = False,
         settings: SettingsLike | None = None,
         max_rounds: int | None = None,
         max_failed_rounds: int | None = None,
@@ -113,6 +115,7 @@ class ToolLoop:
         self._participants = AgentTeam(chat, agents) if agents else Participants(chat)
         self._route = route
         self._max_hand_overs = max_hand_overs
+        self._rolls_back = rolls_back_failures
         self._settings = None if settings is None else read_settings(settings)
 
     async def stream(
@@ -136,16 +139,12 @@ class ToolLoop:
         events = _EventQueue()
         request = self._output_request(output, output_retries)
         async with self._start_turn(content, events.put, steps, spent, settings, request) as active_turn:
-            loose = self.chat.on_compaction(lambda _, event: events.put(event))
             active_turn.task.add_done_callback(events.close)
-            try:
-                async for event in events:
-                    yield event
-                if (finished := self._result_event(active_turn)) is not None:
-                    yield finished
-                await active_turn.wait()
-            finally:
-                loose()
+            async for event in events:
+                yield event
+            if (finished := self._result_event(active_turn)) is not None:
+                yield finished
+            await active_turn.wait()
 
     def resume(self, *, steps: int | None = None, spent: float = 0.0) -> AsyncGenerator[LoopEvent, None]:
         """Continue the turn after a crash, a decision or a failure. If it is over, only `LoopFinished` is yielded."""
@@ -381,6 +380,8 @@ class ToolLoop:
         except ModelCallFailed as failure:
             runner.close_calls("the answer that asked for it was cut off")
             active_turn.finished = self._finished("failed", failure)
+            if self._rolls_back and (question := self.chat.turn.input) is not None:
+                self.chat.history.rollback(question.sequence_number - 1, f"the turn failed ({failure.error.kind})")
         except asyncio.CancelledError:
             active_turn.finished = self._finish_interrupted(runner)
             if not active_turn.is_interrupted:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from antiphon.conversation.events import EndReason
-from antiphon.conversation.model_call import FAILED
+from antiphon.conversation.recorded_call import FAILED
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
@@ -29,6 +29,7 @@ from antiphon.history import (
     ModelInputEntry,
     ModelOutputEntry,
     RollbackEntry,
+    SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
     TokenUsage,
     ToolCallFinishedEntry,
@@ -207,6 +208,14 @@ def last_own_instruction(history: AgentHistory) -> SetSystemInstructionEntry | N
             if not source.startswith(AGENT_PREFIX):
                 return entry
     return None
+
+
+def kept_settings(history: AgentHistory, *, keep_notebook: bool) -> list[int]:
+    """The entries that still count after a conversation is cleared: its own instruction, and its notebook if wanted."""
+    kept: list[HistoryEntry | None] = [last_own_instruction(history)]
+    if keep_notebook:
+        kept.append(next((e for e in reversed(history.effective) if isinstance(e, SetMemoryNotebookEntry)), None))
+    return sorted(entry.sequence_number for entry in kept if entry is not None)
 
 
 def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:

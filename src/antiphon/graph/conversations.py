@@ -12,6 +12,7 @@ released when a run ends:
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -21,7 +22,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from uuid import UUID
 
-from antiphon.conversation import Bounds, Conversation, Turn
+from antiphon.conversation import Bounds, CompactionNeeded, Conversation, Turn
+from antiphon.conversation.conversation import CompactionCallback
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
@@ -94,6 +96,7 @@ class Conversations:
         self._provider = provider
         self._own_provider: ProviderClient | None = None
         self._options = options
+        self._compaction_callbacks: list[CompactionCallback] = []
         self._bounds = bounds or Bounds()
         self._max_hand_overs = max_hand_overs
         self._runs = RunTracker(lambda run: self._leases.release(run=run))
@@ -126,6 +129,25 @@ class Conversations:
             raise GraphError("expected text or parts as the question")
         name = conversation or str((state or {}).get("conversation") or "")
         return run_sync(self._add_question(entry, name, title, at))
+
+    def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
+        """Call `callback` when a conversation outgrows its `token_limit`; call the returned function to unsubscribe.
+
+        `antiphon.conversation.compaction.compact_when_needed` is one that summarises the earlier turns.
+        """
+        self._compaction_callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._compaction_callbacks:
+                self._compaction_callbacks.remove(callback)
+
+        return unsubscribe
+
+    async def _compact(self, chat: Conversation, event: CompactionNeeded) -> None:
+        for callback in tuple(self._compaction_callbacks):
+            pending = callback(chat, event)
+            if inspect.isawaitable(pending):
+                await pending
 
     def bind(self, graph: G) -> G:
         """The graph, with a callback that releases the conversations of a run when it ends."""
@@ -283,7 +305,9 @@ class Conversations:
         return found[0].id if found else ""
 
     def _conversation(self, history: AgentHistory) -> Conversation:
-        return Conversation(self._model, tools=self.registry, history=history, provider=self._router(), **self._options)
+        chat = Conversation(self._model, tools=self.registry, history=history, provider=self._router(), **self._options)
+        chat.on_compaction(self._compact)
+        return chat
 
     def _router(self) -> ProviderClient:
         """The provider client that all conversations share."""

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.model_call import INTERRUPTED
 from antiphon.conversation.participants import Participants
+from antiphon.conversation.recorded_call import INTERRUPTED
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.graph.langchain import to_langchain
@@ -29,6 +29,7 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    ToolCallFinishedEntry,
 )
 from antiphon.history.ids import new_id
 from antiphon.history.snapshot import SETTING_KINDS
@@ -332,7 +333,8 @@ class GraphStep:
         for entry in reversed(self.chat.history.snapshot().effective):
             if question is not None and entry.sequence_number <= question.sequence_number:
                 break
-            elapsed += (entry.metadata.duration or 0.0) if entry.metadata else 0.0
+            if not isinstance(entry, ToolCallFinishedEntry):  # their results entry has the duration too
+                elapsed += (entry.metadata.duration or 0.0) if entry.metadata else 0.0
         return elapsed
 
 

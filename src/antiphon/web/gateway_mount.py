@@ -116,7 +116,12 @@ def turn_settings(chat: ChatPageSettings) -> TurnSettings:
     limit: int | Literal["auto"] | None = (
         chat.token_limit if chat.token_limit > 0 else None if chat.token_limit else "auto"
     )
-    return TurnSettings(bounds=bounds, embedded_calls=parse_setting(chat.embedded_calls), token_limit=limit)
+    return TurnSettings(
+        bounds=bounds,
+        embedded_calls=parse_setting(chat.embedded_calls),
+        token_limit=limit,
+        has_memory_tool=chat.memory_tool,
+    )
 
 
 def gateway_models(running: LoadedConfig) -> ChatModels:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -165,7 +165,7 @@ class CapabilityData(Struct, frozen=True):
 @cache
 def capability_data() -> CapabilityData:
     """The committed data, read once."""
-    return msgspec.json.decode(files("antiphon.wire").joinpath("capabilities.json").read_bytes(), type=CapabilityData)
+    return msgspec.json.decode(Path(__file__).with_name("capabilities.json").read_bytes(), type=CapabilityData)
 
 
 @cache

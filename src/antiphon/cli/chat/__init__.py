@@ -127,6 +127,8 @@ def add_turn_options(parser: argparse.ArgumentParser) -> None:
         help="summarise earlier turns above N tokens; 'off' for never (default: 80%% of the model's context window)",
     )
 
+    parser.add_argument("--memory", action="store_true", help="let the model read and edit its notebook")
+
 
 def turn_settings(arguments: argparse.Namespace) -> TurnSettings:
     """The settings these options make. Raises `ConversationError`."""
@@ -137,7 +139,12 @@ def turn_settings(arguments: argparse.Namespace) -> TurnSettings:
     }
     bounds = Bounds(**{name: value for name, value in given.items() if value is not None})
     embedded = parse_setting(arguments.embedded_calls) if arguments.embedded_calls is not None else "auto"
-    return TurnSettings(bounds=bounds, embedded_calls=embedded, token_limit=_token_limit(arguments.token_limit))
+    return TurnSettings(
+        bounds=bounds,
+        embedded_calls=embedded,
+        token_limit=_token_limit(arguments.token_limit),
+        has_memory_tool=arguments.memory,
+    )
 
 
 def _token_limit(text: str | None) -> int | Literal["auto"] | None:

@@ -233,6 +233,10 @@ class ChatPageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = 0
 
+    memory_tool: Annotated[
+        bool, Meta(description="Whether the model may read and edit its notebook. Default false.")
+    ] = False
+
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of the Antiphon gateway."""

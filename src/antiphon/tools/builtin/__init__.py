@@ -7,6 +7,7 @@ from pathlib import Path
 
 from antiphon.errors import StoreReadOnly
 from antiphon.history.private_files import make_private_folder
+from antiphon.tools.builtin.memory import memory_tools, with_memory
 from antiphon.tools.builtin.plan_store import PlanStore
 from antiphon.tools.builtin.plans import (
     Plan,
@@ -29,10 +30,12 @@ __all__ = [
     "TaskDraft",
     "TaskUpdate",
     "builtin_tools",
+    "memory_tools",
     "plan_of",
     "plan_tools",
     "plans_of",
     "search_tool",
+    "with_memory",
 ]
 
 

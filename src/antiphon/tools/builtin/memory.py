@@ -1,0 +1,66 @@
+"""The memory tool: a model reads and edits its notebook. Each edit is a `SetMemoryNotebookEntry`, so the log has all of them.
+
+It is off by default. The tools belong to one history; `with_memory` offers them beside the tools of a registry. They run in the
+event loop, as the turn does, because a history has one writer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from antiphon.errors import ToolError
+from antiphon.history import AgentHistory, EntryMetadata, SetMemoryNotebookEntry
+from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool import Tool, tool
+
+MAX_NOTEBOOK_CHARS = 50_000
+
+
+def memory_tools(history: AgentHistory) -> list[Tool]:
+    """The tools `read_memory` and `edit_memory` over the notebook of `history`."""
+
+    @tool(effect="read")
+    async def read_memory() -> str:
+        "Read your notebook: what you noted to remember in this conversation."
+        return history.memory_notebook or "(The notebook is empty.)"
+
+    @tool(effect="idempotent")
+    async def edit_memory(
+        action: Annotated[
+            Literal["append", "replace", "rewrite"],
+            Meta(description="append a note, replace one text by another, or rewrite the whole notebook"),
+        ],
+        text: Annotated[str, Meta(description="the note, the new text, or the whole notebook")],
+        old: Annotated[str, Meta(description="with replace: the exact text to replace, which occurs once")] = "",
+    ) -> str:
+        "Edit your notebook. It is shown to you in every later turn, so note what must not be forgotten, briefly."
+        before = history.memory_notebook
+        after = _edited(before, action, text, old)
+        if len(after) > MAX_NOTEBOOK_CHARS:
+            raise ToolError(f"the notebook would have {len(after):,} characters; the limit is {MAX_NOTEBOOK_CHARS:,}")
+        if after != before:
+            history.append(SetMemoryNotebookEntry(after, metadata=EntryMetadata(source="tool:edit_memory")))
+        return f"The notebook now reads:\n{after}" if after else "The notebook is empty now."
+
+    return [read_memory, edit_memory]
+
+
+def with_memory(tools: ToolRegistry, history: AgentHistory) -> ToolRegistry:
+    """The tools of a registry and those of the notebook of `history`, as a registry of its own."""
+    return ToolRegistry([*tools, *tools.sources, *memory_tools(history)])
+
+
+def _edited(before: str, action: str, text: str, old: str) -> str:
+    if action == "rewrite":
+        return text.strip()
+    if action == "append":
+        lines = before.splitlines()
+        return before if text.strip() in lines else f"{before}\n{text.strip()}".strip()
+    count = before.count(old) if old else 0
+    if count == 0 and text and text in before:
+        return before  # the same edit again
+    if count != 1:
+        raise ToolError(f"`old` must occur once in the notebook, and it occurs {count} times; read_memory shows it")
+    return before.replace(old, text).strip()

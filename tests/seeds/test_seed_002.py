@@ -1,0 +1,109 @@
+"""Seed 002: a model that writes its calls into its text searches, plans, corrects itself and always ends with an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import antiphon as ap
+from antiphon.tools.builtin import builtin_tools, plan_of
+from providers.scripted_server import Received, Reply, ScriptedServer
+
+
+def streamed(text: str) -> Reply:
+    body = {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
+    return Reply(body=b"data: %b\n\ndata: [DONE]\n\n" % msgspec.json.encode(body))
+
+
+def plain_host(*answers: str) -> ScriptedServer:
+    """A host whose model has no tools, and which answers these texts one after the other."""
+    left = list(answers)
+
+    def answer(request: Received) -> Reply:
+        if b'"tools":' in request.body:
+            return Reply(status=400, body=b'{"error": {"message": "this model does not support tools"}}')
+        return streamed(left.pop(0))
+
+    return ScriptedServer(answer)
+
+
+def conversation(server: ScriptedServer, place: Path | None = None) -> ap.Conversation:
+    router = ap.ProviderRouter(
+        default="ollama/doubao", environ={"OLLAMA_HOST": server.url, "OLLAMA_BASE_URL": server.url}
+    )
+    return ap.Conversation("ollama/doubao", provider=router, tools=builtin_tools(place))
+
+
+def results(chat: ap.Conversation) -> list[ap.ToolCallResult]:
+    return [r for e in chat.history.entries if isinstance(e, ap.ToolCallResultsEntry) for r in e.results]
+
+
+def test_search_then_plan_in_three_rounds(tmp_path: Path) -> None:
+    plan = {"tool": "create_plan", "title": "雅思 7 分", "goal": "三个月", "tasks": ["词汇", "真题"]}
+    with plain_host(
+        '好的，我先搜索<tool_call>{"tool": "search_web", "query": "IELTS 备考方法"}</tool_call>',
+        f"根据搜索结果，我来制定计划：<tool_call>{msgspec.json.encode(plan).decode()}</tool_call>请稍等",
+        "计划已经做好。",
+    ) as server:
+        chat = conversation(server, tmp_path)
+        events: list[Any] = []
+
+        async def play() -> None:
+            question = "搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划"
+            events.extend([event async for event in ap.ToolLoop(chat).stream(question)])
+
+        asyncio.run(play())
+    shown = (ap.ToolCallStarted, ap.ToolCallFinished, ap.ToolCallFailed)
+    assert [type(event).__name__ for event in events if isinstance(event, shown)] == [
+        "ToolCallStarted",
+        "ToolCallFinished",
+        "ToolCallStarted",
+        "ToolCallFinished",
+    ]
+    assert (events[-1].reason, events[-1].text, events[-1].rounds) == ("answered", "计划已经做好。", 3)
+    made = plan_of(results(chat)[1])
+    assert made is not None
+    assert [task.title for task in made.tasks] == ["词汇", "真题"]
+
+
+def test_answer_without_a_call_ends_at_once() -> None:
+    with plain_host("你好！") as server:
+        assert ap.ToolLoop(conversation(server)).run_sync("你好").rounds == 1
+
+
+def test_invalid_call_is_an_error_the_model_corrects() -> None:
+    with plain_host(
+        '<tool_call>{"tool": "invalid_tool", "x": 1}</tool_call>',
+        '<tool_call>{"tool": "search_web"}</tool_call>',
+        "我无法搜索。",
+    ) as server:
+        chat = conversation(server)
+        result = ap.ToolLoop(chat).run_sync("试试")
+    assert result.text == "我无法搜索。"
+    assert [str(one.status) for one in results(chat)] == ["failed", "failed"]
+    assert 'Unknown tool "invalid_tool"' in results(chat)[0].result_markdown
+    assert "query" in results(chat)[1].result_markdown
+    assert result.reason == "failed_rounds"  # two errors in a row: the model answers with what it has
+
+
+def test_create_list_get_update(tmp_path: Path) -> None:
+    with plain_host(
+        '<tool_call>{"tool": "create_plan", "title": "雅思", "goal": "7分", "tasks": ["词汇"]}</tool_call>',
+        '<tool_call>{"tool": "list_plans"}</tool_call>',
+        '{"tool": "update_plan", "plan_id": "latest", "goal": "8分"}',
+        "已更新为 8 分。",
+    ) as server:
+        chat = conversation(server, tmp_path)
+        assert ap.ToolLoop(chat).run_sync("创建、列出并更新计划").text == "已更新为 8 分。"
+    assert [one.tool_name for one in results(chat)] == ["create_plan", "list_plans", "update_plan"]
+    assert "雅思" in results(chat)[1].result_markdown
+
+
+def test_rounds_are_bounded_and_the_end_is_never_silent() -> None:
+    with plain_host(*['{"tool": "list_plans"}'] * 9, "") as server:
+        result = ap.ToolLoop(conversation(server), max_rounds=2, max_repeats=0).run_sync("循环")
+    assert result.reason == "max_rounds"
+    assert result.text.startswith("(No answer: the round limit was reached; the model's last response has no text")

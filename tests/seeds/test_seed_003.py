@@ -1,0 +1,94 @@
+"""Seed 003: one typed history; OpenAI and Anthropic take turns on it, and every request is legal for its API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import antiphon as ap
+from antiphon.errors import InvalidEntry
+from antiphon.wire import formats
+from antiphon.wire.output import ProviderError
+from gateway.strict_upstream import StrictUpstream
+
+
+def search(query: str) -> str:
+    "Search."
+    return f"found {query}"
+
+
+def test_entries_versions_and_state() -> None:
+    history = ap.AgentHistory()
+    history.set_system_instruction("Be brief.")
+    history.append(ap.SetMemoryNotebookEntry("exam in July"))
+    history.append(ap.DebugLogEntry("provider", "only for people"))
+    assert [entry.kind for entry in history.entries] == [
+        ap.HistoryEntryKind.SET_SYSTEM_INSTRUCTION,
+        ap.HistoryEntryKind.SET_MEMORY_NOTEBOOK,
+        ap.HistoryEntryKind.DEBUG_LOG,
+    ]
+    assert (history.version, history.system_instruction, history.memory_notebook) == (3, "Be brief.", "exam in July")
+    snapshot = history.snapshot()
+    asked = history.append(ap.ModelInputEntry.of("Hi."))
+    assert (snapshot.version, asked.sequence_number) == (3, 4)
+    decorated = asked.with_live_screen("12:00")
+    context = ap.render_live_context(history.snapshot(), ap.LiveContextOptions(live_screen="12:00"))
+    assert isinstance(context[-1], ap.DecoratedContextEntry)
+    assert not any(isinstance(entry, ap.DebugLogEntry) for entry in context)
+    with pytest.raises(InvalidEntry, match="DecoratedContextEntry"):
+        history.append(decorated)  # type: ignore[type-var]
+    assert ap.LiveContextInjectedEntry("12:00", 4).kind == "live_context_injected"
+
+
+def test_plan_with_claude_execute_with_openai(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two strict servers check every request; the history does not change for either."""
+    with StrictUpstream("anthropic") as claude, StrictUpstream("openai-chat") as gpt:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-a")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", claude.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-o")
+        monkeypatch.setenv("OPENAI_BASE_URL", gpt.base_url)
+        with ap.Conversation("anthropic/claude-sonnet-4-5", tools=[search], system="Be brief.") as chat:
+            calls = [ap.ToolCallRequest("search", f"c{n}", f'{{"query": "{n}"}}') for n in (1, 2)]
+            chat.add("Plan, then search twice.")
+            chat.add(*calls, role="assistant")
+            chat.execute_tool_calls_sync()
+            first = ap.ToolLoop(chat).run_sync("Plan.")
+            chat.model = "openai/gpt-4o"
+            second = ap.ToolLoop(chat).run_sync("Execute.")
+    assert first.text
+    assert second.text
+    origins = [e.origin.provider for e in chat.history.entries if isinstance(e, ap.ModelOutputEntry) and e.origin]
+    assert origins == ["anthropic", "openai"]
+    roles = [message["role"] for message in chat.history.to_messages()]
+    assert roles == ["system", "user", "assistant", "tool", "tool", "user", "assistant", "user", "assistant"]
+    turns = chat.history.to_messages("anthropic")
+    assert [turn["role"] for turn in turns] == ["user", "assistant"] * 3
+    assert [block["type"] for block in turns[2]["content"]][:2] == ["tool_result", "tool_result"]
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+def test_existing_histories_are_converted(name: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"query":"x"}'}}
+    old: list[dict[str, Any]] = [
+        {"role": "user", "content": "搜索"},
+        {"role": "assistant", "content": "好", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        {"role": "assistant", "content": "完成"},
+    ]
+    messages = ap.AgentHistory.from_messages(old).to_messages(name)
+    again = ap.AgentHistory.from_messages(messages, name)
+    assert again.to_messages() == old
+    key = formats[name].module.messages_key
+    settings = {"openai-chat": {"model": "m"}, "openai-responses": {"model": "m"}, "gemini": {}}
+    body = {**settings.get(name, {"model": "m", "max_tokens": 9}), key: messages}
+    assert formats[name].check_request(body) == []
+
+
+def test_a_failed_turn_restores_the_history() -> None:
+    chat = ap.Conversation(ap.ScriptedModel("Hello.", ProviderError("down", "server", 500)))
+    ap.ToolLoop(chat).run_sync("Hi.")
+    before = chat.history.to_messages()
+    with pytest.raises(ap.ModelCallFailed):
+        ap.ToolLoop(chat, rolls_back_failures=True).run_sync("More.")
+    assert chat.history.to_messages() == before
