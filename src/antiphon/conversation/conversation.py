@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
-from antiphon.context.model_windows import compaction_limit
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
 from antiphon.conversation.model_settings import SettingsLike, read_settings
@@ -48,6 +47,7 @@ from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.tool import ApprovalPolicy, tool_policy
+from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -396,7 +396,9 @@ class Conversation(Closable, ThreadView, Generic[State]):
     @property
     def token_limit(self) -> int | None:
         """The size at which compaction is requested. `"auto"` stands for 80 % of the model's context window, if it is known."""
-        return compaction_limit(self.model) if self._token_limit == "auto" else self._token_limit
+        if self._token_limit != "auto":
+            return self._token_limit
+        return capabilities_for(self.model, "").compaction_limit  # a limit of the model, in every format
 
     @token_limit.setter
     def token_limit(self, limit: int | Literal["auto"] | None) -> None:
