@@ -149,6 +149,9 @@ def _provider(
     if provider.is_offline:
         return
     row = PRESETS[preset]
+    if provider.embedded_calls and row.format == "openai-responses":
+        problem = "not available with openai-responses, where the provider stores its answers; use openai-chat"
+        yield Problem((*place, "embedded_calls"), problem)
     if provider.format and provider.format != row.format:
         yield Problem(
             (*place, "format"), f"conflicts with preset {preset}, which speaks {row.format}; remove one of them"

@@ -45,6 +45,8 @@ class LoadedConfig:
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
+        self.embedded_calls = {each.name: each.embedded_calls for each in config.providers if each.embedded_calls}
+        """The models of each provider, as globs, whose calls are read from their text."""
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}

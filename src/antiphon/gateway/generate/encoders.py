@@ -1,8 +1,8 @@
 """Stream encoders: upstream events to the bytes a client gets.
 
-Pass-through (same format), translating (through deltas), recording (for stored responses) and JSON array (Gemini without
-`alt=sse`). A Chat Completions host reports the usage of a stream only on request, in an extra chunk without choices; where the
-gateway requested it and the client did not, `UsageHidingEncoder` removes the chunk.
+Pass-through (same format), translating (through deltas), call reading (calls in text), recording (for stored responses) and JSON
+array (Gemini without `alt=sse`). A Chat Completions host reports the usage of a stream only on request, in an extra chunk without
+choices; where the gateway requested it and the client did not, `UsageHidingEncoder` removes the chunk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.gateway.generate.usage_scanner import EventBuffer
+from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
@@ -100,6 +101,28 @@ class TranslatingEncoder:
     def finish(self, failed: Failed | None) -> bytes:
         last = self._writer.write(failed) if failed is not None else b""
         return last + self._writer.close()
+
+
+class CallReadingEncoder:
+    """Wraps an encoder of deltas: calls that the model wrote into its text become calls of the stream."""
+
+    def __init__(self, encoder: StreamEncoder, calls: EmbeddedCalls) -> None:
+        self.comment = encoder.comment
+        self._encoder = encoder
+        self._calls = calls
+
+    @property
+    def losses(self) -> list[Loss]:
+        return self._encoder.losses
+
+    def feed(self, _: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        read = [more for delta in deltas for more in self._calls.feed(delta)]
+        return self._encoder.feed(b"", read) if read else b""
+
+    def finish(self, failed: Failed | None) -> bytes:
+        rest = self._calls.close()
+        last = self._encoder.feed(b"", rest) if rest else b""
+        return last + self._encoder.finish(failed)
 
 
 class RecordingEncoder:

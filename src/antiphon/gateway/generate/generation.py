@@ -21,6 +21,7 @@ from antiphon.gateway.endpoints.models import unknown_model_error, visible_model
 from antiphon.gateway.endpoints.response_store import should_store
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.encoders import (
+    CallReadingEncoder,
     JsonArrayEncoder,
     PassThroughEncoder,
     RecordingEncoder,
@@ -41,6 +42,7 @@ from antiphon.providers.engine.model_call import ModelCall, TargetCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Target
+from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire import formats
 from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
@@ -147,7 +149,7 @@ class Generation:
             return self._start_stream(reply, prepared)
         assert isinstance(reply, WholeReply), "nothing else is requested"
         trace.output_bytes = len(reply.body)
-        if prepared.same_format:
+        if prepared.passes_answer:
             trace.usage = reply.content
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=reply.body))
         return await self._translate(reply.content, prepared)
@@ -174,6 +176,8 @@ class Generation:
         """A whole answer in the client's format."""
         trace, parsed_request = self._trace, self._preparer.parsed_request
         trace.usage = output.usage
+        if prepared.tools:
+            output = with_calls_read(output, prepared.tools)
         restored = structs.replace(
             CallRestorer(parsed_request).output(output), model=parsed_request.model, id=self._new_id(output.id)
         )
@@ -186,7 +190,7 @@ class Generation:
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
         requested_model = self._trace.requested_model
         encoder: StreamEncoder
-        if prepared.same_format and reply.is_event_stream:
+        if prepared.passes_answer and reply.is_event_stream:
             encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
             if not self._trace.is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
@@ -203,7 +207,7 @@ class Generation:
         if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
             encoder, headers = JsonArrayEncoder(encoder), _ARRAY_HEADERS
         prepared.body.clear()  # nothing is sent again from here on
-        if prepared.same_format:
+        if prepared.passes_answer:
             self._preparer.drop()
         relay = self._relay(reply, encoder, prepared)
         return self._with_report_headers(Response(headers=dict(headers), body=relay))
@@ -220,9 +224,10 @@ class Generation:
             self._trace.losses = [*self._trace.losses, *filter(_is_response_loss, encoder.losses)]
             self._finish(status)
 
+        outer: StreamEncoder = recording or encoder
         return Relay(
             reply,
-            recording or encoder,
+            CallReadingEncoder(outer, EmbeddedCalls(prepared.tools)) if prepared.tools else outer,
             self._trace,
             scrub=prepared.provider.scrub,
             keep_alive=self._loaded.config.gateway.keep_alive_seconds,

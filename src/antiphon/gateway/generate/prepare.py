@@ -11,6 +11,7 @@ duplicate key is kept once, so that what was checked is what is sent.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -36,7 +37,7 @@ from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest, server_state
+from antiphon.wire.request import ModelRequest, ToolDefinition, server_state
 
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
@@ -57,11 +58,18 @@ class Prepared(Struct, frozen=True):
     losses: list[Loss] = []
     hides_usage: bool = False
     """Whether the stream reports usage that the client did not request."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """The tools whose calls are read from the text of the answer; the answer is then never passed on as it came."""
+
+    @property
+    def passes_answer(self) -> bool:
+        """Whether the client gets the bytes of the answer."""
+        return self.same_format and not self.tools
 
     def call(self, headers: dict[str, str], *, streams: bool) -> TargetCall:
         """The call that sends it."""
         provider, model = self.provider, self.target.model
-        read = partial(read_passed_on if self.same_format else read_translated, provider.wire)
+        read = partial(read_passed_on if self.passes_answer else read_translated, provider.wire)
         if isinstance(provider, OfflineProvider):
             return provider.call(model, self.body, streams=streams, read=read)
         url = provider.url_for(model, streams)
@@ -102,7 +110,19 @@ class RequestPreparer:
     async def prepare(self, target: Target, *, streams: bool) -> Prepared:
         """The request for a target."""
         unchanged = None if self._is_rewritten else self._unchanged(target, streams)
-        return unchanged or await self._rewritten(target, streams)
+        prepared = unchanged or await self._rewritten(target, streams)
+        tools = self._tools_in_text(target) if self._context.loaded.embedded_calls else ()
+        return structs.replace(prepared, tools=tools) if tools else prepared
+
+    def _tools_in_text(self, target: Target) -> tuple[ToolDefinition, ...]:
+        """The tools whose calls are read from the text of this target's answer."""
+        patterns = self._context.loaded.embedded_calls.get(target.provider, ())
+        if not any(fnmatchcase(target.model, pattern) for pattern in patterns):
+            return ()
+        request = self.parsed_request
+        if request.tool_choice is not None and request.tool_choice.mode == "none":
+            return ()
+        return tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition))
 
     async def prepare_again(self, prepared: Prepared, error: ProviderError, *, streams: bool) -> Prepared | None:
         """The same request for the same target, without what the target refused; None if nothing can be changed."""

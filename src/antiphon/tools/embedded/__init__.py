@@ -8,7 +8,7 @@ text_tools        tools described in the prompt, for models without tool support
 """
 
 from antiphon.tools.embedded.parsed_call import DIALECTS, Dialect
-from antiphon.tools.embedded.stream import EmbeddedCalls, find_calls
+from antiphon.tools.embedded.stream import EmbeddedCalls, find_calls, with_calls_read
 from antiphon.tools.embedded.text_tools import EmbeddedSetting, parse_setting, with_text_tools
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "EmbeddedSetting",
     "find_calls",
     "parse_setting",
+    "with_calls_read",
     "with_text_tools",
 ]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from antiphon.parts import NativeExtras, Text, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, Text, ToolCallRequest
 from antiphon.tools.embedded.markdown_context import MarkdownContext
 from antiphon.tools.embedded.parsed_call import KnownTools, NotACall, ParsedCall
 from antiphon.tools.embedded.parser import InputBuffer, Parser, parse_call
@@ -24,6 +24,7 @@ from antiphon.wire.delta import (
     UsageReported,
     merged,
 )
+from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ToolDefinition
 
 Chunk: TypeAlias = str | ParsedCall
@@ -150,18 +151,46 @@ def find_calls(
     text: str, tools: Iterable[str | ToolDefinition], *, id_seed: str = ""
 ) -> tuple[Text | ToolCallRequest, ...]:
     """The parts of a whole text: its words, and the calls of `tools` that are written in it."""
-    scanner = Scanner(_offer_of(tools))
-    name = _CallIds(id_seed)
-    pieces = [*scanner.feed(text), *scanner.close()]
-    texts: list[Text | ToolCallRequest] = []
-    for piece in pieces:
+    return tuple(_split(text, _offer_of(tools), _CallIds(id_seed)))
+
+
+def _split(text: str, offer: KnownTools, ids: _CallIds) -> list[Text | ToolCallRequest]:
+    scanner = Scanner(offer)
+    parts: list[Text | ToolCallRequest] = []
+    for piece in [*scanner.feed(text), *scanner.close()]:
         if isinstance(piece, ParsedCall):
-            texts.append(name.request(piece))
-        elif texts and isinstance(texts[-1], Text):
-            texts[-1] = Text(texts[-1].text + piece)
+            parts.append(ids.request(piece))
+        elif parts and isinstance(last := parts[-1], Text):
+            parts[-1] = Text(last.text + piece)
         else:
-            texts.append(Text(piece))
-    return tuple(texts)
+            parts.append(Text(piece))
+    return parts
+
+
+def with_calls_read(output: ModelOutput, tools: Iterable[str | ToolDefinition]) -> ModelOutput:
+    """A whole answer with the calls of `tools` that are written in its texts, as `EmbeddedCalls` reads a stream."""
+    offer, ids = _offer_of(tools), _CallIds("")
+    ids.answer_id = output.id
+    others = tuple(_with_calls(other, offer, ids) for other in output.others)
+    return structs.replace(_with_calls(output, offer, ids), others=others)
+
+
+def _with_calls(output: ModelOutput, offer: KnownTools, ids: _CallIds) -> ModelOutput:
+    parts: list[OutputPart] = []
+    has_calls = False
+    for part in output.parts:
+        pieces = _split(part.text, offer, ids) if isinstance(part, Text) else []
+        if not any(isinstance(piece, ToolCallRequest) for piece in pieces):
+            parts.append(part)
+            continue
+        has_calls = True
+        if isinstance(part, Text) and isinstance(first := pieces[0], Text):
+            pieces[0] = structs.replace(first, native=part.native)
+        parts += pieces
+    if not has_calls:
+        return output
+    ended = output.stop_reason in _ENDED_BY_ITSELF
+    return structs.replace(output, parts=tuple(parts), stop_reason="tool_calls" if ended else output.stop_reason)
 
 
 class _CallIds:
