@@ -12,16 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.anthropic.block_rules import TOOL_NAME
 from antiphon.wire.anthropic.schema import as_object_schema, as_strict_schema
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA, tool_names
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
-NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
+NAMES = tool_names(FORMAT, max_length=128)
 MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})

@@ -33,10 +33,10 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.rules import DATA_FIELDS, FUNCTION_NAME, OTHER_PART_FIELDS
+from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, NameMapper, raw_json_object
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, raw_json_object, tool_names
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -273,7 +273,7 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
 
 WrittenPart: TypeAlias = dict[str, Any]
 
-NAMES = NameMapper(FUNCTION_NAME.pattern)
+NAMES = tool_names(FORMAT)
 """Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
@@ -349,12 +349,19 @@ class ContentWriter:
     """
 
     def __init__(
-        self, losses: list[Loss], *, is_request: bool = False, signs_calls: bool = False, accepts_media: bool = True
+        self,
+        losses: list[Loss],
+        *,
+        is_request: bool = False,
+        signs_calls: bool = False,
+        accepts_media: bool = True,
+        image_types: tuple[str, ...] | None = None,
     ) -> None:
         self.losses = losses
         self.message = 0
         self.media_after_results: list[WrittenPart] = []
         self._accepts_media = accepts_media
+        self._image_types = image_types
         self._is_request = is_request
         self._signature = PLACEHOLDER_SIGNATURE if signs_calls else ""
         self._tool_names: dict[str, str] = {}
@@ -378,7 +385,7 @@ class ContentWriter:
         if isinstance(part, Text | Refusal):
             return self.text(part.text, part.native, position)
         lose_native(self.losses, path, part.native, FORMAT)
-        return write_media(part, self.losses, path)
+        return write_media(part, self.losses, path, self._image_types)
 
     def foreign(self, part: Native, path: str) -> list[WrittenPart]:
         """A block of another format, as text and images; the text is first. In a response it is not sent."""
@@ -387,7 +394,7 @@ class ContentWriter:
             return []
         written: list[WrittenPart] = []
         for readable in readable_parts(part, self.losses, path, "Gemini"):
-            media = write_media(readable, self.losses, path) if isinstance(readable, Image) else None
+            media = write_media(readable, self.losses, path, self._image_types) if isinstance(readable, Image) else None
             written += [{"text": readable.text}] if isinstance(readable, Text) else [media] if media is not None else []
         return written
 
@@ -471,7 +478,7 @@ class ContentWriter:
             if isinstance(part, Text):
                 texts.append(part.text)
             else:
-                inline = write_media(part, self.losses, path)
+                inline = write_media(part, self.losses, path, self._image_types)
                 if inline is not None:
                     (media if self._accepts_media else self.media_after_results).append(inline)
         return "\n".join(texts), media

@@ -136,6 +136,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         is_request=True,
         signs_calls=capabilities.call_signatures,
         accepts_media=capabilities.media_in_results,
+        image_types=capabilities.image_types,
     )
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
