@@ -231,7 +231,28 @@ def _argument_restorer(tool: ToolDefinition) -> Callable[[str], str] | None:
     if must_be_wrapped(tool.parameters):
         return _unwrap_value
     keys = replaced_keys(tool.parameters)
-    return partial(_restore_keys, keys) if keys else None
+    return partial(_replace_keys, keys) if keys else None
+
+
+def argument_writer(tool: ToolDefinition) -> Callable[[str], str] | None:
+    """What makes the arguments of earlier calls fit the schema as Anthropic gets it; None if that is the tool's own."""
+    from antiphon.wire.anthropic.schema import replaced_keys
+
+    if tool.freeform or tool.parameters is None:
+        return None
+    if must_be_wrapped(tool.parameters):
+        return _wrap_value
+    keys = {name: key for key, name in replaced_keys(tool.parameters).items()}
+    return partial(_replace_keys, keys) if keys else None
+
+
+def _wrap_value(arguments: str) -> str:
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return arguments
+    is_wrapped = isinstance(value, dict) and value.keys() == {"value"}
+    return arguments if is_wrapped else msgspec.json.encode({"value": value}).decode()
 
 
 def _decode_object(arguments: str) -> dict[str, Any] | None:
@@ -249,7 +270,7 @@ def _unwrap_value(arguments: str) -> str:
     return msgspec.json.encode(value["value"]).decode()
 
 
-def _restore_keys(keys: dict[str, str], arguments: str) -> str:
+def _replace_keys(keys: dict[str, str], arguments: str) -> str:
     value = _decode_object(arguments)
     if value is None or value.keys().isdisjoint(keys):
         return arguments

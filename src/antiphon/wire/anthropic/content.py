@@ -224,10 +224,14 @@ class ContentWriter:
     def __init__(self, target: Target, losses: list[Loss]) -> None:
         self.cache_breakpoints: CacheBreakpoints = []
         self.citations_enabled = False
+        self.argument_writers: dict[str, Callable[[str], str]] = {}
+        """By the name of a tool whose schema is sent with other property names than declared."""
         self._target = target
         self._losses = losses
 
     def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
+        if part.tool_name in self.argument_writers and not part.freeform:
+            part = structs.replace(part, arguments=self.argument_writers[part.tool_name](part.arguments))
         value = input_from_arguments(part)
         if value is None:
             value = repair_input(part, part_path(index, position), self._losses)

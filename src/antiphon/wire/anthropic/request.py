@@ -93,7 +93,9 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body["stream"] = request.stream
 
     blocks = ContentWriter(target, losses)
-    tools = write_tools(request, target.model, blocks.cache_breakpoints, losses) if request.tools else []
+    tools: list[Any] = []
+    if request.tools:
+        tools = write_tools(request, target.model, blocks.cache_breakpoints, blocks.argument_writers, losses)
     messages = MessageListWriter(target, blocks, losses)
     messages.write(request.messages)
     messages.finish(extras.get("fallback_credit_token") is not None)
