@@ -25,6 +25,7 @@ ap.Tool.from_schema("read", "", {{"type": "object", "properties": {{"a": {{"patt
 
 @ap.tool
 def fail() -> str:
+    "Fails."
     raise RuntimeError("it broke")
 
 executor = ap.ToolExecutor(ap.ToolRegistry([fail]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import platform
 import random
 import re
 import signal
@@ -386,3 +387,29 @@ def test_no_answers_are_lost_or_mixed_up() -> None:
 @pytest.mark.slow
 def test_no_answers_are_lost_or_mixed_up_in_a_long_run() -> None:
     soak(15)
+
+
+_COUNT_PAGE_FAULTS = """
+import resource
+from antiphon.gateway.serve import tune_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+tune_memory((0, 0))
+body = b"x" * 512 * 1024
+for _ in range(10):
+    copies = [bytearray(body) for _ in range(3)]
+    del copies
+before = faults()
+for _ in range(100):
+    copies = [bytearray(body) for _ in range(3)]
+    del copies
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators decide differently")
+def test_memory_of_a_large_request_is_reused_by_the_next() -> None:
+    done = subprocess.run([sys.executable, "-c", _COUNT_PAGE_FAULTS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100 * 100, "three bodies of 512 KB are 384 pages"

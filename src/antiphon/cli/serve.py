@@ -107,7 +107,7 @@ def _described(provider: ProviderSettings) -> str:
 
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
     from antiphon.gateway.cluster.workers import serve_in_workers
-    from antiphon.gateway.serve import freeze_gc, serve
+    from antiphon.gateway.serve import serve, tune_memory
 
     store = store_location(None)
     if workers > 1:
@@ -118,7 +118,7 @@ def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> 
     from antiphon.web.gateway_mount import chat_factory
 
     chat = chat_factory(store)
-    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=freeze_gc))
+    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=tune_memory))
     return 0
 
 

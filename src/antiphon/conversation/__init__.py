@@ -24,8 +24,8 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.loop import LoopResult, ToolLoop
-from antiphon.conversation.model_call import PartsTracker
 from antiphon.conversation.model_settings import ModelSettings
+from antiphon.conversation.recorded_call import PartsTracker
 from antiphon.conversation.turn import Bounds, Round, Turn, rounds_of
 
 __all__ = [

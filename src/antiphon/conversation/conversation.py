@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
-from antiphon.context.model_windows import compaction_limit
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
-from antiphon.conversation.model_call import FAILED, CallRecorder, EmbeddedCallPolicy, ModelCall, checked_model
 from antiphon.conversation.model_settings import SettingsLike, read_settings
+from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
 from antiphon.conversation.sync import Closable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, kept_settings
 from antiphon.errors import ApprovalPending, ConversationError
@@ -48,6 +47,7 @@ from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.tool import ApprovalPolicy, tool_policy
+from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -266,7 +266,7 @@ class Conversation(Closable, ThreadView, Generic[State]):
         source: str = "",
         ended: str = "",
         executor: ToolExecutor | None = None,
-    ) -> ModelCall:
+    ) -> RecordedCall:
         """A call of `model`, this once in place of the conversation's own, with these tools and settings.
 
         `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
@@ -286,7 +286,7 @@ class Conversation(Closable, ThreadView, Generic[State]):
         reader = None
         if not self._embedded.is_idle:
             context, options, reader = self._embedded.prepare(context, options, self.history.version)
-        model_call = ModelCall(client, context, options, self._record_call, reader, source, ended, executor)
+        model_call = RecordedCall(client, context, options, self._record_call, reader, source, ended, executor)
         if self.executor.hooks:
             model_call.hooks, model_call.usage = self.executor.hooks, self.usage
         return model_call
@@ -305,7 +305,7 @@ class Conversation(Closable, ThreadView, Generic[State]):
         name = self.resolve_model(self._model if model is None else checked_model(model))[1]
         return self._embedded.can_retry(failure.error, name)
 
-    def _record_call(self, model_call: ModelCall) -> None:
+    def _record_call(self, model_call: RecordedCall) -> None:
         self.refresh_turn()
         if model_call.stop_reason == FAILED:
             logger.error("[%s] the model call failed: %s", model_call.options.request_id, model_call.failure)
@@ -396,7 +396,9 @@ class Conversation(Closable, ThreadView, Generic[State]):
     @property
     def token_limit(self) -> int | None:
         """The size at which compaction is requested. `"auto"` stands for 80 % of the model's context window, if it is known."""
-        return compaction_limit(self.model) if self._token_limit == "auto" else self._token_limit
+        if self._token_limit != "auto":
+            return self._token_limit
+        return capabilities_for(self.model, "").compaction_limit  # a limit of the model, in every format
 
     @token_limit.setter
     def token_limit(self, limit: int | Literal["auto"] | None) -> None:

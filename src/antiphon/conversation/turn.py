@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from antiphon.conversation.events import EndReason
-from antiphon.conversation.model_call import FAILED
+from antiphon.conversation.recorded_call import FAILED
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,

@@ -37,9 +37,9 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.conversation.model_call import INTERRUPTED, ModelCall
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
 from antiphon.conversation.participants import Participants
+from antiphon.conversation.recorded_call import INTERRUPTED, RecordedCall
 from antiphon.conversation.turn import Bounds, Turn, count_hand_overs
 from antiphon.errors import CallRefused
 from antiphon.history import (
@@ -236,7 +236,7 @@ class TurnRunner:
             self.close_calls(f"no tool can be called any more in this turn ({bound})", bound)
 
     async def _call_in_time(
-        self, model_call: ModelCall, listener: Callable[[Any], None] | None, seconds: float
+        self, model_call: RecordedCall, listener: Callable[[Any], None] | None, seconds: float
     ) -> bool:
         """Make the call within the time budget, and return whether it was enough.
 

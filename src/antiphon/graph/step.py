@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.model_call import INTERRUPTED
 from antiphon.conversation.participants import Participants
+from antiphon.conversation.recorded_call import INTERRUPTED
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.graph.langchain import to_langchain

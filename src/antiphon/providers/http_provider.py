@@ -34,7 +34,7 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts, Transport
-from antiphon.wire.capabilities import CapabilityTable
+from antiphon.wire.capabilities import CapabilityTable, capabilities_for
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
@@ -130,8 +130,11 @@ class HttpProviderClient(ProviderClient):
             return None  # a subclass has a call of its own
         return self._request(context, options)
 
-    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002 - a matter of the API so far
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
+        known = capabilities_for(model, self.preset.format).structured_output
         match self.preset.format:
+            case _ if known is not None:
+                return known
             case "openai-responses":
                 return True
             case "gemini":

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.conversation import Decision as CallDecision
 from antiphon.conversation import LoopFinished, ToolLoop, Turn, decide
 from antiphon.conversation.message import make_entry
-from antiphon.conversation.model_call import FAILED
+from antiphon.conversation.recorded_call import FAILED
 from antiphon.errors import (
     AntiphonError,
     ConversationError,

@@ -111,6 +111,13 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     def is_known(self) -> bool:
         return self.family != ""
 
+    @property
+    def compaction_limit(self) -> int | None:
+        """From how many tokens on a conversation should be summarised: it leaves a fifth of the context window, and the longest
+        answer. None if the window is not known: a guess would be too early or too late."""
+        window = self.context_window
+        return None if window is None else min(window * 4 // 5, window - (self.max_output_tokens or 0))
+
     def accepts_thinking(self, mode: ThinkingMode) -> bool:
         """Whether thinking may be set in this way; unknown models accept all."""
         return self.thinking is None or mode in self.thinking

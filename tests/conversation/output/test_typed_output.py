@@ -209,20 +209,24 @@ def test_a_tool_with_the_reserved_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "with_tools", "wanted"),
+    ("preset", "model", "with_tools", "wanted"),
     [
-        ("openai", True, True),
-        ("openai-responses", True, True),
-        ("gemini", False, True),
-        ("gemini", True, False),
-        ("deepseek", False, False),
+        ("openai", "gpt-4o", True, True),
+        ("openai-responses", "gpt-4o", True, True),
+        ("gemini", "gemini-2.5-pro", False, True),
+        ("gemini", "gemini-2.5-pro", True, False),
+        ("anthropic", "claude-sonnet-4-5", True, True),
+        ("anthropic", "claude-3-opus-20240229", True, False),
+        ("deepseek", "deepseek-chat", False, False),
     ],
 )
-def test_the_provider_decides_whether_there_is_structured_output(preset: str, with_tools: bool, wanted: bool) -> None:
+def test_the_provider_decides_whether_there_is_structured_output(
+    preset: str, model: str, with_tools: bool, wanted: bool
+) -> None:
     client = HttpProviderClient(preset, keys=["not-a-key"])
     router = ProviderRouter({preset: client})
-    assert client.has_structured_output("m", with_tools=with_tools) is wanted
-    assert router.has_structured_output(f"{preset}/m", with_tools=with_tools) is wanted
+    assert client.has_structured_output(model, with_tools=with_tools) is wanted
+    assert router.has_structured_output(f"{preset}/{model}", with_tools=with_tools) is wanted
 
 
 values: st.SearchStrategy[Any] = st.recursive(

@@ -21,7 +21,7 @@ from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.observe.logs import configure_logs
-from antiphon.gateway.serve import ListenSockets, freeze_gc, logger, serve
+from antiphon.gateway.serve import ListenSockets, logger, serve, tune_memory
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_CHECK_SECONDS = 1.0
@@ -110,7 +110,7 @@ class WorkerSupervisor:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
             snapshots = WorkerSnapshots(self._folder, f"{number}-{os.getpid()}")
-            options = {"ready": freeze_gc, **self._options}
+            options = {"ready": tune_memory, **self._options}
             asyncio.run(serve(self._config, sockets=self._sockets, snapshots=snapshots, **options))
             code = 0
         finally:

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.errors import AntiphonError
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
+from antiphon.providers.transport.request import HttpRequest, Timeouts, read_body
 
 if TYPE_CHECKING:
     from antiphon.gateway.config.loaded import LoadedConfig
@@ -84,7 +84,7 @@ async def fetch_models(provider: Provider) -> tuple[str, ...]:
     url = f"{base}{'' if has_version else '/v1'}/models"
     response = await provider.transport.send(HttpRequest(url=url, method="GET", headers=headers, timeouts=_TIMEOUTS))
     try:
-        body = await _read(response)
+        body = await read_body(response, _MAX_BYTES)
     finally:
         await response.aclose()
     if response.status != 200:
@@ -94,17 +94,6 @@ async def fetch_models(provider: Provider) -> tuple[str, ...]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("not JSON") from error
     return tuple(dict.fromkeys(_names(listed)))[:_MAX_NAMES]
-
-
-async def _read(response: HttpResponse) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.body:
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MAX_BYTES:
-            raise ValueError("the list is too long")
-    return b"".join(pieces)
 
 
 def _names(listed: Any) -> Iterator[str]:

@@ -27,7 +27,7 @@ from antiphon.providers.engine.response_reader import (
 )
 from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.retry import RetrySettings
-from antiphon.providers.transport.request import HttpRequest, HttpResponse
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, read_body
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
@@ -194,7 +194,7 @@ class UpstreamAttempt:
         return reply
 
     async def _whole(self, response: HttpResponse) -> WholeReply:
-        data = await _read_body(response)
+        data = await read_body(response, _MAX_RESPONSE_BYTES)
         if data.strip() == b"{}":
             raise UpstreamFailed(EMPTY_RESPONSE)
         if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
@@ -242,17 +242,6 @@ def _first_events(piece: bytes) -> tuple[bytes, bytes]:
     """The first events of a piece, and the rest: the first ones are enough to find a visible delta."""
     end = piece.find(b"\n\n", _FIRST_EVENTS_BYTES) + 2
     return (piece, b"") if end < _FIRST_EVENTS_BYTES else (piece[:end], piece[end:])
-
-
-async def _read_body(response: HttpResponse) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.body:
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MAX_RESPONSE_BYTES:
-            raise TransportError("the response is too long", "connection_lost")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 async def _read_error(wire: Format, request: HttpRequest, response: HttpResponse) -> ProviderError:

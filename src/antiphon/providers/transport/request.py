@@ -113,6 +113,22 @@ class HttpResponse(Protocol):
         """Release it; closes the connection if the body was not read to the end."""
 
 
+class ResponseTooLong(TransportError):
+    """A body that is longer than the reader takes."""
+
+
+async def read_body(response: HttpResponse, max_bytes: int) -> bytes:
+    """The whole body. Raises `ResponseTooLong`, or `TransportError` if it ends too early."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.body:
+        pieces.append(piece)
+        size += len(piece)
+        if size > max_bytes:
+            raise ResponseTooLong("the response is too long", "connection_lost")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 class Transport(Protocol):
     """Sends requests."""
 

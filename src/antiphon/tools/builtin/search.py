@@ -12,7 +12,14 @@ from msgspec import Meta, Struct, field
 from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
 from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
+from antiphon.providers.transport.request import (
+    HttpRequest,
+    HttpResponse,
+    ResponseTooLong,
+    Timeouts,
+    Transport,
+    read_body,
+)
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
 from antiphon.tools.tool import Tool, tool
 
@@ -71,9 +78,13 @@ class Tavily:
         try:
             response = await self._transport.send(request)
             try:
-                body = await _read(response)
+                body = await read_body(response, _LONGEST_ANSWER)
             finally:
                 await response.aclose()
+        except ResponseTooLong:
+            raise ToolError(
+                "the search service answered with far too much; ask for fewer results", retry=False
+            ) from None
         except TransportError as error:
             raise ToolError(f"the search service cannot be reached: {error}") from None
         if response.status != 200:
@@ -82,17 +93,6 @@ class Tavily:
             return msgspec.json.decode(body, type=_Answer).results
         except msgspec.DecodeError:
             raise ToolError(f"{request.host} answered with something that is not a search result; try again") from None
-
-
-async def _read(response: HttpResponse) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.body:
-        pieces.append(piece)
-        size += len(piece)
-        if size > _LONGEST_ANSWER:
-            raise ToolError("the search service answered with far too much; ask for fewer results", retry=False)
-    return b"".join(pieces)
 
 
 def _refusal(response: HttpResponse, body: bytes, key: str) -> ToolError:

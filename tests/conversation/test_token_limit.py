@@ -9,23 +9,28 @@ import pytest
 
 import antiphon as ap
 from antiphon.context import CharacterEstimate
-from antiphon.context.model_windows import compaction_limit, context_window
+from antiphon.wire.capabilities import capabilities_for
 
 
-def test_windows_of_known_models() -> None:
-    assert context_window("anthropic/claude-sonnet-4-5") == 200_000
-    assert context_window("openrouter/openai/gpt-4o-mini") == 128_000
-    assert context_window("GPT-4.1") == 1_047_576
-    assert compaction_limit("gpt-4o") == 102_400
-    assert context_window("my-own-model") is None
-    assert compaction_limit("my-own-model") is None
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        ("openrouter/openai/gpt-4o-mini", 102_400),
+        ("GPT-4.1", 838_060),
+        ("gpt-5", 272_000),
+        ("anthropic/claude-sonnet-4-5", 136_000),
+        ("my-own-model", None),
+    ],
+)
+def test_a_fifth_of_the_window_and_the_longest_answer_are_left(model: str, limit: int | None) -> None:
+    assert capabilities_for(model, "").compaction_limit == limit
 
 
 def test_token_limit_follows_the_model() -> None:
     chat = ap.Conversation("openai/gpt-4o", token_limit="auto")
     assert chat.token_limit == 102_400
     chat.model = "anthropic/claude-sonnet-4-5"
-    assert chat.token_limit == 160_000
+    assert chat.token_limit == 136_000
     chat.token_limit = None
     assert chat.token_limit is None
 

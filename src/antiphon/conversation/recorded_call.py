@@ -1,4 +1,4 @@
-"""`ModelCall`: one call of a model, always recorded in the log.
+"""`RecordedCall`: one call of a model, always recorded in the log.
 
 It is a context manager: however the block is left (end of the answer, error, cancellation, reader gone), one entry is appended.
 `PartsTracker` assembles the deltas and makes call ids unique, `CallRecorder` turns the call into an entry with its cost, and
@@ -85,7 +85,7 @@ TIME_BUDGET = "time_budget"
 """The end reason of a turn whose time limit cancelled an answer."""
 
 
-class ModelCall(Struct, eq=False):
+class RecordedCall(Struct, eq=False):
     """A call of `client`. `record` is called once when it ends; `stop_reason` and `error_text` are set unless it finished.
 
     `source` is the agent; `ended` is why the turn ends with this answer, if it does. `executor` is the one for its calls;
@@ -95,7 +95,7 @@ class ModelCall(Struct, eq=False):
     client: ProviderClient
     context: LiveContext
     options: ProviderCallOptions
-    record: Callable[[ModelCall], None]
+    record: Callable[[RecordedCall], None]
     embedded: EmbeddedCalls | None = None
     source: str = ""
     ended: str = ""
@@ -214,7 +214,7 @@ class CallRecorder:
     def __init__(self) -> None:
         self._reported: set[str] = set()
 
-    def entry(self, model_call: ModelCall, used_ids: Set[str]) -> ModelOutputEntry | DebugLogEntry:
+    def entry(self, model_call: RecordedCall, used_ids: Set[str]) -> ModelOutputEntry | DebugLogEntry:
         """The entry for the log; its calls get ids that are not among `used_ids`."""
         tracker, report, stop_reason = model_call.tracker, model_call.options.report, model_call.stop_reason
         error = str(tracker.error.message) if tracker.error else model_call.error_text
