@@ -78,9 +78,7 @@ def test_reasoning_of_another_provider_is_labelled_text_if_the_client_is_set_so(
     settings: Any = {"reasoning_as_text": True} if is_on else {}
 
     async def call(client: HttpProviderClient) -> None:
-        async with aclosing(client.call_model(context, asked())) as deltas:
-            async for _ in deltas:
-                pass
+        assert [delta async for delta in client.call_model(context, asked())]
 
     with ScriptedServer(Reply(body=CHAT)) as server:
         asyncio.run(call(client_of(server, **settings)))
