@@ -32,6 +32,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
 from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
@@ -348,22 +349,15 @@ class ContentWriter:
     models; in a request Gemini accepts only thoughts it signed.
     """
 
-    def __init__(
-        self,
-        losses: list[Loss],
-        *,
-        is_request: bool = False,
-        signs_calls: bool = False,
-        accepts_media: bool = True,
-        image_types: tuple[str, ...] | None = None,
-    ) -> None:
+    def __init__(self, losses: list[Loss], target: Capabilities | None = None) -> None:
+        """`target` is the model of a request; responses and streams have none."""
         self.losses = losses
         self.message = 0
         self.media_after_results: list[WrittenPart] = []
-        self._accepts_media = accepts_media
-        self._image_types = image_types
-        self._is_request = is_request
-        self._signature = PLACEHOLDER_SIGNATURE if signs_calls else ""
+        self._is_request = target is not None
+        self._accepts_media = target is None or target.media_in_results
+        self._image_types = target.image_types if target else None
+        self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
 
     def write(self, part: Part, position: int) -> CallPart | TextResultPart | WrittenPart | None:
