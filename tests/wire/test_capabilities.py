@@ -143,7 +143,10 @@ def test_a_table_of_ones_own() -> None:
     small = table.capabilities_for("prod-small", "openai-chat")
     assert (small.family, small.efforts, small.max_output_tokens, small.sampling) == ("gpt-5", ("low",), 100, ())
     assert table.capabilities_for("other", "openai-chat") == capabilities_for("other", "openai-chat")
-    request = ModelRequest(model="prod-small", temperature=0.5, max_output_tokens=500, reasoning=Reasoning("high"))
+    asked = (Message("user", (Text("?"),)),)
+    request = ModelRequest(
+        model="prod-small", messages=asked, temperature=0.5, max_output_tokens=500, reasoning=Reasoning("high")
+    )
     body, losses = formats["openai-chat"].write_request(request, capabilities=table)
     assert (body["max_completion_tokens"], body["reasoning_effort"], "temperature" in body) == (100, "low", False)
     assert sorted(loss.path for loss in losses) == ["max_output_tokens", "reasoning.effort", "temperature"]
