@@ -89,11 +89,15 @@ class MemoryAnswer:
 
     @property
     def body(self) -> AsyncIterator[bytes]:
-        return self._bytes()
+        return self
 
-    async def _bytes(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
         for piece in self._pieces:
-            yield piece
+            return piece
+        raise StopAsyncIteration
 
     def deliver_to(self, receiver: BodyReceiver) -> None:
         for piece in self._pieces:

@@ -30,6 +30,44 @@ def test_round_limit_of_the_page(tmp_path: Path) -> None:
         assert (events[-1].data["reason"], events[-1].data["text"]) == ("max_rounds", "Enough.")
 
 
+def test_limits_of_a_conversation_are_set_over_http_and_kept(tmp_path: Path) -> None:
+    model = FunctionModel(lambda context, options: "Enough." if options.settings.tool_choice else call("look"))
+    with served(tmp_path / "chats.db", model, tools=[look]) as browser:
+        conversation, other = browser.create(), browser.create()
+        assert browser.show(conversation)["limits"] == {"max_rounds": 5, "max_failed_rounds": 2, "seconds": None}
+        limits = {"max_rounds": 1, "max_failed_rounds": 3, "seconds": 60}
+        changed = browser.api("PATCH", f"/conversations/{conversation}", {"limits": limits})
+        assert changed["limits"] == limits
+        assert browser.ask(conversation, "Go.")[-1].data["reason"] == "max_rounds"
+        refused = browser.api("PATCH", f"/conversations/{conversation}", {"limits": {"max_rounds": 0}}, status=400)
+        assert refused["error"]["message"] == "max_rounds=0: must be at least 1"
+        assert browser.show(other)["limits"]["max_rounds"] == 5
+    with served(tmp_path / "chats.db", model, tools=[look]) as browser:
+        assert browser.show(conversation)["limits"] == limits
+        browser.api("PATCH", f"/conversations/{conversation}", {"limits": {}})
+        assert browser.show(conversation)["limits"] == {"max_rounds": 5, "max_failed_rounds": 2, "seconds": None}
+
+
+def test_limits_of_a_server_cannot_be_raised(tmp_path: Path) -> None:
+    rounds = 3
+    settings = TurnSettings(bounds=Bounds(max_rounds=rounds, seconds=60), can_raise_limits=False)
+    with served(tmp_path / "chats.db", ScriptedModel(), turns=lambda: settings) as browser:
+        conversation = browser.create()
+        address = f"/conversations/{conversation}"
+        for limits, message in (
+            ({"max_rounds": 4}, "max_rounds=4: the limit of this server is 3"),
+            ({"seconds": 61.5}, "seconds=61.5: the limit of this server is 60"),
+        ):
+            refused = browser.api("PATCH", address, {"limits": limits}, status=400)
+            assert refused["error"]["message"] == message
+        browser.api("PATCH", address, {"limits": {"max_rounds": 3, "seconds": 5}})
+        assert browser.show(conversation)["limits"] == {"max_rounds": 3, "max_failed_rounds": 2, "seconds": 5}
+    lowered = TurnSettings(bounds=Bounds(max_rounds=2), can_raise_limits=False)
+    with served(tmp_path / "chats.db", ScriptedModel(), turns=lambda: lowered) as browser:
+        assert browser.show(conversation)["limits"]["max_rounds"] == 2
+    assert turn_settings(ChatPageSettings()).can_raise_limits is False
+
+
 def test_embedded_calls_on_the_page(tmp_path: Path) -> None:
     model = ScriptedModel('我来看看<tool_call>{"tool": "look"}</tool_call>', "看到了。")
     settings = TurnSettings(embedded_calls=True)
@@ -76,7 +114,7 @@ token_limit = -1
     assert settings.bounds == Bounds(max_rounds=9, max_failed_rounds=3, seconds=60)
     assert settings.embedded_calls == {"ollama/*": "prompt"}
     assert settings.token_limit is None
-    assert turn_settings(chat_table(tmp_path, "")) == TurnSettings()
+    assert turn_settings(chat_table(tmp_path, "")) == TurnSettings(can_raise_limits=False)
     with pytest.raises(ConfigError, match="embedded_calls expected off, on, auto or prompt"):
         chat_table(tmp_path, '[chat]\nembedded_calls = "maybe"\n')
     with pytest.raises(ConfigError, match="max_rounds"):

@@ -179,7 +179,13 @@ def environment_of(place: Path, environment: Mapping[str, str] = MappingProxyTyp
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.endswith(named) and name not in ("ANTIPHON_STORE", "ANTIPHON_MODEL")
+        if not name.endswith(named) and name not in ("ANTIPHON_STORE", "ANTIPHON_MODEL", "ANTIPHON_LANGUAGE")
     }
-    own = {"TERM": "xterm-256color", "XDG_DATA_HOME": str(place), "TZ": "UTC", "PYTHONWARNINGS": "error"}
+    own = {
+        "TERM": "xterm-256color",
+        "XDG_DATA_HOME": str(place),
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONWARNINGS": "error",
+    }
     return {**inherited, **own, **environment}

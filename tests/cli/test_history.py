@@ -308,6 +308,7 @@ def test_openai_messages_are_imported_and_exported(path: Path, tmp_path: Path) -
     assert code == 0
     assert "4 entries  Is it raining?" in out
     assert f"{file}: messages[2]: moved" in err
+    assert len(err.splitlines()) == 1  # reported, and not logged as well
     code, out, _ = antiphon("history", "--store", path, "export", "last", "--as", "openai-chat")
     exported = msgspec.json.decode(out)["messages"]
     assert [message["role"] for message in exported] == ["user", "assistant", "tool", "user"]

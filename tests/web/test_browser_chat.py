@@ -517,6 +517,36 @@ def test_settings_are_changed_and_a_conversation_is_deleted(chromium: Chromium, 
         expect(shown.thread).to_contain_text("What would you like to do?")
 
 
+def test_limits_of_a_turn_are_set_on_the_page(chromium: Chromium, tmp_path: Path) -> None:
+    def look() -> str:
+        "Look."
+        return "nothing yet"
+
+    model = ap.FunctionModel(lambda context, options: "Enough." if options.settings.tool_choice else call("look"))
+    with served(tmp_path / "chats.db", model, tools=[look]) as chat, window(chromium, chat.port) as shown:
+        shown.open(chat.create())
+        shown.page.locator("#more summary").click()
+        shown.button("Conversation").click()
+        rounds = shown.page.get_by_label("Rounds of tool calls")
+        expect(rounds).to_have_value("5")
+        rounds.fill("0")
+        shown.button("Save").click()
+        expect(rounds).to_be_visible()  # the browser refuses it
+        rounds.fill("1")
+        shown.page.get_by_label("Rounds in a row without a successful call").fill("4")
+        shown.page.get_by_label("Seconds").fill("90")
+        shown.button("Save").click()
+        expect(rounds).to_have_count(0)
+        shown.ask("Go.")
+        shown.sees("Stopped: round limit reached.")
+        assert chat.show(shown.conversation)["limits"] == {"max_rounds": 1, "max_failed_rounds": 4, "seconds": 90}
+        shown.page.reload()
+        shown.page.locator("#more summary").click()
+        shown.button("Conversation").click()
+        expect(rounds).to_have_value("1")
+        expect(shown.page.get_by_label("Seconds")).to_have_value("90")
+
+
 def test_a_key_is_asked_for_once_and_kept_in_the_tab(chromium: Chromium, tmp_path: Path) -> None:
     from antiphon.gateway.config.settings import ClientKeySettings
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from antiphon.chat.language import translate
 from antiphon.providers.presets import PRESETS
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -30,12 +31,12 @@ ADVICE: Mapping[ErrorKind, str] = MappingProxyType(
 )
 """The next step after an error of each kind."""
 
-_INTERACTIVE_HINTS = {
+INTERACTIVE_HINTS = {
     "retry": "/retry to try again",
     "switch": "switch with /model",
     "shorten": "/compact to shorten the conversation",
 }
-_BATCH_HINTS = {"retry": "Try again", "switch": "choose another model with --model", "shorten": "Shorten the message"}
+BATCH_HINTS = {"retry": "Try again", "switch": "choose another model with --model", "shorten": "Shorten the message"}
 
 
 def format_error(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
@@ -47,9 +48,10 @@ def format_error(error: ProviderError, model: str, *, is_interactive: bool = Tru
 
 def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
     """The next step after an error of `model`."""
-    hints = _INTERACTIVE_HINTS if is_interactive else _BATCH_HINTS
+    hints = {name: translate(hint) for name, hint in (INTERACTIVE_HINTS if is_interactive else BATCH_HINTS).items()}
     if error.status is None and error.kind in ("server", "timeout", "unknown"):
-        return f"Check the network connection. {hints['retry']}, or {hints['switch']}."
+        return translate("Check the network connection. {retry}, or {switch}.", **hints)
     preset = PRESETS.get(model.partition("/")[0])
     variables = " or ".join((*preset.key_variables, *preset.bearer_variables)) if preset else ""
-    return ADVICE[error.kind].format(key=f" in {variables}" if variables else "", **hints)
+    key = translate(" in {variables}", variables=variables) if variables else ""
+    return translate(ADVICE[error.kind], key=key, **hints)

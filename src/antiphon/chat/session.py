@@ -52,6 +52,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     """Where the earlier turns are replaced by a summary: `auto` is 80 % of the model's context window; None is never."""
     has_memory_tool: bool = False
     """Whether the model may read and edit its notebook."""
+    can_raise_limits: bool = True
+    """Whether a user may set higher limits for a conversation than `bounds`."""
 
 
 def open_conversation(

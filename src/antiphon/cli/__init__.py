@@ -34,9 +34,6 @@ COMMANDS = {
     "history": "list, show, search, export, import, fork and delete stored conversations",
 }
 
-# Commands with neither a log nor a screen of their own. `convert` and `repair` report what they do themselves.
-_WARN_ON_STDERR = frozenset({"history", "runs"})
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -46,8 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command is None:
         parser.print_help()
         return 2
-    if parsed.command in _WARN_ON_STDERR:
-        logging.basicConfig(format="antiphon: %(message)s")
     try:
         with _warnings_shown(parsed):
             code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
@@ -69,7 +64,7 @@ class _WarningLines(logging.Handler):
     """Prints warnings of the library as lines on standard error, escaped."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.name.startswith("antiphon.repair"):  # `convert` and `repair` report these themselves
+        if not record.name.startswith("antiphon.repair"):  # commands that repair report it themselves
             write_error(f"antiphon: {self.format(record)}")
 
 

@@ -7,6 +7,8 @@ the offline model, which needs nothing. Only names of variables are shown, never
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal
 
 from msgspec import Struct
 
@@ -30,6 +32,20 @@ LOCAL_SERVERS: tuple[tuple[str, str], ...] = (("ollama", "llama3.2"), ("vllm", "
 OFFLINE = "offline/plain"
 MODEL_VARIABLE = "ANTIPHON_MODEL"
 
+ChoiceKind = Literal["", "named", "offline", "key", "keys"]
+CHOICE_TEXTS: Mapping[ChoiceKind, tuple[str, str]] = MappingProxyType(
+    {
+        "named": ("named by {variable}", "Change {variable}, or name another model as provider/model."),
+        "offline": (
+            "not a language model, needs no key and no network",
+            "For a real one set a key ({keys}, …) or {variable}.",
+        ),
+        "key": ("{key} is set", "Set {variable} or name another model to change it."),
+        "keys": ("{key} is set", "Set {variable} or name another model to change it (also available: {models})."),
+    }
+)
+"""The reason and the hint of each kind of choice; a chat may translate them."""
+
 
 class ModelChoice(Struct, frozen=True):
     """A model, why it was chosen, and how to choose another. `str` is the line to show."""
@@ -37,6 +53,9 @@ class ModelChoice(Struct, frozen=True):
     model: str
     reason: str
     hint: str
+    kind: ChoiceKind = ""
+    values: Mapping[str, str] = {}
+    """The kind of a choice made here and the values in its texts, for a chat in another language."""
 
     def __str__(self) -> str:
         return f"{self.model}: {self.reason}. {self.hint}"
@@ -45,21 +64,20 @@ class ModelChoice(Struct, frozen=True):
 def default_model(environ: Mapping[str, str]) -> ModelChoice:
     """The best model that the environment has a key for."""
     if model := environ.get(MODEL_VARIABLE, "").strip():
-        return ModelChoice(
-            model, f"named by {MODEL_VARIABLE}", f"Change {MODEL_VARIABLE}, or name another model as provider/model."
-        )
+        return _choice(model, "named")
     available = list(_available(environ))
     if not available:
         keys = ", ".join(PRESETS[provider].key_variables[0] for provider, _ in PREFERRED[:3])
-        return ModelChoice(
-            OFFLINE,
-            "not a language model, needs no key and no network",
-            f"For a real one set a key ({keys}, …) or {MODEL_VARIABLE}.",
-        )
-    model, variable = available[0]
+        return _choice(OFFLINE, "offline", keys=keys)
+    model, key = available[0]
     others = [other for other, _ in available[1:4]]
-    also = f" (also available: {', '.join(others)})" if others else ""
-    return ModelChoice(model, f"{variable} is set", f"Set {MODEL_VARIABLE} or name another model to change it{also}.")
+    return _choice(model, "keys" if others else "key", key=key, models=", ".join(others))
+
+
+def _choice(model: str, kind: ChoiceKind, **values: str) -> ModelChoice:
+    values["variable"] = MODEL_VARIABLE
+    reason, hint = (text.format(**values) for text in CHOICE_TEXTS[kind])
+    return ModelChoice(model, reason, hint, kind, values)
 
 
 def _available(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

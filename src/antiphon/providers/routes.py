@@ -75,10 +75,10 @@ class RouteTable:
 
     def resolve(self, model: str) -> list[Target]:
         """The targets for `model`, in order and without duplicates. Raises `RoutingError` or `InvalidModelName`."""
-        check_model_name(model)
         return list(self._targets(model))
 
     def _resolve_uncached(self, model: str) -> tuple[Target, ...]:
+        check_model_name(model)
         name = self._expand_roles(model)
         names = (*self._candidate_names(name, is_listed=name != model), *self._fallbacks)
         return tuple(dict.fromkeys(map(self._target, names)))

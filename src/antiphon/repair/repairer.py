@@ -39,7 +39,7 @@ def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repai
             request.messages, format, is_continued=_server_has_history(request, format)
         )
     except Exception:
-        logger.exception("[%s] repair failed; forwarding the request unchanged", request_id)
+        logger.exception("%srepair failed; forwarding the request unchanged", _prefix(request_id))
         return Repaired(request, [])
     if messages is request.messages:
         return Repaired(request, actions)
@@ -66,7 +66,7 @@ def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "")
             original = originals.get(id(message))
             result += [original] if original is not None else write_messages([message], [])
     except Exception:
-        logger.exception("[%s] repair failed; forwarding the messages unchanged", request_id)
+        logger.exception("%srepair failed; forwarding the messages unchanged", _prefix(request_id))
         return messages
     _log(actions, request_id)
     return result
@@ -98,5 +98,13 @@ def _log(actions: Sequence[Action], request_id: str) -> None:
     counts = Counter(action.kind for action in actions)
     summary = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
     logger.log(
-        LOG_LEVELS[most_severe.kind], "[%s] repaired the sequence: %s; such as %s", request_id, summary, most_severe
+        LOG_LEVELS[most_severe.kind],
+        "%srepaired the sequence: %s; such as %s",
+        _prefix(request_id),
+        summary,
+        most_severe,
     )
+
+
+def _prefix(request_id: str) -> str:
+    return f"[{request_id}] " if request_id else ""

@@ -19,6 +19,7 @@ from antiphon import __version__
 from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
 from antiphon.chat.toolbox import Toolboxes
+from antiphon.chat.turn_limits import bounds_for
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
@@ -88,8 +89,10 @@ class ChatApp:
         self._page = page or PageFiles()
         self._is_closing = False
         self._provider = ReloadableProvider(models)
-        self.conversations = OpenConversations(store, self._open_chat, bounds=lambda: self._turns().bounds)
-        conversation = ConversationApi(self.conversations, self._choice, system)
+        self.conversations = OpenConversations(
+            store, self._open_chat, bounds=lambda history: bounds_for(history.snapshot(), self._turns())
+        )
+        conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
         plan = PlanApi(toolboxes)
         one = r"/conversations/(?P<id>[^/]+)"

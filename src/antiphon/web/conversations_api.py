@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.chat.commands import check_texts, clean_title, roll_back, set_texts, set_title
+from antiphon.chat.session import TurnSettings
+from antiphon.chat.turn_limits import TurnLimits, set_limits
 from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
@@ -39,6 +42,7 @@ class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
     model: str | None = None
     system: str | None = None
     memory: str | None = None
+    limits: TurnLimits | None = None
 
 
 class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,11 +60,18 @@ class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
 class ConversationApi:
     """Handles requests about conversations."""
 
-    def __init__(self, conversations: OpenConversations, models: ModelAccess, system: str = "") -> None:
+    def __init__(
+        self,
+        conversations: OpenConversations,
+        models: ModelAccess,
+        system: str = "",
+        turns: Callable[[], TurnSettings] = TurnSettings,
+    ) -> None:
         self._conversations = conversations
         self._store = conversations.store
         self._models = models
         self._system = system
+        self._turns = turns
 
     async def list(self, request: ChatRequest) -> Response:
         """A page of conversations, or the results of a search."""
@@ -118,9 +129,11 @@ class ConversationApi:
         )
 
     async def change(self, request: ChatRequest) -> Response:
-        """Change the title, model, system instruction or notebook."""
+        """Change the title, model, system instruction, notebook or limits of turns."""
         live, change = await self._opened(request), request.read(ConversationChange)
         check_texts(change.system, change.memory)
+        if (limits := change.limits) is not None:  # first, as it may be refused
+            live.loop.bounds = await live.run_off_loop(lambda: set_limits(live.chat.history, limits, self._turns()))
         if change.model is not None:
             self._models.check(change.model, request.key)
             await live.set_model(change.model)
@@ -227,6 +240,7 @@ class ConversationApi:
             "model": live.chat.model or self._models.default,
             "system": history.system_instruction,
             "memory": history.memory_notebook,
+            "limits": {name: getattr(live.loop.bounds, name) for name in TurnLimits.__struct_fields__},
         }
 
     async def _search(self, request: ChatRequest, query: str, limit: int) -> dict[str, Any]:

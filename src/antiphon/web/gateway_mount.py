@@ -121,6 +121,7 @@ def turn_settings(chat: ChatPageSettings) -> TurnSettings:
         embedded_calls=parse_setting(chat.embedded_calls),
         token_limit=limit,
         has_memory_tool=chat.memory_tool,
+        can_raise_limits=False,
     )
 
 

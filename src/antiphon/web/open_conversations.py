@@ -37,7 +37,7 @@ class OpenConversations:
         store: HistoryStore,
         make: Callable[[AgentHistory, str], Conversation],
         *,
-        bounds: Callable[[], Bounds] = Bounds,
+        bounds: Callable[[AgentHistory], Bounds] = lambda _: Bounds(),
         max_open: int = MAX_OPEN,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
@@ -106,7 +106,7 @@ class OpenConversations:
 
     def _add(self, history: AgentHistory, owner: str) -> LiveConversation:
         live = self._open[history.id] = LiveConversation(
-            self._make(history, owner), owner, is_local=self.store.is_local, bounds=self._bounds()
+            self._make(history, owner), owner, is_local=self.store.is_local, bounds=self._bounds(history)
         )
         return live
 

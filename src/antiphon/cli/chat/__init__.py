@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
+from antiphon.chat.language import LANGUAGES, language_from_environment, use_language
 from antiphon.chat.session import ChatSession, ChatSettings, TurnSettings
 from antiphon.conversation import Bounds
 from antiphon.errors import ConversationError
@@ -36,6 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ask", action="store_true", help="require approval for every tool that is not read-only")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="documents for the model to search")
     add_turn_options(parser)
+    parser.add_argument(
+        "--language",
+        choices=LANGUAGES,
+        help="language of the terminal chat (default: $ANTIPHON_LANGUAGE, or the locale)",
+    )
     parser.add_argument("--json", action="store_true", help="with -p or a pipe: print every event as a line of JSON")
     parser.add_argument("--web", action="store_true", help="serve the chat page on localhost")
     parser.add_argument("--port", type=_port, metavar="N", help="with --web: the port (default 8765; 0 for any)")
@@ -58,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.prompt is not None or arguments.json:
             raise ConversationError("-p and --json are for the terminal; leave them out with --web")
         return _served(settings, arguments)
+    use_language(arguments.language or language_from_environment(os.environ))
     if arguments.prompt is not None or not sys.stdin.isatty():
         from antiphon.cli.chat.one_shot import one_shot, read_message
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
+from antiphon.chat.language import format_choice, translate
 from antiphon.chat.session import ChatSession
 from antiphon.chat.uploads import parse_message
 from antiphon.cli.chat.commands import COMMANDS, Commands
@@ -115,7 +116,7 @@ class TerminalChat:
             try:
                 await self._decide()
             except DecisionSkipped:
-                self.say("Approval still pending. /retry to decide, or send a new message.", "yellow")
+                self.say(translate("Approval still pending. /retry to decide, or send a new message."), "yellow")
                 return
             finished = await self._played(())
 
@@ -123,7 +124,9 @@ class TerminalChat:
         """Expand a collapsed block, counted from the last."""
         if not 1 <= back <= len(self.collapsed):
             self.say(
-                "Nothing is collapsed." if not self.collapsed else f"There are {len(self.collapsed)} collapsed blocks.",
+                translate("There are {count} collapsed blocks.", count=len(self.collapsed))
+                if self.collapsed
+                else translate("Nothing is collapsed."),
                 "dim",
             )
             return
@@ -142,11 +145,12 @@ class TerminalChat:
             self._turn_view.commit(self.renderer.markdown(answer.response_markdown), "text")
         turn = self.session.chat.turn
         if pending := self.session.loop.pending:
-            self._turn_view.commit(self.renderer.line("Pending approvals; /retry to decide:", "yellow"), "note")
+            heading = translate("Pending approvals; /retry to decide:")
+            self._turn_view.commit(self.renderer.line(heading, "yellow"), "note")
             for call in pending:
                 self.show(self.renderer.one_line(f"{call.tool_name} {call.arguments}", "yellow", indent="  "))
         elif turn.open_calls or turn.needs_model:
-            self.say("The last turn is unfinished; /retry to resume it.", "yellow")
+            self.say(translate("The last turn is unfinished; /retry to resume it."), "yellow")
 
     # Ctrl-C, and the lines.
 
@@ -162,7 +166,7 @@ class TerminalChat:
             self._restore_queue()
             self._job.cancel()
         elif not self.editor.take():
-            self.say("Ctrl-D: quit", "dim")
+            self.say(translate("Ctrl-D: quit"), "dim")
             self._in_background(self.editor.flush())
 
     def _restore_queue(self) -> None:
@@ -198,7 +202,7 @@ class TerminalChat:
             try:
                 await asyncio.wait([self._job])
                 if self._job.cancelled():
-                    self.say("(interrupted)", "yellow")
+                    self.say(translate("(interrupted)"), "yellow")
                 elif error := self._job.exception():
                     self._failed(error)
                     self._restore_input(text, asked)
@@ -223,13 +227,19 @@ class TerminalChat:
         if isinstance(error, WriterConflict):
             count = len(self.session.history.refresh())
             self.say(
-                f"Another process added {count} entries to this conversation. Review them and send your message again.",
+                translate(
+                    "Another process added {count} entries to this conversation. Review them and send your message again.",
+                    count=count,
+                ),
                 "red",
             )
         elif isinstance(error, AntiphonError):
             self.say(str(error), "red")
         else:
-            self.say(f"internal error: {type(error).__name__}: {error}; please report it", "red")
+            self.say(
+                translate("internal error: {kind}: {error}; please report it", kind=type(error).__name__, error=error),
+                "red",
+            )
 
     def _restore_input(self, text: str, asked_before: ModelInputEntry | None) -> None:
         """Return a message that is not in the log to the input, as it is stored nowhere else."""
@@ -251,7 +261,7 @@ class TerminalChat:
             if everything:
                 loop.approve(call.tool_call_id)
                 continue
-            self.say(f"Approve {call.tool_name}?", "yellow")
+            self.say(translate("Approve {tool}?", tool=call.tool_name), "yellow")
             self.show(escape_control_chars(_pretty(call)))
             everything = await self._decide_one(call)
 
@@ -259,7 +269,7 @@ class TerminalChat:
         """Ask about one call until there is a decision; whether it counts for all that follow."""
         loop = self.session.loop
         while True:
-            word, _, reason = (await self.ask(_APPROVE)).strip().partition(" ")
+            word, _, reason = (await self.ask(translate(_APPROVE))).strip().partition(" ")
             match word.lower():
                 case "a" | "y" | "yes" | "approve" | "l" | "all":
                     loop.approve(call.tool_call_id)
@@ -270,44 +280,52 @@ class TerminalChat:
                 case "e" | "edit":
                     with suppress(DecisionSkipped):
                         try:
-                            loop.edit(call.tool_call_id, await self.ask("arguments › ", call.arguments))
+                            loop.edit(call.tool_call_id, await self.ask(translate("arguments › "), call.arguments))
                         except AntiphonError as error:
                             self.say(str(error), "red")
                             continue
                         return False
                 case _:
-                    self.say("Enter a, l, d or e; Ctrl-C to decide later.", "dim")
+                    self.say(translate("Enter a, l, d or e; Ctrl-C to decide later."), "dim")
 
     # Messages of the chat itself.
 
     def _echo(self, text: str) -> None:
         if isinstance(self.editor, LineEditor):
-            shown = text if len(text) < 4_000 else f"{text[:4_000]}… ({len(text):,} characters)"
+            shown = text
+            if len(text) >= 4_000:
+                shown = translate("{text}… ({count:,} characters)", text=text[:4_000], count=len(text))
             self._turn_view.commit(self.renderer.styled(f"{PROMPT}{shown}", "bold"), "asked")
 
     def _print_greeting(self) -> None:
         session = self.session
         if session.settings.model is None and session.chat.model == session.choice.model:
-            self.say(str(session.choice), "cyan")
+            self.say(format_choice(session.choice), "cyan")
         else:
-            self.say(f"{session.chat.model}; change it with /model.", "cyan")
-        self.say("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help", "dim")
+            self.say(translate("{model}; change it with /model.", model=session.chat.model), "cyan")
+        self.say(translate("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help"), "dim")
         if session.has_messages:
             self.show_last()
 
     def _print_resume_hint(self) -> None:
         with suppress(StoreError):  # a busy store must not prevent quitting
             if not self.session.is_unused:
-                self.say(f"Saved as {self.session.chat.id}. Resume with `antiphon chat --resume`.", "dim")
+                hint = translate("Saved as {id}. Resume with `antiphon chat --resume`.", id=self.session.chat.id)
+                self.say(hint, "dim")
 
     def _status(self) -> str:
         chat = self.session.chat
-        return f"{chat.model} · {chat.tokens:,} tokens · version {chat.history.version}"
+        return translate(
+            "{model} · {tokens:,} tokens · version {version}",
+            model=chat.model,
+            tokens=chat.tokens,
+            version=chat.history.version,
+        )
 
     def _line_editor(self) -> LineEditor:
         return LineEditor(
             self.renderer,
-            {f"/{name}": command.about for name, command in COMMANDS.items()},
+            {f"/{name}": translate(command.about) for name, command in COMMANDS.items()},
             words=lambda: {"/model": self.session.models, "/resume": ("last",), "/memory": ("edit", "add ", "clear")},
             status=self._status,
             interrupt=self.interrupt,

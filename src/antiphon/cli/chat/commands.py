@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.chat.commands import roll_back, set_texts, set_title
+from antiphon.chat.language import translate
 from antiphon.chat.models import models_needing_key
 from antiphon.cli.bodies import atomic_write
 from antiphon.cli.chat.render import history_table, rounds_table, usage_line
@@ -74,29 +75,41 @@ class Commands:
         name, _, argument = line[1:].partition(" ")
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=3)
-            meant = f"did you mean {' or '.join(f'/{each}' for each in near)}?" if near else "/help lists them"
-            raise ConversationError(f"unknown command /{name}; {meant} (Start a message with // to send it as text.)")
+            names = translate(" or ").join(f"/{each}" for each in near)
+            advice = translate("did you mean {names}?", names=names) if near else translate("/help lists them")
+            raise ConversationError(
+                translate(
+                    "unknown command /{name}; {advice} (Start a message with // to send it as text.)",
+                    name=name,
+                    advice=advice,
+                )
+            )
         await getattr(self, name)(argument.strip())
 
     async def help(self, _: str) -> None:
-        rows = [(f"/{name} {each.takes}".rstrip(), each.about) for name, each in COMMANDS.items()]
-        self._chat.show(self._chat.renderer.table(("COMMAND", "DOES"), rows))
+        rows = [(f"/{name} {each.takes}".rstrip(), translate(each.about)) for name, each in COMMANDS.items()]
+        self._chat.show(self._chat.renderer.table((translate("COMMAND"), translate("DOES")), rows))
         self._chat.say(
-            "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages sent while "
-            "a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. Ctrl-O expands collapsed "
-            "blocks. Tab completes.",
+            translate(
+                "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages "
+                "sent while a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. "
+                "Ctrl-O expands collapsed blocks. Tab completes."
+            ),
             "dim",
         )
 
     async def model(self, wanted: str) -> None:
         session = self._chat.session
         if wanted:
-            self._chat.say(f"Model set to {session.set_model(wanted)}", "green")
+            self._chat.say(translate("Model set to {model}", model=session.set_model(wanted)), "green")
             return
         rows = [("→" if name == session.chat.model else "", name, "") for name in session.models]
-        rows += [("", name, f"needs {variable}") for name, variable in models_needing_key(session.models)]
-        self._chat.show(self._chat.renderer.table(("", "MODEL", ""), rows))
-        self._chat.say("/model NAME switches; NAME may be part of a name, or any provider/model.", "dim")
+        rows += [
+            ("", name, translate("needs {variable}", variable=variable))
+            for name, variable in models_needing_key(session.models)
+        ]
+        self._chat.show(self._chat.renderer.table(("", translate("MODEL"), ""), rows))
+        self._chat.say(translate("/model NAME switches; NAME may be part of a name, or any provider/model."), "dim")
 
     async def history(self, which: str) -> None:
         snapshot = self._chat.session.history.snapshot()
@@ -106,12 +119,14 @@ class Commands:
         last = None if which == "all" else _number(which, "how many entries") if which else 30
         self._chat.show(history_table(self._chat.renderer, snapshot, last))
         usage = self._chat.session.chat.usage
-        self._chat.say(f"version {snapshot.version}, {usage_line(usage)}", "dim")
+        self._chat.say(
+            translate("version {version}, {usage}", version=snapshot.version, usage=usage_line(usage)), "dim"
+        )
 
     async def tokens(self, _: str) -> None:
         chat = self._chat.session.chat
-        self._chat.say(f"Context: {chat.tokens:,} tokens.")
-        self._chat.say(f"Used so far: {usage_line(chat.usage)}.")
+        self._chat.say(translate("Context: {tokens:,} tokens.", tokens=chat.tokens))
+        self._chat.say(translate("Used so far: {usage}.", usage=usage_line(chat.usage)))
 
     async def compact(self, _: str) -> None:
         session = self._chat.session
@@ -119,15 +134,27 @@ class Commands:
         entry = await compact(session.chat)
         self._chat.show(self._chat.renderer.markdown(entry.summary))
         self._chat.say(
-            f"Summarized entries 1 to {entry.up_to}: {before:,} tokens before, {session.chat.tokens:,} after. "
-            f"Undo with /rollback {entry.sequence_number - 1}.",
+            translate(
+                "Summarized entries 1 to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.",
+                to=entry.up_to,
+                before=before,
+                after=session.chat.tokens,
+                version=entry.sequence_number - 1,
+            ),
             "dim",
         )
 
     async def rollback(self, to: str) -> None:
         history = self._chat.session.history
         done = roll_back(history, _number(to, "a version") if to else None)
-        self._chat.say(f"Rolled back to version {done.version}. Undo with /rollback {done.previous}.", "green")
+        self._chat.say(
+            translate(
+                "Rolled back to version {version}. Undo with /rollback {previous}.",
+                version=done.version,
+                previous=done.previous,
+            ),
+            "green",
+        )
         if done.message:
             self._chat.editor.prefill(done.message)
 
@@ -135,12 +162,20 @@ class Commands:
         session = self._chat.session
         session.fork(_number(at, "a version") if at else None)
         info = session.info
-        self._chat.say(f"Now in {info.id}, forked from {info.parent} at version {info.forked_at}.", "green")
+        self._chat.say(
+            translate(
+                "Now in {id}, forked from {parent} at version {version}.",
+                id=info.id,
+                parent=info.parent,
+                version=info.forked_at,
+            ),
+            "green",
+        )
 
     async def retry(self, _: str) -> None:
         turn = self._chat.session.chat.turn
         if not (turn.open_calls or turn.needs_model):
-            raise ConversationError("the last turn is finished; send a new message")
+            raise ConversationError(translate("the last turn is finished; send a new message"))
         await self._chat.play()
 
     async def memory(self, argument: str) -> None:
@@ -148,10 +183,12 @@ class Commands:
         verb, _, text = argument.partition(" ")
         match verb:
             case "":
-                self._chat.show(self._chat.renderer.markdown(history.memory_notebook) or "The notebook is empty.")
+                self._chat.show(
+                    self._chat.renderer.markdown(history.memory_notebook) or translate("The notebook is empty.")
+                )
                 return
             case "edit":
-                text = await self._edited(history.memory_notebook, "notebook › ")
+                text = await self._edited(history.memory_notebook, translate("notebook › "))
             case "add" if text.strip():
                 text = f"{history.memory_notebook}\n{text}".strip()
             case "set" if text.strip():
@@ -160,38 +197,46 @@ class Commands:
                 text = ""
             case _:
                 raise ConversationError(
-                    f"unknown subcommand {argument[:40]!r}; usage: /memory {COMMANDS['memory'].takes}"
+                    translate(
+                        "unknown subcommand {name!r}; usage: {usage}",
+                        name=argument[:40],
+                        usage=f"/memory {COMMANDS['memory'].takes}",
+                    )
                 )
         set_texts(history, memory=text)
-        self._chat.say(f"Notebook saved (version {history.version}).", "green")
+        self._chat.say(translate("Notebook saved (version {version}).", version=history.version), "green")
 
     async def system(self, argument: str) -> None:
         history = self._chat.session.history
         if not argument:
-            self._chat.show(self._chat.renderer.markdown(history.system_instruction) or "No system instruction.")
+            self._chat.show(
+                self._chat.renderer.markdown(history.system_instruction) or translate("No system instruction.")
+            )
             return
         text = "" if argument == "clear" else argument
         if argument == "edit":
-            text = await self._edited(history.system_instruction, "system › ")
+            text = await self._edited(history.system_instruction, translate("system › "))
         set_texts(history, system=text)
-        self._chat.say(f"System instruction saved (version {history.version}).", "green")
+        self._chat.say(translate("System instruction saved (version {version}).", version=history.version), "green")
 
     async def tools(self, _: str) -> None:
         session = self._chat.session
         tools = session.tools
         if not tools:
-            self._chat.say("Tools are disabled (--no-tools).")
+            self._chat.say(translate("Tools are disabled (--no-tools)."))
             return
         rows = [
             (
                 tool.name,
                 tool.effect,
-                "approval" if session.needs_approval(tool) else "",
+                translate("approval") if session.needs_approval(tool) else "",
                 tool.description.split("\n")[0],
             )
             for tool in tools
         ]
-        self._chat.show(self._chat.renderer.table(("TOOL", "EFFECT", "", "DESCRIPTION"), rows))
+        self._chat.show(
+            self._chat.renderer.table((translate("TOOL"), translate("EFFECT"), "", translate("DESCRIPTION")), rows)
+        )
 
     async def plans(self, which: str) -> None:
         store = self._chat.session.plans
@@ -200,10 +245,11 @@ class Commands:
             return
         plans = store.list()
         if not plans:
-            self._chat.say("No plans yet; ask for one.")
+            self._chat.say(translate("No plans yet; ask for one."))
             return
-        rows = [(plan.id, plan.status, _progress(plan), plan.title) for plan in plans]
-        self._chat.show(self._chat.renderer.table(("PLAN", "STATUS", "DONE", "TITLE"), rows))
+        rows = [(plan.id, translate(plan.status), _progress(plan), plan.title) for plan in plans]
+        heads = (translate("PLAN"), translate("STATUS"), translate("DONE"), translate("TITLE"))
+        self._chat.show(self._chat.renderer.table(heads, rows))
         self._chat.show(self._chat.renderer.plan(plans[-1]))
 
     async def expand(self, which: str) -> None:
@@ -213,11 +259,11 @@ class Commands:
         session = self._chat.session
         if text:
             set_title(session.store, session.chat.id, text)
-        self._chat.show(self._chat.renderer.line(session.info.title or "(no title yet)"))
+        self._chat.show(self._chat.renderer.line(session.info.title or translate("(no title yet)")))
 
     async def new(self, _: str) -> None:
         self._chat.session.new()
-        self._chat.say(f"New conversation with {self._chat.session.chat.model}.", "green")
+        self._chat.say(translate("New conversation with {model}.", model=self._chat.session.chat.model), "green")
 
     async def resume(self, which: str) -> None:
         session = self._chat.session
@@ -228,26 +274,27 @@ class Commands:
                 (str(number), f"{info.updated.astimezone():%Y-%m-%d %H:%M}", info.id[-6:], info.title)
                 for number, info in enumerate(listed[:_LISTED], 1)
             ]
-            self._chat.show(
-                self._chat.renderer.table(("", "CHANGED", "ID", "TITLE"), rows) if rows else "No other conversations."
-            )
+            heads = ("", translate("CHANGED"), "ID", translate("TITLE"))
+            self._chat.show(self._chat.renderer.table(heads, rows) if rows else translate("No other conversations."))
             return
         if which.isdecimal() and len(which) < 3:
             if not 1 <= int(which) <= len(listed):
-                raise ConversationError(f"no conversation {which} in the list; /resume shows the list")
+                raise ConversationError(
+                    translate("no conversation {number} in the list; /resume shows the list", number=which)
+                )
             which = listed[int(which) - 1].id
         session.open(which)
-        self._chat.say(f"{session.info.title or '(no title)'} · {session.chat.id}", "green")
+        self._chat.say(f"{session.info.title or translate('(no title)')} · {session.chat.id}", "green")
         self._chat.show_last()
 
     async def export(self, name: str) -> None:
         session = self._chat.session
         path = Path(name or f"{session.chat.id}.jsonl").expanduser()
         if path.exists():
-            raise StoreError(f"{path} already exists; give another name")
+            raise StoreError(translate("{path} already exists; give another name", path=path))
         with atomic_write(path) as file:
             file.writelines(session.store.export_lines(session.chat.id))
-        self._chat.say(f"Exported to {path}. Import it with `antiphon history import`.", "green")
+        self._chat.say(translate("Exported to {path}. Import it with `antiphon history import`.", path=path), "green")
 
     async def quit(self, _: str) -> None:
         self._chat.leave()
@@ -263,7 +310,9 @@ class Commands:
             codes: list[int] = []
             await self._chat.editor.run_suspended(lambda: codes.append(_ran([*shlex.split(editor), str(file)])))
             if codes[0]:
-                raise AntiphonError(f"{editor} exited with {codes[0]}; nothing was changed")
+                raise AntiphonError(
+                    translate("{editor} exited with {code}; nothing was changed", editor=editor, code=codes[0])
+                )
             return file.read_text(encoding="utf-8").strip()
 
 
@@ -271,12 +320,17 @@ def _ran(command: list[str]) -> int:
     try:
         return subprocess.run(command, check=False).returncode
     except OSError as error:
-        raise AntiphonError(f"cannot start the editor {command[0]}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise AntiphonError(
+            translate("cannot start the editor {editor}: {error}", editor=command[0], error=reason)
+        ) from error
 
 
 def _number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ConversationError(f"invalid number {text[:40]!r}: expected {what}")
+        raise ConversationError(
+            translate("invalid number {text!r}: expected {what}", text=text[:40], what=translate(what))
+        )
     return int(text)
 
 

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from importlib.util import find_spec
 
+from antiphon.chat.language import format_choice, translate
 from antiphon.chat.session import ChatSession
 from antiphon.chat.uploads import file_part, parse_message
 from antiphon.cli.chat.turn_view import END_MESSAGES, JsonView, PlainView, View, run_turn
@@ -39,7 +40,7 @@ def read_message(prompt: str | None) -> list[InputPart]:
 async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: bool) -> int:
     """Send one message, show the answer, and return the exit code."""
     if sys.stderr.isatty() and session.settings.model is None and not as_json:
-        write_error(f"antiphon: {session.choice}")
+        write_error(f"antiphon: {format_choice(session.choice)}")
     running = asyncio.get_running_loop()
     interrupting: list[asyncio.Task[bool]] = []
 
@@ -64,15 +65,19 @@ def _ended(session: ChatSession, finished: LoopFinished) -> int:
         return 130
     if finished.reason == "approval":
         waiting = ", ".join(call.tool_name for call in session.loop.pending)
-        write_error(f"antiphon: {waiting} needs approval; decide with `antiphon chat --resume {session.chat.id}`")
+        message = translate(
+            "{tools} needs approval; decide with `antiphon chat --resume {id}`", tools=waiting, id=session.chat.id
+        )
+        write_error(f"antiphon: {message}")
         return 1
     if finished.reason == "failed":
         return 1  # the view has reported the error
     if not finished.text.strip():
-        write_error(f"antiphon: no answer: {_without_text(session, finished)}")
+        reason = _without_text(session, finished)
+        write_error(f"antiphon: {translate('no answer: {reason}', reason=reason)}")
         return 1
     if finished.reason in END_MESSAGES:
-        write_error(f"antiphon: {END_MESSAGES[finished.reason]}")
+        write_error(f"antiphon: {translate(END_MESSAGES[finished.reason])}")
     return 0
 
 
@@ -82,11 +87,14 @@ def _without_text(session: ChatSession, finished: LoopFinished) -> str:
     others = (
         Counter(type(part).__name__.lower() for part in output.content if not hasattr(part, "text")) if output else {}
     )
-    content = f"; it has {', '.join(f'{count} {name}' for name, count in others.items())}" if others else ""
-    stop = f" (stop reason: {output.stop_reason})" if output and output.stop_reason else ""
-    end = f"; {END_MESSAGES[finished.reason]}" if finished.reason in END_MESSAGES else ""
-    return (
-        f"the model's last response has no text{stop}{content}{end}; `antiphon history show {session.chat.id}` shows it"
+    parts = ", ".join(f"{count} {name}" for name, count in others.items())
+    has_reason = output is not None and output.stop_reason
+    return translate(
+        "the model's last response has no text{stop}{content}{end}; `antiphon history show {id}` shows it",
+        stop=translate(" (stop reason: {reason})", reason=output.stop_reason) if output and has_reason else "",
+        content=translate("; it has {parts}", parts=parts) if others else "",
+        end=f"; {translate(END_MESSAGES[finished.reason])}" if finished.reason in END_MESSAGES else "",
+        id=session.chat.id,
     )
 
 

@@ -18,6 +18,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from antiphon.chat.language import translate
 from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of
 from antiphon.conversation import Round, rounds_of
 from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry, TokenUsage
@@ -85,14 +86,14 @@ class Renderer:
         done, count = plan.tasks_done, len(plan.tasks)
         filled = round(_BAR * done / count) if count else 0
         bar = f"{'━' * filled}{'─' * (_BAR - filled)} {done}/{count}"
-        state = "" if plan.status == "active" else f", {plan.status}"
+        state = "" if plan.status == "active" else f", {translate(plan.status)}"
         lines = [
             self.one_line(f"{plan.title} ({plan.id}{state})", "bold", indent="  "),
             *([self.one_line(plan.goal, "dim", indent="  ")] if plan.goal else []),
             self.styled(f"  {bar}", "green" if count and done == count else "cyan"),
         ]
         for task in plan.tasks:
-            due = f" (due {task.due})" if task.due else ""
+            due = translate(" (due {date})", date=task.due) if task.due else ""
             mark = "✓" if task.done else "○"
             lines.append(self.one_line(f"{mark} {task.id} {task.title}{due}", "dim" if task.done else "", indent="  "))
         return "\n".join(lines)
@@ -243,8 +244,16 @@ def history_table(renderer: Renderer, snapshot: AgentHistorySnapshot, last: int 
     entries = list(snapshot.entries)[-last:] if last else list(snapshot.entries)
     rows = [_row(entry, places.get(entry.sequence_number), entry.sequence_number in effective) for entry in entries]
     if renderer.columns < _WIDE:  # what a narrow terminal has room for
-        return renderer.table(("V", "KIND", "TEXT"), [(row[0], row[1], row[5]) for row in rows])
-    return renderer.table(("VERSION", "KIND", "ROUND", "TIME", "TOKENS", "TEXT"), rows)
+        return renderer.table(("V", translate("KIND"), translate("TEXT")), [(row[0], row[1], row[5]) for row in rows])
+    heads = (
+        translate("VERSION"),
+        translate("KIND"),
+        translate("ROUND"),
+        translate("TIME"),
+        "TOKENS",
+        translate("TEXT"),
+    )
+    return renderer.table(heads, rows)
 
 
 def rounds_table(renderer: Renderer, snapshot: AgentHistorySnapshot) -> str:
@@ -255,25 +264,36 @@ def rounds_table(renderer: Renderer, snapshot: AgentHistorySnapshot) -> str:
             each.model or "-",
             f"{each.seconds:.1f} s",
             _usage_cell(each.usage),
-            ", ".join(each.calls) + (f" ({each.failed_calls} failed)" if each.failed_calls else ""),
+            " ".join(
+                [
+                    ", ".join(each.calls),
+                    *([translate("({count} failed)", count=each.failed_calls)] if each.failed_calls else []),
+                ]
+            ),
         )
         for each in rounds_of(snapshot)
         if each.number
     ]
-    return renderer.table(("ROUND", "MODEL", "TIME", "TOKENS", "CALLS"), rows) if rows else "no rounds yet"
+    heads = (translate("ROUND"), translate("MODEL"), translate("TIME"), "TOKENS", translate("CALLS"))
+    return renderer.table(heads, rows) if rows else translate("no rounds yet")
 
 
 def usage_line(usage: TokenUsage) -> str:
     """The token usage as text."""
-    parts = [f"{usage.prompt_tokens:,} in", f"{usage.completion_tokens:,} out"]
-    parts += [f"{usage.cached_tokens:,} of those in from a cache"] if usage.cached_tokens else []
-    parts += [f"{usage.reasoning_tokens:,} of those out for reasoning"] if usage.reasoning_tokens else []
+    parts = [
+        translate("{count:,} in", count=usage.prompt_tokens),
+        translate("{count:,} out", count=usage.completion_tokens),
+    ]
+    if usage.cached_tokens:
+        parts.append(translate("{count:,} of those in from a cache", count=usage.cached_tokens))
+    if usage.reasoning_tokens:
+        parts.append(translate("{count:,} of those out for reasoning", count=usage.reasoning_tokens))
     return ", ".join(parts)
 
 
 def _row(entry: HistoryEntry, place: Round | None, is_effective: bool) -> tuple[str, ...]:
     usage = entry.metadata.usage if entry.metadata else None
-    mark = "" if is_effective or isinstance(entry, RollbackEntry) else "(rolled back) "
+    mark = "" if is_effective or isinstance(entry, RollbackEntry) else translate("(rolled back) ")
     return (
         str(entry.sequence_number),
         TITLES.get(entry.kind, entry.kind),

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TextIO
 import msgspec
 from msgspec import Struct
 
+from antiphon.chat.language import translate
 from antiphon.chat.offline.results import without_data
 from antiphon.chat.provider_errors import format_error
 from antiphon.cli.chat.render import MarkdownBlocks, Renderer, tail
@@ -114,16 +115,27 @@ class TurnView:
                     percent = "" if event.fraction is None else f"{event.fraction:.0%} "
                     running.message = percent + event.message
             case ToolCallFinished():
-                self._end_call(event.call, event.result, event.seconds, "✓", "green", " (cached)" * event.is_cached)
+                self._end_call(
+                    event.call,
+                    event.result,
+                    event.seconds,
+                    "✓",
+                    "green",
+                    translate(" (cached)") if event.is_cached else "",
+                )
             case ToolCallFailed():
                 self._end_call(event.call, event.result, event.seconds, "✗", "red", "")
             case ModelSwitched():
                 self._note(f"{event.before} → {event.after}")
             case AgentSwitched():
-                self._note(f"{event.before or 'the first agent'} → {event.after}")
+                self._note(f"{event.before or translate('the first agent')} → {event.after}")
             case CompactionNeeded():
                 self._note(
-                    f"{event.tokens:,} tokens, over the limit of {event.limit:,}; earlier turns are summarised (/history)"
+                    translate(
+                        "{tokens:,} tokens, over the limit of {limit:,}; earlier turns are summarised (/history)",
+                        tokens=event.tokens,
+                        limit=event.limit,
+                    )
                 )
             case ApprovalNeeded():
                 self._end_output()
@@ -143,7 +155,7 @@ class TurnView:
         if self._blocks is not None and (text := self._blocks.open).strip():
             lines += self._open_lines(text)
         lines += self._spinner_lines()
-        lines += (self._renderer.one_line(f"queued: {text}", "dim") for text in self.queued)
+        lines += (self._renderer.one_line(translate("queued: {text}", text=text), "dim") for text in self.queued)
         return "\n".join(lines)
 
     def commit(self, text: str, kind: str = "") -> None:
@@ -166,12 +178,24 @@ class TurnView:
         frame = FRAMES[int(now / FRAME_SECONDS) % len(FRAMES)]
         line = self._renderer.one_line
         if self._thinking_since:
-            yield line(f"{frame} thinking {now - self._thinking_since:.0f} s  {''.join(self._thoughts)[-200:]}", "dim")
+            thinking = translate(
+                "{frame} thinking {seconds:.0f} s  {text}",
+                frame=frame,
+                seconds=now - self._thinking_since,
+                text="".join(self._thoughts)[-200:],
+            )
+            yield line(thinking, "dim")
         for running in self._running.values():
             detail = running.message or running.call.arguments
             yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {detail}", "yellow")
         if self._waiting_since:
-            yield line(f"{frame} {self._model} {now - self._waiting_since:.0f} s  (Ctrl-C: stop)", "dim")
+            waiting = translate(
+                "{frame} {model} {seconds:.0f} s  (Ctrl-C: stop)",
+                frame=frame,
+                model=self._model,
+                seconds=now - self._waiting_since,
+            )
+            yield line(waiting, "dim")
 
     def _commit_text(self, text: str) -> None:
         if drawn := self._renderer.markdown(text):
@@ -186,7 +210,7 @@ class TurnView:
     def _end_thinking(self) -> None:
         if self._thoughts:
             text = "".join(self._thoughts)
-            title = f"thought for {monotonic() - self._thinking_since:.0f} s"
+            title = translate("thought for {seconds:.0f} s", seconds=monotonic() - self._thinking_since)
             self._fold(CollapsedBlock(title, text), f"∴ {title}", "dim")
             self._thoughts = []
         self._thinking_since = 0.0
@@ -210,8 +234,8 @@ class TurnView:
             self.commit(self._renderer.plan(plan), "call")
         elif text.strip():
             lines = text.strip().splitlines()
-            more = f" [{len(lines)} lines, Ctrl-O]" if len(lines) > 1 else ""
-            first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - len(more) - 4)
+            more = translate(" [{count} lines, Ctrl-O]", count=len(lines)) if len(lines) > 1 else ""
+            first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - width_of(more) - 4)
             self.commit(self._renderer.styled(f"→ {first}{more}", "dim"), "call")
 
     def _fold(self, collapsed: CollapsedBlock, line: str, style: str) -> None:
@@ -231,10 +255,20 @@ class TurnView:
         if event.reason == "failed" and event.error is not None:
             self.commit(self._renderer.line(format_error(event.error, self._model), "red"), "note")
         elif event.reason in END_MESSAGES:
-            self.commit(self._renderer.line(f"({END_MESSAGES[event.reason]})", "yellow"), "note")
+            self.commit(self._renderer.line(f"({translate(END_MESSAGES[event.reason])})", "yellow"), "note")
         if event.reason != "approval" and event.usage.total:
-            rounds = f"{event.rounds} round{'s' * (event.rounds != 1)}"
-            self._note(f"{rounds} · {event.usage.total:,} tokens · {seconds:.1f} s")
+            total = event.usage.total
+            if event.rounds == 1:
+                self._note(translate("1 round · {tokens:,} tokens · {seconds:.1f} s", tokens=total, seconds=seconds))
+            else:
+                self._note(
+                    translate(
+                        "{rounds} rounds · {tokens:,} tokens · {seconds:.1f} s",
+                        rounds=event.rounds,
+                        tokens=total,
+                        seconds=seconds,
+                    )
+                )
 
 
 class View(Protocol):
@@ -272,9 +306,10 @@ class PlainView:
             case ToolCallStarted() if self._tells_calls:
                 self._line(f"* {event.call.tool_name} {event.call.arguments}")
             case ToolCallFinished() if self._tells_calls:
-                self._line(f"  done in {event.seconds:.1f} s: {event.result.result_markdown}")
+                result = event.result.result_markdown
+                self._line(translate("  done in {seconds:.1f} s: {result}", seconds=event.seconds, result=result))
             case ToolCallFailed() if self._tells_calls:
-                self._line(f"  failed: {event.result.result_markdown}")
+                self._line(translate("  failed: {result}", result=event.result.result_markdown))
             case LoopFinished():
                 self._end_line()
                 self._finished(event)
@@ -287,7 +322,7 @@ class PlainView:
             sys.stdout.flush()
             write_error(f"antiphon: {format_error(event.error, self._model, is_interactive=self._tells_calls)}")
         elif self._tells_calls and event.reason not in ("answered", "approval"):
-            self._line(f"({event.reason})")
+            self._line(f"({translate(END_MESSAGES.get(event.reason, event.reason))})")
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)

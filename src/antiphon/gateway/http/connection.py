@@ -201,17 +201,16 @@ class ServerConnection(asyncio.Protocol):
         self._is_advancing = False
 
     def _await_data(self, parser: RequestParser) -> None:
-        settings = self._listener.settings
         incoming = parser.incoming
         if incoming is not None and self._state is not _BODY:
             self._state = _BODY
             self._mark_busy()
-            self._timer.set_timeout(settings.body_seconds)
+            self._timer.set_timeout(self._listener.settings.body_seconds)
             if incoming.expects_continue:
                 self._transport.write(_CONTINUE)
         elif parser.is_in_head and self._state is _IDLE:
             self._state = _HEAD
-            self._timer.shorten_timeout(settings.header_seconds)
+            self._timer.shorten_timeout(self._listener.settings.header_seconds)
 
     def _answer(self, incoming: IncomingRequest) -> None:
         request = incoming.request

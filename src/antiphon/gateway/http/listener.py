@@ -145,7 +145,7 @@ class Listener:
         admission = self.gateway.admit(request)
         if isinstance(admission, Response):
             return admission
-        return refuse_body(request, length, self.settings.max_body_bytes) or admission
+        return refuse_body(request, length, self._settings().max_body_bytes) or admission
 
     def with_common_headers(self, response: Response, request_id: str) -> Response:
         """The response with the id of the request."""

@@ -39,8 +39,9 @@ class ConnectionTimer:
 
     def set_timeout(self, seconds: float) -> None:
         """How long the present state may last from now on."""
-        self._deadline = self._loop.time() + seconds
-        self._timer.start()
+        self._deadline = deadline = self._loop.time() + seconds
+        if deadline < self._timer.due:
+            self._timer.start()
 
     def shorten_timeout(self, seconds: float) -> None:
         """The same, unless less time is left."""

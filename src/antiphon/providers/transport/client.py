@@ -17,6 +17,7 @@ import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from contextvars import Context
+from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -136,12 +137,13 @@ class HttpClient:
                 return response
 
     def _route(self, url: str) -> _Route:
-        origin, target = parse_url(url)
+        direct = _direct_route(url)
+        _, origin, target, _ = direct
         if self._unix_path:
             return _Route(Destination(origin, unix_path=self._unix_path), origin, target)
         proxy = self._network.proxy_for(origin) if self._guard is None else None
         if proxy is None:
-            return _Route(Destination(origin), origin, target)
+            return direct
         if origin.scheme == "https":
             return _Route(Destination(origin, proxy), origin, target)
         headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
@@ -235,6 +237,13 @@ class _Pool:
                 return connection
             connection.abort()
         return None
+
+
+@lru_cache(maxsize=1024)
+def _direct_route(url: str) -> _Route:
+    """The route without a proxy. Raises `ValueError`."""
+    origin, target = parse_url(url)
+    return _Route(Destination(origin), origin, target)
 
 
 async def _aclose(generator: AsyncGenerator[Any, None]) -> None:

@@ -126,8 +126,8 @@ class ResponseParser:
         if self._head_bytes > MAX_HEAD_BYTES:
             self._problem = self._problem or f"the {'trailers' if self.has_head else 'headers'} are too long"
         elif not self.has_head:
-            key = name.decode("latin-1").lower()
-            text = value.decode("utf-8", "surrogateescape").strip()
+            key = name.lower().decode()
+            text = (value.decode() if value.isascii() else value.decode("utf-8", "surrogateescape")).strip()
             headers = self.headers
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
 

@@ -334,8 +334,8 @@ class Page {
   }
 
   async settings() {
-    const { info, system, memory } = this.opened.loadedState;
-    const changed = await editSettings({ title: info.title, system, memory });
+    const { info, system, memory, limits } = this.opened.loadedState;
+    const changed = await editSettings({ title: info.title, system, memory, limits });
     if (!changed || !Object.keys(changed).length) return;
     await this.api.patch(this.opened.path, changed);
     notice(say("saved"));

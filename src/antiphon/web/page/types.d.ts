@@ -36,6 +36,13 @@ interface Entry {
   [field: string]: any;
 }
 
+/** The limits of a turn; `null` is none. */
+interface Limits {
+  max_rounds: number | null;
+  max_failed_rounds: number | null;
+  seconds: number | null;
+}
+
 /** A conversation as `GET /chat/api/conversations/{id}` gives it. */
 interface ConversationState {
   info: { title: string };
@@ -46,6 +53,7 @@ interface ConversationState {
   model: string;
   system: string | null;
   memory: string | null;
+  limits: Limits;
   tokens?: number;
   token_limit?: number;
   usage?: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };

@@ -92,11 +92,16 @@ export function showShortcuts() {
 }
 
 /** What can be set about a conversation; gives what changed, or `null`. */
-export async function editSettings({ title, system, memory }) {
+export async function editSettings({ title, system, memory, limits }) {
   const fields = {
     title: element("input", { type: "text", value: title, maxlength: "200" }),
     system: element("textarea", { rows: "5", value: system ?? "" }),
     memory: element("textarea", { rows: "5", value: memory ?? "" }),
+  };
+  const limitFields = {
+    max_rounds: element("input", { type: "number", min: "1", required: true, value: limits.max_rounds }),
+    max_failed_rounds: element("input", { type: "number", min: "1", required: true, value: limits.max_failed_rounds }),
+    seconds: element("input", { type: "number", min: "0.1", step: "any", value: limits.seconds ?? "" }),
   };
   const answer = await show(
     say("settings"),
@@ -104,11 +109,23 @@ export async function editSettings({ title, system, memory }) {
       labelled(say("title"), fields.title),
       labelled(say("system"), fields.system),
       labelled(say("memory"), fields.memory, say("memoryHint")),
+      element(
+        "fieldset",
+        { class: "limits" },
+        element("legend", {}, say("limits")),
+        labelled(say("maxRounds"), limitFields.max_rounds),
+        labelled(say("maxErrors"), limitFields.max_failed_rounds),
+        labelled(say("maxSeconds"), limitFields.seconds, say("maxSecondsHint")),
+      ),
     ],
     [cancelling(), confirming(say("save"))],
   );
   if (answer !== "yes") return null;
   const before = { title, system: system ?? "", memory: memory ?? "" };
   const changed = Object.entries(fields).filter(([name, field]) => field.value !== before[name]);
-  return Object.fromEntries(changed.map(([name, field]) => [name, field.value]));
+  /** @type {Record<string, unknown>} */
+  const changes = Object.fromEntries(changed.map(([name, field]) => [name, field.value]));
+  const chosen = Object.entries(limitFields).map(([name, field]) => [name, field.value === "" ? null : Number(field.value)]);
+  if (chosen.some(([name, value]) => value !== (limits[name] ?? null))) changes.limits = Object.fromEntries(chosen);
+  return changes;
 }

@@ -1,0 +1,208 @@
+"""The texts of the terminal chat in Chinese, by their English text. `{name}` is filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+CHINESE: Mapping[str, str] = MappingProxyType(
+    {
+        # Greeting and input.
+        "Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help": (
+            "Enter 发送 · Alt-Enter 换行 · Ctrl-C 停止 · Ctrl-D 退出 · /help 帮助"
+        ),
+        "{model}; change it with /model.": "{model}，用 /model 切换。",
+        "{model}: {reason}. {hint}": "{model}：{reason}。{hint}",
+        "not a language model, needs no key and no network": "不是语言模型，不需要密钥和网络",
+        "For a real one set a key ({keys}, …) or {variable}.": "要使用真正的模型，请设置密钥（{keys} 等）或 {variable}。",
+        "named by {variable}": "由 {variable} 指定",
+        "Change {variable}, or name another model as provider/model.": (
+            "可修改 {variable}，或用 provider/model 指定其他模型。"
+        ),
+        "{key} is set": "已设置 {key}",
+        "Set {variable} or name another model to change it.": "要更换，请设置 {variable} 或指定其他模型。",
+        "Set {variable} or name another model to change it (also available: {models}).": (
+            "要更换，请设置 {variable} 或指定其他模型（还可使用：{models}）。"
+        ),
+        "Ctrl-D: quit": "Ctrl-D 退出",
+        "Saved as {id}. Resume with `antiphon chat --resume`.": "已保存为 {id}，用 `antiphon chat --resume` 继续。",
+        "{model} · {tokens:,} tokens · version {version}": "{model} · {tokens:,} token · 版本 {version}",
+        "{text}… ({count:,} characters)": "{text}…（共 {count:,} 个字符）",
+        "queued: {text}": "排队中：{text}",
+        "(interrupted)": "（已中断）",
+        # Approvals.
+        "Approve {tool}?": "是否运行 {tool}？",
+        "a approve · l approve all · d deny [reason] · e edit › ": "a 批准 · l 全部批准 · d 拒绝 [理由] · e 修改 › ",
+        "arguments › ": "参数 › ",
+        "Enter a, l, d or e; Ctrl-C to decide later.": "请输入 a、l、d 或 e；按 Ctrl-C 稍后决定。",
+        "Approval still pending. /retry to decide, or send a new message.": "仍待批准。用 /retry 决定，或发送新消息。",
+        "Pending approvals; /retry to decide:": "待批准的调用，用 /retry 决定：",
+        "The last turn is unfinished; /retry to resume it.": "上一轮尚未完成，用 /retry 继续。",
+        # Turns.
+        "{frame} thinking {seconds:.0f} s  {text}": "{frame} 思考中 {seconds:.0f} s  {text}",
+        "{frame} {model} {seconds:.0f} s  (Ctrl-C: stop)": "{frame} {model} {seconds:.0f} s  （Ctrl-C 停止）",
+        "thought for {seconds:.0f} s": "思考了 {seconds:.0f} s",
+        " (cached)": "（缓存结果）",
+        " [{count} lines, Ctrl-O]": " [{count} 行，Ctrl-O 展开]",
+        "the first agent": "第一个智能体",
+        "{tokens:,} tokens, over the limit of {limit:,}; earlier turns are summarised (/history)": (
+            "{tokens:,} token，超过上限 {limit:,}；之前的轮次会被压缩为摘要（/history）"
+        ),
+        "1 round · {tokens:,} tokens · {seconds:.1f} s": "1 回合 · {tokens:,} token · {seconds:.1f} s",
+        "{rounds} rounds · {tokens:,} tokens · {seconds:.1f} s": "{rounds} 回合 · {tokens:,} token · {seconds:.1f} s",
+        "  done in {seconds:.1f} s: {result}": "  用时 {seconds:.1f} s：{result}",
+        "  failed: {result}": "  失败：{result}",
+        "stopped; the partial answer is saved": "已停止，已生成的内容会保留",
+        "stopped: round limit reached; the model answered with what it had": (
+            "已停止：达到回合数上限，模型已根据现有内容回答"
+        ),
+        "stopped: tool calls kept failing; the model answered with what it had": (
+            "已停止：工具调用连续失败，模型已根据现有内容回答"
+        ),
+        "stopped: the model repeated the same calls and was asked to answer": (
+            "已停止：模型重复相同的调用，已要求它直接回答"
+        ),
+        "stopped: token budget used up": "已停止：token 预算用尽",
+        "stopped: time budget used up": "已停止：时间预算用尽",
+        "stopped: call budget used up": "已停止：调用次数用尽",
+        "stopped: too many hand-overs between agents": "已停止：智能体之间的移交次数过多",
+        "stopped: a hook refused to call the model": "已停止：钩子拒绝了对模型的调用",
+        "Nothing is collapsed.": "没有折叠的内容。",
+        "There are {count} collapsed blocks.": "共有 {count} 个折叠块。",
+        # Errors of the chat.
+        "Another process added {count} entries to this conversation. Review them and send your message again.": (
+            "另一个进程向此对话添加了 {count} 条记录。请查看后重新发送消息。"
+        ),
+        "internal error: {kind}: {error}; please report it": "内部错误：{kind}：{error}；请报告此问题",
+        "unknown command /{name}; {advice} (Start a message with // to send it as text.)": (
+            "未知命令 /{name}；{advice}（要作为文字发送，请以 // 开头。）"
+        ),
+        "did you mean {names}?": "是否想输入 {names}？",
+        " or ": " 或 ",
+        "/help lists them": "/help 列出所有命令",
+        "unknown subcommand {name!r}; usage: {usage}": "未知子命令 {name!r}；用法：{usage}",
+        "invalid number {text!r}: expected {what}": "无效的数字 {text!r}：应为{what}",
+        "how many entries": "记录条数",
+        "a version": "版本号",
+        "which, counted from the last": "从最后一个数起的序号",
+        "the last turn is finished; send a new message": "上一轮已完成，请发送新消息",
+        "no conversation {number} in the list; /resume shows the list": "列表中没有对话 {number}；用 /resume 查看列表",
+        "{path} already exists; give another name": "{path} 已存在，请换一个名字",
+        "{editor} exited with {code}; nothing was changed": "{editor} 以 {code} 退出，未作更改",
+        "cannot start the editor {editor}: {error}": "无法启动编辑器 {editor}：{error}",
+        # Errors of a provider: the next step.
+        "Rephrase the message, or {switch}.": "请改写消息，或{switch}。",
+        "{shorten}, or {switch}.": "{shorten}，或{switch}。",
+        "Check the key{key}, or {switch}.": "请检查密钥{key}，或{switch}。",
+        "The account has no credit left: add credit, or {switch}.": "账户余额不足：请充值，或{switch}。",
+        "The key{key} lacks permission: use another key, or {switch}.": "密钥{key} 没有权限：请换一个密钥，或{switch}。",
+        "Check the model name, or {switch}.": "请检查模型名称，或{switch}。",
+        "{retry}.": "{retry}。",
+        "Remove attachments, or {switch}.": "请移除附件，或{switch}。",
+        "Wait a moment. {retry}, or {switch}.": "请稍候。{retry}，或{switch}。",
+        "{retry}, or {switch}.": "{retry}，或{switch}。",
+        "Check the network connection. {retry}, or {switch}.": "请检查网络连接。{retry}，或{switch}。",
+        " in {variables}": "（{variables}）",
+        "/retry to try again": "用 /retry 重试",
+        "switch with /model": "用 /model 切换模型",
+        "/compact to shorten the conversation": "用 /compact 压缩对话",
+        "Try again": "重试",
+        "choose another model with --model": "用 --model 选择其他模型",
+        "Shorten the message": "请缩短消息",
+        # One message (-p).
+        "{tools} needs approval; decide with `antiphon chat --resume {id}`": (
+            "{tools} 需要批准；用 `antiphon chat --resume {id}` 决定"
+        ),
+        "no answer: {reason}": "没有回答：{reason}",
+        "the model's last response has no text{stop}{content}{end}; `antiphon history show {id}` shows it": (
+            "模型的最后一次回复没有文字{stop}{content}{end}；用 `antiphon history show {id}` 查看"
+        ),
+        "; it has {parts}": "；其中有 {parts}",
+        " (stop reason: {reason})": "（停止原因：{reason}）",
+        # Commands.
+        "COMMAND": "命令",
+        "DOES": "作用",
+        "list the commands": "列出命令",
+        "list the models; switch to one": "列出模型；切换模型",
+        "show the log: versions, kinds, rounds, usage": "显示历史：版本、类型、回合、用量",
+        "show the context size and the tokens used": "显示上下文大小和已用 token",
+        "replace earlier turns by a summary": "把之前的轮次压缩为摘要",
+        "undo the last message, or return to a version": "撤销上一条消息，或回到某个版本",
+        "continue in a copy, from here or from a version": "从当前或某个版本分支",
+        "resume a turn that failed, stopped or is pending approval": "继续失败、停止或待批准的轮次",
+        "show or change the notebook the model always sees": "显示或修改记忆笔记（模型始终可见）",
+        "show or change the system instruction": "显示或修改系统指令",
+        "list the tools": "列出工具",
+        "list the plans and their progress": "列出计划及进度",
+        "expand a collapsed block: the last, or the Nth last": "展开折叠块：最后一个，或倒数第 N 个",
+        "show or set the title": "显示或设置标题",
+        "start a new conversation": "开始新对话",
+        "list the conversations; resume one": "列出对话；继续其中一个",
+        "export this conversation as JSON Lines": "把对话导出为 JSON Lines",
+        "quit (Ctrl-D)": "退出（Ctrl-D）",
+        "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages sent while "
+        "a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. Ctrl-O expands collapsed "
+        "blocks. Tab completes.": (
+            "Enter 发送；Alt-Enter 或行末反斜杠加 Enter 换行。@文件名 添加附件。回答进行中发送的消息会排队；Ctrl-C 停止回答，"
+            "排队的消息回到输入框。Ctrl-O 展开折叠块，Tab 补全。"
+        ),
+        "Model set to {model}": "已切换到 {model}",
+        "MODEL": "模型",
+        "needs {variable}": "需要 {variable}",
+        "/model NAME switches; NAME may be part of a name, or any provider/model.": (
+            "/model 名称 切换模型；名称可以只写一部分，也可以是任意 provider/model。"
+        ),
+        "version {version}, {usage}": "版本 {version}，{usage}",
+        "Context: {tokens:,} tokens.": "上下文：{tokens:,} token。",
+        "Used so far: {usage}.": "已使用：{usage}。",
+        "{count:,} in": "输入 {count:,}",
+        "{count:,} out": "输出 {count:,}",
+        "{count:,} of those in from a cache": "输入中 {count:,} 来自缓存",
+        "{count:,} of those out for reasoning": "输出中 {count:,} 用于推理",
+        "Summarized entries 1 to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.": (
+            "已压缩第 1 至 {to} 条记录：之前 {before:,} token，之后 {after:,}。用 /rollback {version} 撤销。"
+        ),
+        "Rolled back to version {version}. Undo with /rollback {previous}.": (
+            "已回滚到版本 {version}，用 /rollback {previous} 撤销。"
+        ),
+        "Now in {id}, forked from {parent} at version {version}.": "当前对话 {id}，从 {parent} 的版本 {version} 分支。",
+        "The notebook is empty.": "记忆笔记为空。",
+        "notebook › ": "笔记 › ",
+        "Notebook saved (version {version}).": "记忆笔记已保存（版本 {version}）。",
+        "No system instruction.": "没有系统指令。",
+        "system › ": "系统指令 › ",
+        "System instruction saved (version {version}).": "系统指令已保存（版本 {version}）。",
+        "Tools are disabled (--no-tools).": "工具已禁用（--no-tools）。",
+        "approval": "需批准",
+        "TOOL": "工具",
+        "EFFECT": "影响",
+        "DESCRIPTION": "说明",
+        "No plans yet; ask for one.": "暂无计划，可以让模型创建。",
+        "PLAN": "计划",
+        "STATUS": "状态",
+        "DONE": "完成",
+        "TITLE": "标题",
+        "active": "进行中",
+        "done": "已完成",
+        "archived": "已归档",
+        " (due {date})": "（截止 {date}）",
+        "(no title yet)": "（暂无标题）",
+        "(no title)": "（无标题）",
+        "New conversation with {model}.": "新对话，模型：{model}。",
+        "CHANGED": "修改时间",
+        "No other conversations.": "没有其他对话。",
+        "Exported to {path}. Import it with `antiphon history import`.": (
+            "已导出到 {path}，可用 `antiphon history import` 导入。"
+        ),
+        # The history tables.
+        "VERSION": "版本",
+        "KIND": "类型",
+        "ROUND": "回合",
+        "TIME": "时间",
+        "TEXT": "内容",
+        "CALLS": "调用",
+        "({count} failed)": "（{count} 次失败）",
+        "(rolled back) ": "（已回滚）",
+        "no rounds yet": "还没有回合",
+    }
+)
