@@ -12,8 +12,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from antiphon.history import ContextEntry, ModelInputEntry, Origin
-from antiphon.parts import Image, Text, ToolCallRequest
+from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, Origin
+from antiphon.parts import Image, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.transport.request import Timeouts
@@ -65,6 +65,25 @@ def test_the_report_has_provider_key_and_attempts() -> None:
     assert (attempt.status, attempt.error) == (200, None)
     assert report.provider_request_id == "req_7"
     assert [loss.path for loss in report.losses] == ["top_k"]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_reasoning_of_another_provider_is_labelled_text_if_the_client_is_set_so(is_on: bool) -> None:
+    thought = Thinking("Let me see.", native={"anthropic": {"signature": "c2ln"}})
+    context: list[ContextEntry] = [
+        ModelInputEntry((Text("Rain?"),)),
+        ModelOutputEntry((thought, Text("Yes.")), "stop", Origin("other", "anthropic", "claude")),
+        ModelInputEntry((Text("Sure?"),)),
+    ]
+    settings: Any = {"reasoning_as_text": True} if is_on else {}
+
+    async def call(client: HttpProviderClient) -> None:
+        assert [delta async for delta in client.call_model(context, asked())]
+
+    with ScriptedServer(Reply(body=CHAT)) as server:
+        asyncio.run(call(client_of(server, **settings)))
+        (received,) = server.received
+    assert (b"[earlier reasoning]\\nLet me see.\\n[end of reasoning]" in received.body) is is_on
 
 
 def test_changed_tool_names_are_restored() -> None:

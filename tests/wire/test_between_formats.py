@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import Message, ModelOutput, ModelRequest, ToolDefinition, formats
+from antiphon.wire.tool_calls import CallRestorer
 
-CHAT, RESPONSES = formats["openai-chat"], formats["openai-responses"]
+CHAT, RESPONSES, CLAUDE = formats["openai-chat"], formats["openai-responses"], formats["anthropic"]
 CACHE = {"type": "ephemeral"}
 QUESTION = Message("user", (Text("Rain?"),))
 
@@ -181,3 +183,43 @@ def test_an_unsupported_image_type_is_reported(target: str) -> None:
 def test_a_custom_tool_without_extras_crosses() -> None:
     request = ModelRequest(model="gpt-5", messages=(QUESTION,), tools=(ToolDefinition("f", freeform=True),))
     assert CHAT.write_request(request).body["tools"] == [{"type": "custom", "custom": {"name": "f"}}]
+
+
+def claude_input(parameters: dict[str, Any], arguments: str) -> Any:
+    """The input of an earlier call of a tool, as Claude gets it."""
+    call = ToolCallRequest("find", "call_1", arguments)
+    messages = (QUESTION, Message("assistant", (call,)), Message("tool", (ToolCallResult.of(call, "none"),)))
+    request = ModelRequest(
+        model="claude-sonnet-4-5", messages=messages, tools=(ToolDefinition("find", None, parameters),)
+    )
+    body, _ = CLAUDE.write_request(request)
+    assert CLAUDE.check_request(body) == []
+    properties = body["tools"][0]["input_schema"]["properties"]
+    sent = body["messages"][1]["content"][0]["input"]
+    assert sent.keys() <= properties.keys()
+    answer = ModelOutput(parts=(ToolCallRequest("find", "call_2", msgspec.json.encode(sent).decode()),))
+    (restored,) = CallRestorer(request).output(answer).parts
+    assert isinstance(restored, ToolCallRequest)
+    assert msgspec.json.decode(restored.arguments) == msgspec.json.decode(arguments)
+    return sent
+
+
+def test_earlier_calls_have_the_property_names_of_the_schema() -> None:
+    parameters = {"type": "object", "properties": {"$filter": {"type": "string"}, "top": {"type": "integer"}}}
+    sent = claude_input(parameters, '{"$filter": "a eq 1", "top": 3}')
+    assert sorted(sent.values(), key=str) == [3, "a eq 1"]
+    assert "$filter" not in sent
+
+
+def test_earlier_calls_of_a_wrapped_schema_are_wrapped() -> None:
+    assert claude_input({"type": "array", "items": {"type": "integer"}}, "[1, 2]") == {"value": [1, 2]}
+
+
+def test_calls_of_plain_schemas_stay_as_they_are() -> None:
+    assert claude_input({"type": "object", "properties": {"a": {}}}, '{"a": 1}') == {"a": 1}
+
+
+def test_the_empty_message_added_for_chat_is_reported() -> None:
+    body, losses = CHAT.write_request(ModelRequest(model="gpt-4o"))
+    assert body["messages"] == [{"role": "user", "content": ""}]
+    assert [(loss.path, loss.why.endswith("(OC-01)")) for loss in losses] == [("messages", True)]

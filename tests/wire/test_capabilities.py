@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.wire import FORMATS, ModelRequest, Reasoning, formats
+from antiphon.parts import Image, Text
+from antiphon.wire import FORMATS, Message, ModelRequest, Reasoning, formats
 from antiphon.wire.capabilities import (
     EFFORT_BUDGETS,
     EFFORTS,
@@ -142,7 +143,10 @@ def test_a_table_of_ones_own() -> None:
     small = table.capabilities_for("prod-small", "openai-chat")
     assert (small.family, small.efforts, small.max_output_tokens, small.sampling) == ("gpt-5", ("low",), 100, ())
     assert table.capabilities_for("other", "openai-chat") == capabilities_for("other", "openai-chat")
-    request = ModelRequest(model="prod-small", temperature=0.5, max_output_tokens=500, reasoning=Reasoning("high"))
+    asked = (Message("user", (Text("?"),)),)
+    request = ModelRequest(
+        model="prod-small", messages=asked, temperature=0.5, max_output_tokens=500, reasoning=Reasoning("high")
+    )
     body, losses = formats["openai-chat"].write_request(request, capabilities=table)
     assert (body["max_completion_tokens"], body["reasoning_effort"], "temperature" in body) == (100, "low", False)
     assert sorted(loss.path for loss in losses) == ["max_output_tokens", "reasoning.effort", "temperature"]
@@ -177,6 +181,88 @@ def test_the_data_is_not_read_before_it_is_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "ok\n"
+
+
+def test_tool_names_and_ids_of_writers_and_checkers_are_those_of_the_table() -> None:
+    script = """
+import msgspec, antiphon.wire.capabilities as c
+read = c.capability_data
+def changed():
+    data = msgspec.to_builtins(read())
+    for known in data["formats"].values():
+        known["facts"] |= {"tool_name_pattern": "[a-z]{1,9}", "tool_name_length": 9}
+        if "tool_id_pattern" in known["facts"]:
+            known["facts"]["tool_id_pattern"] = "[a-z]+"
+        if "tool_id_length" in known["facts"]:
+            known["facts"]["tool_id_length"] = 30
+    return msgspec.convert(data, c.CapabilityData)
+c.capability_data = c.cache(changed)
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult
+from antiphon.wire import FORMATS, Message, ModelRequest, ToolDefinition, formats
+call = ToolCallRequest("weather_of_today", "call_1" + 40 * "x", "{}")
+history = (Message("user", (Text("Hi"),)), Message("assistant", (call,)), Message("tool", (ToolCallResult.of(call, "Rain"),)))
+request = ModelRequest(model="m", messages=history, tools=(ToolDefinition("weather_of_today"),), max_output_tokens=9)
+for name in FORMATS:
+    body = formats[name].encode_request(request).data
+    declared = msgspec.json.encode(msgspec.json.decode(body)["tools"])
+    assert b'"weather_of_today"' not in declared, name
+    short = c.re.search(rb'"(weather[a-z_]*_[0-9a-f]{10})"', body)
+    assert short, (name, body)
+    original = body.replace(short[1], b"weather_of_today")
+    found = formats[name].check_request(msgspec.json.decode(original))
+    assert any("name" in one.path for one in found), (name, found, original)
+    if name in ("anthropic", "openai-responses"):
+        assert b"call_1" not in body, (name, body)
+ids = {"anthropic": {"type": "tool_use", "id": "call_1", "name": "f", "input": {}}}
+body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [ids["anthropic"]]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1"}]}]}
+assert [found.rule for found in formats["anthropic"].check_request(body)] == ["AN-11", "AN-11"]
+item = {"type": "function_call", "call_id": "c" * 31, "name": "f", "arguments": "{}"}
+answer = {"type": "function_call_output", "call_id": "c" * 31, "output": "ok"}
+found = formats["openai-responses"].check_request({"model": "m", "input": [item, answer]})
+assert [one.rule for one in found] == ["OR-08", "OR-08"], found
+print("ok")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["anthropic", "gemini"])
+def test_image_types_of_writer_and_checker_are_those_of_the_model(name: str) -> None:
+    table = CapabilityTable([CapabilityOverride(model="mine", image_types=("image/png",))])
+    image = Image("image/webp", "UklGRg==")
+    request = ModelRequest(model="mine", messages=(Message("user", (Text("See."), image)),), max_output_tokens=9)
+    body, losses = formats[name].write_request(request, capabilities=table)
+    assert [loss.path for loss in losses] == ["messages[0].parts[1]"]
+    assert "webp" not in json.dumps(body)
+    kept, losses = formats[name].write_request(request)
+    assert not losses
+    assert "webp" in json.dumps(kept)
+
+
+def test_gemini_gets_only_the_image_types_it_reads() -> None:
+    request = ModelRequest(
+        model="gemini-2.5-flash", messages=(Message("user", (Text("See."), Image("image/gif", "R0lGODlh"))),)
+    )
+    body, losses = formats["gemini"].write_request(request)
+    assert "gif" not in json.dumps(body)
+    assert [(loss.path, loss.what) for loss in losses] == [("messages[0].parts[1]", "image")]
+    sent = {"contents": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/gif", "data": "R0lGODlh"}}]}]}
+    assert [found.rule for found in formats["gemini"].check_request(sent, model="gemini-2.5-flash")] == ["GM-17"]
+    heic = {"contents": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/heic", "data": "AAAA"}}]}]}
+    assert not formats["gemini"].check_request(heic, model="gemini-2.5-flash")
+
+
+def test_cache_marks_are_limited_by_the_table() -> None:
+    table = CapabilityTable([CapabilityOverride(model="mine", cache_breakpoints=2)])
+    marked = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}} for text in "abc"]
+    body = {"model": "mine", "max_tokens": 9, "messages": [{"role": "user", "content": marked}]}
+    assert not formats["anthropic"].check_request(body)
+    assert [found.rule for found in formats["anthropic"].check_request(body, capabilities=table)] == ["AN-18"]
+    written, losses = formats["anthropic"].write_request(formats["anthropic"].read_request(body), capabilities=table)
+    assert json.dumps(written).count("cache_control") == 2
+    assert [loss.path for loss in losses] == ["messages[0].parts[0].cache_control"]
 
 
 def test_patterns_are_quick_on_long_names() -> None:

@@ -57,7 +57,8 @@ class HttpProviderClient(ProviderClient):
     `preset` is a row of `PRESETS`, or its name; other arguments override its fields. `keys` are secrets (literal, `env:NAME`,
     `file:PATH`), `Credential`s, or a `CredentialPool`, which may be shared. Values of `headers` may be `env:NAME` or `file:PATH`
     too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `capabilities` adds facts about
-    its models to the built-in ones. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
+    its models to the built-in ones; `reasoning_as_text` sends readable reasoning of other providers as labelled text instead of
+    dropping it. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class HttpProviderClient(ProviderClient):
         fraction: Callable[[], float] = random_fraction,
         environ: Mapping[str, str] | None = None,
         capabilities: CapabilityTable | None = None,
+        reasoning_as_text: bool = False,
     ) -> None:
         preset = get_preset(preset) if isinstance(preset, str) else preset
         name = name or preset.name
@@ -101,6 +103,7 @@ class HttpProviderClient(ProviderClient):
             api_version=api_version or "",
             environ=environ,
             capabilities=capabilities,
+            reasoning_as_text=reasoning_as_text,
             clock=clock,
             fraction=fraction,
             sleep=sleep,

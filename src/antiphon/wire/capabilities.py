@@ -10,7 +10,7 @@ the formats of its own vendor; other hosts translate those, so there only its sa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
@@ -122,6 +122,10 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         """Whether thinking may be set in this way; unknown models accept all."""
         return self.thinking is None or mode in self.thinking
 
+    def accepts_image(self, media_type: str) -> bool:
+        """Whether inline images of a type are accepted."""
+        return self.image_types is None or media_type in self.image_types
+
     @property
     def never_thinks(self) -> bool:
         """Whether every setting of thinking is refused, or only `off` is accepted."""
@@ -193,6 +197,26 @@ def find_family(model: str) -> Family | None:
     return _find_family(model[:_MAX_NAME_LENGTH])
 
 
+@cache
+def format_capabilities(format_name: str) -> Capabilities:
+    """What every model accepts in a format: tool names and ids, image types, cache breakpoints."""
+    known = capability_data().formats.get(format_name)
+    return msgspec.convert(known.facts, Capabilities) if known else Capabilities()
+
+
+@cache
+def tool_name_matcher(format_name: str) -> Callable[[str], re.Match[str] | None]:
+    """Matches the tool names that a format accepts."""
+    return re.compile(format_capabilities(format_name).tool_name_pattern).fullmatch
+
+
+@cache
+def tool_name_lengths() -> tuple[int, ...]:
+    """The longest tool names of all formats, shortest first."""
+    lengths = {format_capabilities(name).tool_name_length for name in capability_data().formats}
+    return tuple(sorted(length for length in lengths if length is not None))
+
+
 @lru_cache(_CACHE_SIZE)
 def _look_up(model: str, format_name: str) -> Capabilities:
     data = capability_data()
@@ -248,6 +272,10 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
     media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
     call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
+    image_types: Annotated[
+        tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
+    ] = None
+    cache_breakpoints: Annotated[int | None, Meta(description="Largest number of `cache_control` marks.")] = None
     candidates: Annotated[int | None, Meta(description="Largest number of candidates.")] = None
     max_output_tokens: Annotated[int | None, Meta(description="Largest number of output tokens.")] = None
     context_window: Annotated[int | None, Meta(description="Tokens of the context window.")] = None

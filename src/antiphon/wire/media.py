@@ -11,9 +11,6 @@ import re
 from base64 import b64decode
 from typing import NamedTuple
 
-IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-"""The image types that every provider accepts."""
-
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),

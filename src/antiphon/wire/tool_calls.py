@@ -14,13 +14,14 @@ import hashlib
 import operator
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import OutputPart, ToolCallRequest
+from antiphon.wire.capabilities import format_capabilities, tool_name_lengths
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
 from antiphon.wire.json_schema import must_be_wrapped
 from antiphon.wire.output import ModelOutput
@@ -35,8 +36,6 @@ FREEFORM_SCHEMA: dict[str, Any] = {
 
 GENERATED_ID_PREFIX = "call_gm_"
 """Ids generated for calls of a format that has none begin with this; they are never written back to it."""
-_NAME_LENGTHS = (64, 128)
-"""The longest tool name of each format: a replacement was made for one of these lengths."""
 MAX_CACHED_LENGTH = 256
 """Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
 _MAX_CACHED = 4096
@@ -62,10 +61,10 @@ class ShortKeyCache(dict[str, str]):
 
 
 class IdMapper:
-    """Maps call ids into a format's pattern; a replacement begins with `prefix`."""
+    """Maps call ids into a pattern; a replacement begins with `prefix`. A pattern from the table is read on first use."""
 
-    def __init__(self, pattern: str, *, prefix: str = "call_", length: int = 20) -> None:
-        self._is_legal = re.compile(pattern).fullmatch
+    def __init__(self, pattern: str | Callable[[], str], *, prefix: str = "call_", length: int = 20) -> None:
+        self._is_legal = _matcher(pattern)
         self._prefix = prefix
         self._length = length
         self.to_wire = ShortKeyCache(self._map).__getitem__
@@ -77,15 +76,27 @@ class IdMapper:
 
 
 class NameMapper:
-    """Maps tool names into a format's pattern."""
+    """Maps tool names into a pattern; a replacement has at most `max_length` characters."""
 
-    def __init__(self, pattern: str, max_length: int = 64) -> None:
-        self._is_legal = re.compile(pattern).fullmatch
+    def __init__(self, pattern: str | Callable[[], str], max_length: int = 64) -> None:
+        self._is_legal = _matcher(pattern)
         self._max_length = max_length
         self.to_wire = ShortKeyCache(self._map).__getitem__
 
     def _map(self, name: str) -> str:
         return name if self._is_legal(name) else safe_name(name, self._max_length)
+
+
+def tool_names(format_name: str, max_length: int = 64) -> NameMapper:
+    """Maps tool names into what the capability table states for a format."""
+    return NameMapper(lambda: format_capabilities(format_name).tool_name_pattern, max_length)
+
+
+def _matcher(pattern: str | Callable[[], str]) -> Callable[[str], re.Match[str] | None]:
+    if isinstance(pattern, str):
+        return re.compile(pattern).fullmatch
+    read = cache(lambda: re.compile(pattern()).fullmatch)
+    return lambda text: read()(text)
 
 
 def safe_name(name: str, max_length: int) -> str:
@@ -135,7 +146,7 @@ class CallRestorer:
 
             request, _, self._namespaces = flatten(request)
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
-        self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in _NAME_LENGTHS}
+        self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in tool_name_lengths()}
         self._names |= {tool.name: tool.name for tool in tools}
         self._freeform = {tool.name for tool in tools if tool.freeform}
         self._arguments = {tool.name: restore for tool in tools if (restore := _argument_restorer(tool)) is not None}
@@ -220,7 +231,28 @@ def _argument_restorer(tool: ToolDefinition) -> Callable[[str], str] | None:
     if must_be_wrapped(tool.parameters):
         return _unwrap_value
     keys = replaced_keys(tool.parameters)
-    return partial(_restore_keys, keys) if keys else None
+    return partial(_replace_keys, keys) if keys else None
+
+
+def argument_writer(tool: ToolDefinition) -> Callable[[str], str] | None:
+    """What makes the arguments of earlier calls fit the schema as Anthropic gets it; None if that is the tool's own."""
+    from antiphon.wire.anthropic.schema import replaced_keys
+
+    if tool.freeform or tool.parameters is None:
+        return None
+    if must_be_wrapped(tool.parameters):
+        return _wrap_value
+    keys = {name: key for key, name in replaced_keys(tool.parameters).items()}
+    return partial(_replace_keys, keys) if keys else None
+
+
+def _wrap_value(arguments: str) -> str:
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return arguments
+    is_wrapped = isinstance(value, dict) and value.keys() == {"value"}
+    return arguments if is_wrapped else msgspec.json.encode({"value": value}).decode()
 
 
 def _decode_object(arguments: str) -> dict[str, Any] | None:
@@ -238,7 +270,7 @@ def _unwrap_value(arguments: str) -> str:
     return msgspec.json.encode(value["value"]).decode()
 
 
-def _restore_keys(keys: dict[str, str], arguments: str) -> str:
+def _replace_keys(keys: dict[str, str], arguments: str) -> str:
     value = _decode_object(arguments)
     if value is None or value.keys().isdisjoint(keys):
         return arguments

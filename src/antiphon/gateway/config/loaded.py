@@ -97,6 +97,7 @@ class LoadedConfig:
             api_version=settings.api_version,
             hold=self.config.gateway.hold_seconds,
             capabilities=self._capabilities,
+            reasoning_as_text=settings.reasoning_as_text,
         )
 
     def _reuse_or_build_pool(self, settings: ProviderSettings, previous: LoadedConfig | None) -> CredentialPool | None:

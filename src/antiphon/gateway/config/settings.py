@@ -148,6 +148,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[SomeText, ...],
         Meta(description="Models, as globs, whose tool calls are also read from their text. Default: none."),
     ] = ()
+    reasoning_as_text: Annotated[
+        bool, Meta(description="Send readable reasoning of other providers as labelled text instead of dropping it.")
+    ] = False
     connect_seconds: Annotated[Seconds, Meta(description="Timeout for connecting.")] = 10.0
     read_seconds: Annotated[Seconds, Meta(description="Timeout between two reads.")] = 300.0
     total_seconds: Annotated[Seconds | None, Meta(description="Timeout for a call including retries.")] = None

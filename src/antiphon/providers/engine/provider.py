@@ -49,6 +49,7 @@ class Provider:
         hold: float = 10.0,
         environ: Mapping[str, str] | None = None,
         capabilities: CapabilityTable | None = None,
+        reasoning_as_text: bool = False,
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = random_fraction,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -65,6 +66,8 @@ class Provider:
         """Seconds that the gateway holds back a stream without a visible event."""
         self.capabilities = capabilities
         """What its models accept, if not only the built-in facts."""
+        self.reasoning_as_text = reasoning_as_text
+        """Whether readable reasoning of other providers is sent as labelled text."""
         self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}
@@ -85,6 +88,8 @@ class Provider:
     def wire_options(self) -> dict[str, Any]:
         """What the format's writer needs to know about the host."""
         options: dict[str, Any] = {} if self.capabilities is None else {"capabilities": self.capabilities}
+        if self.reasoning_as_text:
+            options["reasoning_as_text"] = True
         version = self._headers.get("anthropic-version")
         if self.format == "openai-chat":
             options["dialect"] = self.preset.dialect or "compatible"

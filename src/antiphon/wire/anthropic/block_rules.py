@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
 from antiphon.wire.json_schema import find_reference_cycle
-from antiphon.wire.media import IMAGE_TYPES
 from antiphon.wire.rules import Violation, name_set
+from antiphon.wire.vendors.anthropic import FORMAT
 
 EXTRA_FIELD = "Extra inputs are not permitted"
 MISSING_FIELD = "Field required"
@@ -26,9 +27,7 @@ STRING = "Input should be a valid string"
 OBJECT = "Input should be a valid dictionary"
 LIST = "Input should be a valid list"
 
-CALL_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
-SERVER_CALL_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+\Z")
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
+SERVER_CALL_ID = r"srvtoolu_[a-zA-Z0-9_]+"
 PROPERTY_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
 # Tools of the provider have a date in their type; new dates are added often (AN-16).
 PROVIDER_TOOL = re.compile(r"(?:[a-z0-9_]+_20\d{6}|mcp_toolset)\Z")
@@ -161,14 +160,18 @@ def _check_id(
     block: dict[str, Any], name: str, pattern: re.Pattern[str], rule: str, violations: list[Violation]
 ) -> None:
     value = block.get(name)
-    if isinstance(value, str) and not pattern.match(value):
-        # The provider's patterns are written with ^ and $.
-        shape = pattern.pattern.removesuffix(r"\Z")
-        violations.append(Violation(rule, name, f"String should match pattern '^{shape}$'"))
+    if isinstance(value, str) and not pattern.fullmatch(value):
+        violations.append(Violation(rule, name, f"String should match pattern '^{pattern.pattern}$'"))
 
 
-def _check_call(ids: re.Pattern[str], rule: str, block: dict[str, Any], violations: list[Violation]) -> None:
-    _check_id(block, "id", ids, rule, violations)
+@cache
+def _id_pattern(pattern: str) -> re.Pattern[str]:
+    """Ids of calls by the capability table, or of a server's calls by their own pattern."""
+    return re.compile(pattern or format_capabilities(FORMAT).tool_id_pattern)
+
+
+def _check_call(ids: str, rule: str, block: dict[str, Any], violations: list[Violation]) -> None:
+    _check_id(block, "id", _id_pattern(ids), rule, violations)
     if not isinstance(block.get("input", {}), dict):
         violations.append(Violation("AN-12", "input", OBJECT))
     name = block.get("name")
@@ -177,12 +180,12 @@ def _check_call(ids: re.Pattern[str], rule: str, block: dict[str, Any], violatio
         violations.append(Violation("AN-12", "name", f"String should have {bound}"))
 
 
-_check_tool_use = partial(_check_call, CALL_ID, "AN-11")
+_check_tool_use = partial(_check_call, "", "AN-11")
 _check_server_tool_use = partial(_check_call, SERVER_CALL_ID, "AN-25")
 
 
 def _check_tool_result(block: dict[str, Any], violations: list[Violation]) -> None:
-    _check_id(block, "tool_use_id", CALL_ID, "AN-11", violations)
+    _check_id(block, "tool_use_id", _id_pattern(""), "AN-11", violations)
     failed = block.get("is_error")
     if failed is not None and not isinstance(failed, bool):
         violations.append(Violation("AN-15", "is_error", "Input should be a valid boolean"))
@@ -221,7 +224,14 @@ def _source(*fields: str, media_types: tuple[str, ...] = ()) -> MediaSource:
 
 
 _REFERENCES = {"url": _source("url"), "file": _source("file_id")}
-IMAGE_SOURCES = _REFERENCES | {"base64": _source("data", "media_type", media_types=IMAGE_TYPES)}
+
+
+@cache
+def _image_sources() -> dict[str, MediaSource]:
+    media_types = format_capabilities(FORMAT).image_types or ()
+    return _REFERENCES | {"base64": _source("data", "media_type", media_types=media_types)}
+
+
 DOCUMENT_SOURCES = _REFERENCES | {
     "base64": _source("data", "media_type", media_types=("application/pdf",)),
     "text": _source("data", "media_type", media_types=("text/plain",)),
@@ -232,6 +242,10 @@ DOCUMENT_SOURCES = _REFERENCES | {
 def _check_source(known: dict[str, MediaSource], block: dict[str, Any], violations: list[Violation]) -> None:
     if "source" in block:
         violations.extend(with_prefix("source", _source_violations(block["source"], known)))
+
+
+def _check_image(block: dict[str, Any], violations: list[Violation]) -> None:
+    _check_source(_image_sources(), block, violations)
 
 
 def _source_violations(source: Any, known: dict[str, MediaSource]) -> Iterator[Violation]:
@@ -270,7 +284,7 @@ def _result_schema(optional: str = "") -> BlockSchema:
 
 BLOCKS: dict[str, BlockSchema] = {
     "text": _block_schema("text", "cache_control citations", strings="text", check=_check_text),
-    "image": _block_schema("source", "cache_control", check=partial(_check_source, IMAGE_SOURCES)),
+    "image": _block_schema("source", "cache_control", check=_check_image),
     "document": _block_schema(
         "source", "cache_control citations context title", check=partial(_check_source, DOCUMENT_SOURCES)
     ),
@@ -334,8 +348,9 @@ def _custom_tool_violations(tool: dict[str, Any]) -> Iterator[Violation]:
     name = tool.get("name")
     if not isinstance(name, str):
         yield Violation("AN-16", "name", STRING if "name" in tool else MISSING_FIELD)
-    elif not TOOL_NAME.match(name):
-        yield Violation("AN-16", "name", "String should match pattern '^[a-zA-Z0-9_-]{1,128}$'")
+    elif not tool_name_matcher(FORMAT)(name):
+        pattern = format_capabilities(FORMAT).tool_name_pattern
+        yield Violation("AN-16", "name", f"String should match pattern '^{pattern}$'")
     if "input_schema" not in tool:
         yield Violation("AN-16", "input_schema", MISSING_FIELD)
     else:

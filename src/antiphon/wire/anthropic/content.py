@@ -37,13 +37,15 @@ from antiphon.wire.anthropic.block_rules import block_type
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
+from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
-IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
+IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
+"""Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""
 
 _encode = msgspec.json.Encoder().encode
 SUCCESS, FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
@@ -222,10 +224,14 @@ class ContentWriter:
     def __init__(self, target: Target, losses: list[Loss]) -> None:
         self.cache_breakpoints: CacheBreakpoints = []
         self.citations_enabled = False
+        self.argument_writers: dict[str, Callable[[str], str]] = {}
+        """By the name of a tool whose schema is sent with other property names than declared."""
         self._target = target
         self._losses = losses
 
     def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
+        if part.tool_name in self.argument_writers and not part.freeform:
+            part = structs.replace(part, arguments=self.argument_writers[part.tool_name](part.arguments))
         value = input_from_arguments(part)
         if value is None:
             value = repair_input(part, part_path(index, position), self._losses)
@@ -359,7 +365,9 @@ class ContentWriter:
 
     def _write_media(self, part: Image | Document, path: str) -> list[Any]:
         if isinstance(part, Image):
-            block = write_image(part, path, self._losses, accepts_urls=not self._target.is_on_bedrock)
+            block = write_image(
+                part, path, self._losses, self._target.model, accepts_urls=not self._target.is_on_bedrock
+            )
         else:
             block = write_document(part, path, self._losses)
         if block is None:

@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
-from antiphon.wire.media import IMAGE_TYPES, is_web_url, parse_data_url, sniff_base64
+from antiphon.wire.media import is_web_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.anthropic import is_same_format, origin_marker, unread_fields
 
 PDF = "application/pdf"
@@ -88,11 +89,13 @@ def document_text(content: Any) -> str:
     return "\n\n".join(texts)
 
 
-def write_image(image: Image, path: str, losses: list[Loss], *, accepts_urls: bool) -> dict[str, Any] | None:
+def write_image(
+    image: Image, path: str, losses: list[Loss], model: Capabilities, *, accepts_urls: bool
+) -> dict[str, Any] | None:
     """The block of an image, or None and a loss."""
     media_type, data = _inline(image)
     if data:
-        if media_type in IMAGE_TYPES:
+        if model.accepts_image(media_type):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
         losses.append(
             Loss(path, "image", f"Anthropic does not support {media_type or 'unknown image types'}; dropped (AN-24)")

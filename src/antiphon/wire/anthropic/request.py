@@ -7,6 +7,7 @@ normalised. Added without a loss: `max_tokens` (4096, more if the thinking budge
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,7 +93,9 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body["stream"] = request.stream
 
     blocks = ContentWriter(target, losses)
-    tools = write_tools(request, target.model, blocks.cache_breakpoints, losses) if request.tools else []
+    tools: list[Any] = []
+    if request.tools:
+        tools = write_tools(request, target.model, blocks.cache_breakpoints, blocks.argument_writers, losses)
     messages = MessageListWriter(target, blocks, losses)
     messages.write(request.messages)
     messages.finish(extras.get("fallback_credit_token") is not None)
@@ -109,7 +112,8 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         write_thinking_and_format(request, body, target, blocks.citations_enabled, losses)
     write_parameters(request, body, target, losses)
     if blocks.cache_breakpoints:
-        limit_cache_breakpoints(body, blocks.cache_breakpoints, losses)
+        limit = target.model.cache_breakpoints
+        limit_cache_breakpoints(body, blocks.cache_breakpoints, sys.maxsize if limit is None else limit, losses)
     lose_native(losses, "native", request.native, FORMAT)
     for name, value in extras.items():
         if (

@@ -29,7 +29,6 @@ from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContex
 from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
-from antiphon.wire.vendors.anthropic import MAX_CACHE_BREAKPOINTS
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
 # A beta lets a system message set the effort from there on, and betas are in a header.
@@ -212,11 +211,12 @@ def _check_cross_field(context: RuleContext) -> None:
 
 def _check_cache_breakpoints(context: RuleContext) -> None:
     breakpoints = context.cache_breakpoints
-    if len(breakpoints) > MAX_CACHE_BREAKPOINTS:
+    limit = context.target.model.cache_breakpoints
+    if limit is not None and len(breakpoints) > limit:
         context.error(
             "AN-18",
             "",
-            f"A maximum of {MAX_CACHE_BREAKPOINTS} blocks with cache_control may be provided. Found {len(breakpoints)}.",
+            f"A maximum of {limit} blocks with cache_control may be provided. Found {len(breakpoints)}.",
         )
     has_five_minutes = False
     for path, cache_control in breakpoints:

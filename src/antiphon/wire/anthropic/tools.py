@@ -9,19 +9,19 @@ the limits, and an impossible choice is dropped. The API has no choice among som
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.anthropic.block_rules import TOOL_NAME
 from antiphon.wire.anthropic.schema import as_object_schema, as_strict_schema
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA, argument_writer, tool_names
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
-NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
+NAMES = tool_names(FORMAT, max_length=128)
 MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
@@ -57,9 +57,13 @@ def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None
 
 
 def write_tools(
-    request: ModelRequest, model: Capabilities, cache_breakpoints: CacheBreakpoints, losses: list[Loss]
+    request: ModelRequest,
+    model: Capabilities,
+    cache_breakpoints: CacheBreakpoints,
+    argument_writers: dict[str, Callable[[str], str]],
+    losses: list[Loss],
 ) -> list[Any]:
-    """The tools of a request, in their order."""
+    """The tools of a request, in their order. `argument_writers` gets those whose calls need other property names."""
     written: list[Any] = []
     used_names: set[str] = set()
     strict = _StrictToolLimits(model, losses)
@@ -79,6 +83,8 @@ def write_tools(
                 continue
             block = _write_tool(tool, path, losses)
             name = block["name"]
+            if block["input_schema"] is not tool.parameters and (change := argument_writer(tool)) is not None:
+                argument_writers[tool.name] = change
             if block.get("strict") is True:
                 strict.check(block, path)
         if name is not None:

@@ -32,11 +32,12 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.rules import DATA_FIELDS, FUNCTION_NAME, OTHER_PART_FIELDS
+from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, NameMapper, raw_json_object
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, raw_json_object, tool_names
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -273,7 +274,7 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
 
 WrittenPart: TypeAlias = dict[str, Any]
 
-NAMES = NameMapper(FUNCTION_NAME.pattern)
+NAMES = tool_names(FORMAT)
 """Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
@@ -348,15 +349,15 @@ class ContentWriter:
     models; in a request Gemini accepts only thoughts it signed.
     """
 
-    def __init__(
-        self, losses: list[Loss], *, is_request: bool = False, signs_calls: bool = False, accepts_media: bool = True
-    ) -> None:
+    def __init__(self, losses: list[Loss], target: Capabilities | None = None) -> None:
+        """`target` is the model of a request; responses and streams have none."""
         self.losses = losses
         self.message = 0
         self.media_after_results: list[WrittenPart] = []
-        self._accepts_media = accepts_media
-        self._is_request = is_request
-        self._signature = PLACEHOLDER_SIGNATURE if signs_calls else ""
+        self._is_request = target is not None
+        self._accepts_media = target is None or target.media_in_results
+        self._image_types = target.image_types if target else None
+        self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
 
     def write(self, part: Part, position: int) -> CallPart | TextResultPart | WrittenPart | None:
@@ -378,7 +379,7 @@ class ContentWriter:
         if isinstance(part, Text | Refusal):
             return self.text(part.text, part.native, position)
         lose_native(self.losses, path, part.native, FORMAT)
-        return write_media(part, self.losses, path)
+        return write_media(part, self.losses, path, self._image_types)
 
     def foreign(self, part: Native, path: str) -> list[WrittenPart]:
         """A block of another format, as text and images; the text is first. In a response it is not sent."""
@@ -387,7 +388,7 @@ class ContentWriter:
             return []
         written: list[WrittenPart] = []
         for readable in readable_parts(part, self.losses, path, "Gemini"):
-            media = write_media(readable, self.losses, path) if isinstance(readable, Image) else None
+            media = write_media(readable, self.losses, path, self._image_types) if isinstance(readable, Image) else None
             written += [{"text": readable.text}] if isinstance(readable, Text) else [media] if media is not None else []
         return written
 
@@ -471,7 +472,7 @@ class ContentWriter:
             if isinstance(part, Text):
                 texts.append(part.text)
             else:
-                inline = write_media(part, self.losses, path)
+                inline = write_media(part, self.losses, path, self._image_types)
                 if inline is not None:
                     (media if self._accepts_media else self.media_after_results).append(inline)
         return "\n".join(texts), media

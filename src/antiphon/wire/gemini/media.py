@@ -96,8 +96,10 @@ def _build_media(
     return kind(media_type, native=native, **source)
 
 
-def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
-    """The part for Gemini; None, and a loss, if it has no usable data."""
+def write_media(
+    part: Media, losses: list[Loss], path: str, image_types: tuple[str, ...] | None = None
+) -> dict[str, Any] | None:
+    """The part for Gemini; None, and a loss, if it has no usable data or is an image of another type than `image_types`."""
     extras = gemini_extras(part.native)
     if part.url and not part.url.startswith("data:"):
         written: dict[str, Any] = {"fileData": {**_file_data(part), **extras.get("fileData", {})}}
@@ -110,6 +112,10 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
                 reason = "file id belongs to another provider; dropped"
             losses.append(Loss(path, kind, reason))
             return None
+        media_type = inline_data["mimeType"]
+        if image_types is not None and is_image_type(media_type) and media_type.lower() not in image_types:
+            losses.append(Loss(path, "image", f"Gemini does not support {media_type}; dropped (GM-17)"))
+            return None
         written = {"inlineData": {**inline_data, **extras.get("inlineData", {})}}
     if isinstance(part, Document) and has_mark(part.native, "displayName"):
         next(iter(written.values()))["displayName"] = part.name
@@ -117,6 +123,10 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
         losses.append(Loss(f"{path}.name", "name", "Gemini does not support file names; dropped"))
     written.update((name, value) for name, value in extras.items() if name not in ("inlineData", "fileData"))
     return written
+
+
+def is_image_type(media_type: str) -> bool:
+    return media_type[:6].lower() == "image/"
 
 
 def _file_data(part: Media) -> dict[str, Any]:

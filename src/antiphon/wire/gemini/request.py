@@ -131,12 +131,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     """A body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
     capabilities = look_up(options.model or request.model, FORMAT, options.capabilities)
     native = gemini_extras(request.native)
-    writer = ContentWriter(
-        losses,
-        is_request=True,
-        signs_calls=capabilities.call_signatures,
-        accepts_media=capabilities.media_in_results,
-    )
+    writer = ContentWriter(losses, capabilities)
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
     messages = request.messages

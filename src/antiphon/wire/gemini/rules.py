@@ -10,13 +10,12 @@ raises: a value of the wrong type is a violation and is not examined further.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up
+from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE, WORDING
 from antiphon.wire.parameters import refused_fields
@@ -133,7 +132,7 @@ def _check_part(context: _RuleContext, path: str, part: Any) -> None:
                 message = f"Invalid value at '{path}' (oneof), oneof field 'data' is already set. Cannot set '{key}'"
                 context.error("GM-04", f"{path}.{key}", message)
             has_data = True
-            for violation in _data_violations(name, value):
+            for violation in _data_violations(name, value, context.model):
                 violation_path = f"{path}.{key}.{violation.path}" if violation.path else f"{path}.{key}"
                 context.error(
                     violation.rule, violation_path, violation.message.replace("{at}", f"{path}.{to_snake_case(key)}")
@@ -143,7 +142,7 @@ def _check_part(context: _RuleContext, path: str, part: Any) -> None:
         context.error("GM-04", path, message)
 
 
-def _data_violations(name: str, value: Any) -> Iterator[Violation]:
+def _data_violations(name: str, value: Any, model: Capabilities) -> Iterator[Violation]:
     """Violations in the data of a part, with relative paths; `{at}` in a message is replaced by the path of the data."""
     if name == "text":
         if not isinstance(value, str):
@@ -159,6 +158,8 @@ def _data_violations(name: str, value: Any) -> Iterator[Violation]:
         if not isinstance(mime_type, str) or not mime_type:
             message = "* GenerateContentRequest.{at}.mime_type: must be specified"
             yield Violation(rule, spelling_used(value, "mimeType"), message)
+        elif mime_type[:6].lower() == "image/" and not model.accepts_image(mime_type.lower()):
+            yield Violation(rule, spelling_used(value, "mimeType"), f"Unsupported MIME type: {mime_type[:80]}")
     elif name in _STRUCTS:
         field = _STRUCTS[name]
         struct = value.get(field)
@@ -366,7 +367,6 @@ class _Turn(Struct):
 
 # Fields of tools in other formats. Google adds tools often, so unknown names are accepted.
 FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
-FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}\Z")
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 
 
@@ -405,7 +405,7 @@ def _declaration_violations(declaration: Any, path: str, names: set[str]) -> Ite
 
 
 def _name_violations(name: Any, path: str, names: set[str]) -> Iterator[Violation]:
-    if not isinstance(name, str) or not FUNCTION_NAME.match(name):
+    if not isinstance(name, str) or not tool_name_matcher(FORMAT)(name):
         message = (
             "Invalid function name. Must start with a letter or an underscore. Must be a-z, A-Z, 0-9, or contain "
             "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 128."

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
+from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -30,7 +31,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
 from antiphon.wire.readable import readable_parts
 from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, translate_citations, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 ContentPart = InputPart | Refusal | Thinking
 
@@ -187,7 +188,8 @@ def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -
     url, reason = "", "no URL and no data; dropped"
     if part.data:  # OC-13
         kind = part.media_type or sniff_base64(part.data)
-        if (kind.lower() in IMAGE_TYPES and looks_like_base64(part.data)) or (kind and dialect.accepts_any_image):
+        is_accepted = kind != "" and format_capabilities(FORMAT).accepts_image(kind.lower())
+        if (is_accepted and looks_like_base64(part.data)) or (kind and dialect.accepts_any_image):
             url = data_url(kind, part.data)
         media_type = part.media_type or "an unknown image type"
         reason = f"OpenAI does not support {media_type} (PNG, JPEG, GIF and WebP only); dropped (OC-13)"

@@ -18,8 +18,9 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import WireError
+from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.rules import Violation
-from antiphon.wire.tool_calls import IdMapper, NameMapper
+from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
 from antiphon.wire.vendors.openai import quote_value
 
 _is_mistral = re.compile(r"mistral|mixtral|codestral|devstral|magistral|ministral|pixtral|voxtral").search
@@ -30,7 +31,7 @@ ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning"
 
 ID_UP_TO_64 = IdMapper(r"(?s).{1,64}")
 ID_UP_TO_40 = IdMapper(r"(?s).{1,40}")  # OC-09: lifted at api.openai.com, still enforced by Azure and Copilot
-NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,64}")
+NAMES = tool_names(FORMAT)
 NINE_CHARACTER_ID = IdMapper(r"[a-zA-Z0-9]{9}", prefix="", length=9)  # MI-01
 
 

@@ -96,7 +96,8 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     writer = MessageListWriter(losses, host, accepts_system=accepts_system, thinking_enabled=thinking_enabled)
     body["messages"] = messages = writer.write(request.messages)
     if not messages:
-        messages.append({"role": "user", "content": ""})  # OC-01
+        messages.append({"role": "user", "content": ""})
+        losses.append(Loss("messages", "no messages", "at least one message is required; added an empty one (OC-01)"))
     write_tools(request, body, losses, host)
     drop_refused_switch(body, capabilities, losses)
     write_parameters(request, body, losses, host, capabilities)

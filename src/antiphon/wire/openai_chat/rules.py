@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.wire.capabilities import Capabilities, look_up
+from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import non_strict_problems
 from antiphon.wire.openai_chat import FORMAT
@@ -45,7 +45,7 @@ PARAMETERS = name_set(
     " web_search_options"
 )
 _CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "audio")
-_FUNCTION_RULES = openai.FunctionRules("OC-15", "OC-08", "OC-16", "OC-17", 64)
+_FUNCTION_RULES = openai.FunctionRules(FORMAT, "OC-15", "OC-08", "OC-16", "OC-17")
 PARTICIPANT_NAMES = NameMapper(r"[^\s<|\\/>]{1,64}")
 
 # Options of the SDKs and of Azure that recorded accepted requests have (OC-26).
@@ -207,9 +207,9 @@ def _check_part(violations: Violations, path: str, part: Any, role: Any) -> None
     elif kind == "image_url":
         image: Any = part.get("image_url")
         if isinstance(image, str):  # accepted in recordings, although the reference requires an object
-            openai.check_image_url(violations, "OC-13", f"{path}.image_url", image)
+            openai.check_image_url(violations, "OC-13", f"{path}.image_url", image, FORMAT)
         elif check_type(violations, "OC-13", f"{path}.image_url", image, dict, "an object"):
-            openai.check_image_url(violations, "OC-13", f"{path}.image_url.url", image.get("url"))
+            openai.check_image_url(violations, "OC-13", f"{path}.image_url.url", image.get("url"), FORMAT)
     elif kind in ("input_audio", "file"):
         check_type(violations, "OC-12", f"{path}.{kind}", part.get(kind), dict, "an object")
     elif kind != "audio":  # text and refusal hold a string under their own name
@@ -235,7 +235,7 @@ def _is_plain_call(call: Any) -> bool:
     if type(function) is not dict or type(function.get("arguments")) is not str:
         return False
     name = function.get("name")
-    return type(name) is str and openai.is_name(name) is not None
+    return type(name) is str and tool_name_matcher(FORMAT)(name) is not None
 
 
 def _check_call(violations: Violations, path: str, call: Any) -> None:
@@ -250,7 +250,7 @@ def _check_call(violations: Violations, path: str, call: Any) -> None:
         violations.append(unsupported_value("OC-07", f"{path}.type", kind, ("function", "custom")))
     elif check_type(violations, "OC-07", f"{path}.{kind}", call.get(kind), dict, "an object"):
         name = call[kind].get("name")
-        openai.check_name(violations, "OC-07" if name is None else "OC-08", f"{path}.{kind}.name", name, 64)
+        openai.check_tool_name(violations, "OC-07" if name is None else "OC-08", f"{path}.{kind}.name", name, FORMAT)
         text = "arguments" if kind == "function" else "input"
         check_type(violations, "OC-07", f"{path}.{kind}.{text}", call[kind].get(text), str, "a string")
 

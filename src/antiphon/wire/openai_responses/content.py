@@ -30,6 +30,7 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
 )
+from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -44,7 +45,7 @@ from antiphon.wire.media import (
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.readable import readable_parts, transcribe
-from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, translate_citations, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
 _CALL = frozenset({"type", "call_id", "name", "arguments"})
@@ -179,9 +180,9 @@ def _write_image(image: Image) -> dict[str, Any] | None:
     if image.data:
         kind = image.media_type or sniff_base64(image.data) or "image/png"
         is_own = image.native is not None and FORMAT in image.native
-        return (
-            {"type": "input_image", "image_url": data_url(kind, image.data)} if is_own or kind in IMAGE_TYPES else None
-        )
+        if not is_own and not format_capabilities(FORMAT).accepts_image(kind):
+            return None
+        return {"type": "input_image", "image_url": data_url(kind, image.data)}
     if image.url:
         return {"type": "input_image", "image_url": image.url}
     return {"type": "input_image", "file_id": image.file_id} if image.file_id else None

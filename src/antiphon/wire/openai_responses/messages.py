@@ -26,6 +26,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
@@ -49,7 +50,7 @@ from antiphon.wire.tool_calls import IdMapper
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
 _NAME = "OpenAI Responses"
-CALL_ID = IdMapper(r"(?s:.{1,64})")
+CALL_ID = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _CLIENT_ROLES = frozenset({"user", "system", "developer"})

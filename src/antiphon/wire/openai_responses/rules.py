@@ -9,10 +9,11 @@ only some models or hosts refuse is an advisory, in a pass of its own. A null pa
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.wire.capabilities import Capabilities, look_up
+from antiphon.wire.capabilities import Capabilities, format_capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses import FORMAT
@@ -82,8 +83,7 @@ _ID_PREFIXES = {
 _CALL_TEXTS = {"function_call": "arguments", "custom_tool_call": "input"}
 _CALL_NAMES = {"function_call": "function call", "custom_tool_call": "custom tool call"}
 _ELSEWHERE = ("item_reference", "compaction")  # items that may stand for further calls on the server
-_FUNCTION_RULES = openai.FunctionRules("OR-12", "OR-12", "OR-12", "OR-20", 128)
-_is_call_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch
+_FUNCTION_RULES = openai.FunctionRules(FORMAT, "OR-12", "OR-12", "OR-12", "OR-20")
 _is_id_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 
 
@@ -252,18 +252,19 @@ def _check_file(violations: Violations, path: str, part: dict[str, Any]) -> None
 def _check_call(violations: Violations, index: int, item: dict[str, Any], text_field: str) -> None:
     _check_call_id(violations, "OR-04", index, item.get("call_id"))
     name = item.get("name")
-    if not isinstance(name, str) or not _is_call_name(name):
-        openai.check_name(violations, "OR-04", f"input[{index}].name", name, 128)
+    if not isinstance(name, str) or not tool_name_matcher(FORMAT)(name):
+        openai.check_tool_name(violations, "OR-04", f"input[{index}].name", name, FORMAT)
     if not isinstance(item.get(text_field), str):
         check_type(violations, "OR-04", f"input[{index}].{text_field}", item.get(text_field), str, "a string")
 
 
 def _check_call_id(violations: Violations, rule: str, index: int, call_id: Any) -> None:
-    if isinstance(call_id, str) and 0 < len(call_id) <= 64:
+    limit = format_capabilities(FORMAT).tool_id_length or sys.maxsize
+    if isinstance(call_id, str) and 0 < len(call_id) <= limit:
         return
     path = f"input[{index}].call_id"
     if check_type(violations, rule, path, call_id, str, "a string"):
-        longest = openai.string_too_long("OR-08", path, len(call_id), 64)
+        longest = openai.string_too_long("OR-08", path, len(call_id), limit)
         violations.append(longest if call_id else openai.empty_string("OR-08", path))
 
 
@@ -312,7 +313,7 @@ def _check_tool(violations: Violations, path: str, tool: Any) -> None:
     if kind == "function":
         openai.check_function(violations, _FUNCTION_RULES, path, tool)
     elif kind == "custom":
-        openai.check_name(violations, "OR-12", f"{path}.name", tool.get("name"), 128)
+        openai.check_tool_name(violations, "OR-12", f"{path}.name", tool.get("name"), FORMAT)
 
 
 def _check_tool_choice(violations: Violations, body: dict[str, Any]) -> None:

@@ -18,14 +18,14 @@ from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import NameMapper
+from antiphon.wire.tool_calls import tool_names
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
 _MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
 
-NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,128}")
+NAMES = tool_names(FORMAT)
 """Tool names as this format accepts them (OR-12). Replacements are limited to 64, which every host accepts."""
 
 

@@ -54,27 +54,24 @@ def is_same_format(native: NativeExtras | None) -> bool:
     return native is not None and FORMAT in native
 
 
-MAX_CACHE_BREAKPOINTS = 4
-
 CacheBreakpoints = list[tuple[dict[str, Any], str]]
 """Written blocks with `cache_control`, each with the path of its part."""
 
 
-def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> None:
+def limit_cache_breakpoints(
+    body: dict[str, Any], cache_breakpoints: CacheBreakpoints, limit: int, losses: list[Loss]
+) -> None:
     """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
-    if len(cache_breakpoints) <= MAX_CACHE_BREAKPOINTS and not any(
-        _is_one_hour(block) for block, _ in cache_breakpoints
-    ):
+    if len(cache_breakpoints) <= limit and not any(_is_one_hour(block) for block, _ in cache_breakpoints):
         return
     paths = {id(block): path for block, path in cache_breakpoints}
     breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
-    for block in breakpoints[:-MAX_CACHE_BREAKPOINTS]:
+    for block in breakpoints[: max(0, len(breakpoints) - limit)]:
         del block["cache_control"]
-        limit = MAX_CACHE_BREAKPOINTS
         reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
         losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
     has_five_minutes = False
-    for block in breakpoints[-MAX_CACHE_BREAKPOINTS:]:
+    for block in breakpoints[max(0, len(breakpoints) - limit) :]:
         if not _is_one_hour(block):
             has_five_minutes = True
         elif has_five_minutes:

@@ -8,22 +8,22 @@ be hashed, compared or sliced before its type is known.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras
+from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
 from antiphon.wire.json_schema import is_object_schema, strict_problems
-from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon.wire.rules import Violation, json_type_name
 
 OPENAI = "openai"
 """The origin of native extras that both formats have."""
-IMAGE_TYPES = (*COMMON_IMAGE_TYPES, "image/jpg")
 
 Violations = list[Violation]
 SHARED_PARAMETERS = ("safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation")
@@ -220,6 +220,11 @@ def check_name(violations: Violations, rule: str, path: str, name: Any, max_leng
         violations.append(pattern_mismatch(rule, path, "^[a-zA-Z0-9_-]+$"))
 
 
+def check_tool_name(violations: Violations, rule: str, path: str, name: Any, format_name: str) -> None:
+    """The name of a tool, by the length that the capability table states for the format."""
+    check_name(violations, rule, path, name, format_capabilities(format_name).tool_name_length or sys.maxsize)
+
+
 def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:
     if metadata is None:
         return
@@ -240,14 +245,16 @@ def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:
             violations.append(string_too_long(rule, path, len(value), MAX_METADATA_VALUE))
 
 
-def check_image_url(violations: Violations, rule: str, path: str, url: Any) -> None:
+def check_image_url(violations: Violations, rule: str, path: str, url: Any, format_name: str) -> None:
     """An image URL: http(s), or a data URL of an image type that the models accept."""
     if not check_type(violations, rule, path, url, str, "a string") or is_web_url(url):
         return
     parsed = parse_data_url(url)
     if parsed is None:
         violations.append(Violation(rule, path, f"Error while downloading {quote_value(url)}."))
-    elif parsed.media_type.lower() not in IMAGE_TYPES or not looks_like_base64(parsed.data):
+    elif not format_capabilities(format_name).accepts_image(parsed.media_type.lower()) or not looks_like_base64(
+        parsed.data
+    ):
         formats = "Please make sure your image has of one the following formats: ['png', 'jpeg', 'gif', 'webp']."
         violations.append(Violation(rule, path, f"You uploaded an unsupported image. {formats}"))
 
@@ -255,17 +262,17 @@ def check_image_url(violations: Violations, rule: str, path: str, url: Any) -> N
 class FunctionRules(Struct, frozen=True):
     """The rule ids under which a format reports problems of a declared function."""
 
+    format_name: str
     shape: str
     name: str
     parameters: str
     strict: str
-    max_name_length: int
 
 
 def check_function(violations: Violations, rules: FunctionRules, path: str, function: dict[str, Any]) -> None:
     """A declared function: its name, and an object schema as parameters, closed if strict."""
     name = function.get("name")
-    check_name(violations, rules.shape if name is None else rules.name, f"{path}.name", name, rules.max_name_length)
+    check_tool_name(violations, rules.shape if name is None else rules.name, f"{path}.name", name, rules.format_name)
     for field, kind, expected in (("description", str, "a string"), ("strict", bool, "a boolean")):
         value = function.get(field)
         if value is not None and not isinstance(value, kind):
