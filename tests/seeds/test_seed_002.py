@@ -107,3 +107,18 @@ def test_rounds_are_bounded_and_the_end_is_never_silent() -> None:
         result = ap.ToolLoop(conversation(server), max_rounds=2, max_repeats=0).run_sync("循环")
     assert result.reason == "max_rounds"
     assert result.text.startswith("(No answer: the round limit was reached; the model's last response has no text")
+
+
+def test_two_searches_then_a_plan_in_four_rounds(tmp_path: Path) -> None:
+    plan = '{"tool": "create_plan", "title": "雅思", "tasks": ["阅读", "写作"]}'
+    with plain_host(
+        '<tool_call>{"tool": "search_web", "query": "雅思阅读技巧"}</tool_call>',
+        '<tool_call>{"tool": "search_web", "query": "雅思写作提升"}</tool_call>',
+        f"综合两次搜索：<tool_call>{plan}</tool_call>",
+        "这是综合的学习计划。",
+    ) as server:
+        chat = conversation(server, tmp_path)
+        result = ap.ToolLoop(chat).run_sync("搜索雅思阅读技巧，再搜索写作提升方法，然后综合制定学习计划")
+    assert (result.text, result.rounds) == ("这是综合的学习计划。", 4)
+    assert [one.tool_name for one in results(chat)] == ["search_web", "search_web", "create_plan"]
+    assert [str(one.status) for one in results(chat)] == ["success"] * 3
