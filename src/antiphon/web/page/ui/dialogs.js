@@ -125,7 +125,10 @@ export async function editSettings({ title, system, memory, limits }) {
   const changed = Object.entries(fields).filter(([name, field]) => field.value !== before[name]);
   /** @type {Record<string, unknown>} */
   const changes = Object.fromEntries(changed.map(([name, field]) => [name, field.value]));
-  const chosen = Object.entries(limitFields).map(([name, field]) => [name, field.value === "" ? null : Number(field.value)]);
-  if (chosen.some(([name, value]) => value !== (limits[name] ?? null))) changes.limits = Object.fromEntries(chosen);
+  /** @type {Record<string, number | null>} */
+  const chosen = Object.fromEntries(
+    Object.entries(limitFields).map(([name, field]) => [name, field.value === "" ? null : Number(field.value)]),
+  );
+  if (Object.keys(chosen).some((name) => chosen[name] !== (limits[name] ?? null))) changes.limits = chosen;
   return changes;
 }
