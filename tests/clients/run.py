@@ -75,7 +75,7 @@ def stage(format_name: str) -> Iterator[Stage]:
     """A gateway before an upstream of that format."""
     with ExitStack() as stack:
         target = f"{format_name}/{MODELS[format_name]}"
-        key = ClientKeySettings(name="programs", key=hash_key(CLIENT_KEY))
+        key = ClientKeySettings(name="programs", key=hash_key(CLIENT_KEY), admin=True)  # it reads /status
         running = stack.enter_context(rig(FAST, models={"*": [target]}, keys=[key], retries=2))
         tap = Wiretap(running.port)
         stack.enter_context(tap)
