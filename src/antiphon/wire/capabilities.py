@@ -41,7 +41,7 @@ EFFORTS = tuple(EFFORT_BUDGETS)
 _MAX_NAME_LENGTH = 256
 """No model has a longer name; the rest is ignored and not kept in a cache."""
 _CACHE_SIZE = 512
-_VENDOR = re.compile(r"(?:[a-z]{2,6}(?:-[a-z]+)?\.)?(?:anthropic|openai|google)\.")  # us.anthropic.claude-…
+_VENDOR = re.compile(r"(?:[a-z]{2,6}(?:-[a-z]+)?\.)?(?:anthropic|openai|google|x-?ai)\.")  # us.anthropic.claude-…
 _EVERYWHERE = (
     "sampling",
     "temperature_with_top_p",
@@ -98,6 +98,8 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     media_in_results: bool = True
     call_signatures: bool = False
     """Whether calls in the history need a thought signature."""
+    encrypted_reasoning: bool = False
+    """Whether the Responses API returns encrypted reasoning when asked; other models refuse to be asked."""
     tool_name_pattern: str = ""
     tool_name_length: int | None = None
     tool_id_pattern: str = ""
@@ -272,6 +274,10 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
     media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
     call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
+    encrypted_reasoning: Annotated[
+        bool | None,
+        Meta(description="Whether `reasoning.encrypted_content` may be included (format `openai-responses`)."),
+    ] = None
     image_types: Annotated[
         tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
     ] = None

@@ -27,6 +27,7 @@ from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
@@ -101,7 +102,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
 
 
 def _write_messages(request: ModelRequest, body: dict[str, Any], writer: MessageListWriter, losses: list[Loss]) -> None:
-    messages = request.messages
+    messages = wrap_earlier_calls(request)
     instructions = _instructions(messages[0]) if messages else None
     writer.write(messages, 0 if instructions is None else 1)
     body["input"] = items = writer.items
