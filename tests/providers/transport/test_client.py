@@ -390,7 +390,7 @@ def test_a_failed_request_is_freed_without_the_garbage_collector(answer: object)
 
         async def fail() -> weakref.ref[Body]:
             body = Body()
-            request = HttpRequest(url=where, body=body, timeouts=Timeouts(read=0.05))  # type: ignore[arg-type]
+            request = HttpRequest(url=where, body=body, timeouts=Timeouts(connect=1, read=0.05))  # type: ignore[arg-type]
             try:
                 response = await client.send(request)
                 async for _ in response.body:
