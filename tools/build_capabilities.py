@@ -77,7 +77,7 @@ _PROFILE_FIELDS = (
 _WITHOUT_PROFILE = ("grok",)
 """Models of vendors other than the three whose profiles are asked."""
 
-LIMITS = ("max_output_tokens", "context_window")
+LIMITS = ("max_output_tokens", "context_window", "media", "text_only")
 """Facts of one family only, which families that extend it do not inherit."""
 
 Facts = dict[str, Any]

@@ -94,6 +94,8 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     web_search: bool = True
     """Whether Chat Completions accepts `web_search_options`."""
     media: tuple[str, ...] | None = None
+    text_only: bool = False
+    """Whether the model refuses every medium."""
     image_types: tuple[str, ...] | None = None
     media_in_results: bool = True
     call_signatures: bool = False
@@ -272,6 +274,7 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
     system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
     web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
+    text_only: Annotated[bool | None, Meta(description="Whether every medium is refused.")] = None
     media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
     call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
     encrypted_reasoning: Annotated[

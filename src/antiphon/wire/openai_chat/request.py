@@ -36,6 +36,7 @@ from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.text_only import replace_media
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
@@ -96,6 +97,8 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     thinking_enabled = thinking_requested(request.reasoning)
     writer = MessageListWriter(losses, host, accepts_system=accepts_system, thinking_enabled=thinking_enabled)
     earlier = wrap_earlier_calls(request) if host.enforces_schemas else request.messages
+    if capabilities.text_only:
+        earlier = replace_media(earlier, losses)
     body["messages"] = messages = writer.write(earlier)
     if not messages:
         messages.append({"role": "user", "content": ""})

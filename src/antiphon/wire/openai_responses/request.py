@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
@@ -27,6 +29,7 @@ from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.text_only import replace_media
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,
@@ -82,6 +85,8 @@ def scan_request(_data: bytes) -> ModelRequest | None:
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that OpenAI Responses accepts."""
     capabilities = look_up(request.model, FORMAT, options.capabilities)
+    if capabilities.text_only:
+        request = structs.replace(request, messages=replace_media(request.messages, losses))
     native = request.native or {}
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))
