@@ -37,9 +37,9 @@ from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedR
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.text_only import replace_media
 from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
 
 

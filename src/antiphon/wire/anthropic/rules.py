@@ -28,8 +28,8 @@ from antiphon.wire.anthropic.block_rules import (
 from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
 from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation
-from antiphon.wire.text_only import TEXT_ONLY, find_media
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
 # A beta lets a system message set the effort from there on, and betas are in a header.

@@ -29,8 +29,8 @@ from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, 
 from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.text_only import replace_media
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,

@@ -19,8 +19,8 @@ from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up, tool_name
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE, WORDING
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, name_list, name_set
-from antiphon.wire.text_only import TEXT_ONLY, find_media
 from antiphon.wire.vendors.google import (
     FORMAT,
     as_list,

@@ -34,9 +34,9 @@ from antiphon.wire.openai_chat.parameters import (
 )
 from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.text_only import replace_media
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS

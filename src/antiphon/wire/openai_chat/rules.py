@@ -22,8 +22,8 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import advisory, calls_of, host_advisories
 from antiphon.wire.openai_chat.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, json_type_name, name_set
-from antiphon.wire.text_only import TEXT_ONLY, find_media
 from antiphon.wire.tool_calls import NameMapper
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (

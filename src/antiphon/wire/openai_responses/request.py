@@ -27,9 +27,9 @@ from antiphon.wire.openai_responses.namespaces import brings_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.text_only import replace_media
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,

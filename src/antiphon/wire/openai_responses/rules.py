@@ -21,8 +21,8 @@ from antiphon.wire.openai_responses.content import is_audio_or_video_url
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, json_type_name, name_list, name_set
-from antiphon.wire.text_only import TEXT_ONLY, find_media
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
     Violations,
