@@ -74,7 +74,10 @@ _PROFILE_FIELDS = (
     "google_thinking_levels",
 )
 
-LIMITS = ("max_output_tokens", "context_window")
+_WITHOUT_PROFILE = ("grok",)
+"""Models of vendors other than the three whose profiles are asked."""
+
+LIMITS = ("max_output_tokens", "context_window", "media", "text_only")
 """Facts of one family only, which families that extend it do not inherit."""
 
 Facts = dict[str, Any]
@@ -180,7 +183,8 @@ def write_oracles(families: list[Facts], litellm: dict[str, Facts]) -> None:
     flags = {name: {flag: litellm[name][flag] for flag in _ORACLE_FLAGS if flag in litellm[name]} for name in known}
     header = {"package": "litellm", "version": LITELLM, "license": "MIT"}
     _write(ORACLES / "litellm.json", {**header, "models": flags})
-    names = sorted({*known, *(name for family in families for name in family["examples"])})
+    examples = {name for family in families for name in family["examples"]}
+    names = sorted(name for name in {*known, *examples} if not name.startswith(_WITHOUT_PROFILE))
     header = {"package": "pydantic-ai-slim", "version": PYDANTIC_AI, "license": "MIT"}
     _write(ORACLES / "pydantic_ai.json", {**header, "models": _profiles(names)})
 

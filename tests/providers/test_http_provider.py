@@ -110,6 +110,11 @@ def test_changed_tool_names_are_restored() -> None:
         ("openai/o4-mini", ModelRequest(), {"store": False, "include": ["reasoning.encrypted_content"]}),
         ("gpt-4o", ModelRequest(), {"store": False}),
         ("gpt-5-chat-latest", ModelRequest(), {"store": False}),
+        ("chat-latest", ModelRequest(), {"store": False}),
+        ("xai/grok-4", ModelRequest(), {"store": False, "include": ["reasoning.encrypted_content"]}),
+        ("grok-3", ModelRequest(), {"store": False}),
+        ("codex-mini-latest", ModelRequest(), {"store": False, "include": ["reasoning.encrypted_content"]}),
+        ("gpt-7", ModelRequest(), {"store": False, "include": ["reasoning.encrypted_content"]}),
         ("gpt-5.4", ModelRequest(store=True), {"store": True}),
         (
             "gpt-5.4",

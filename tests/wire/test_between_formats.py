@@ -215,6 +215,27 @@ def test_earlier_calls_of_a_wrapped_schema_are_wrapped() -> None:
     assert claude_input({"type": "array", "items": {"type": "integer"}}, "[1, 2]") == {"value": [1, 2]}
 
 
+@pytest.mark.parametrize("target", [CHAT, RESPONSES])
+def test_earlier_calls_of_a_schema_wrapped_for_openai_are_wrapped(target: Any) -> None:
+    call = ToolCallRequest("find", "call_1", "[1, 2]")
+    messages = (QUESTION, Message("assistant", (call,)), Message("tool", (ToolCallResult.of(call, "none"),)))
+    tool = ToolDefinition("find", None, {"type": "array", "items": {"type": "integer"}})
+    request = ModelRequest(model="gpt-5", messages=messages, tools=(tool,))
+    body, losses = target.write_request(request)
+    assert target.check_request(body) == []
+    (sent,) = [
+        part
+        for message in target.read_request(body).messages
+        for part in message.parts
+        if isinstance(part, ToolCallRequest)
+    ]
+    assert msgspec.json.decode(sent.arguments) == {"value": [1, 2]}
+    assert [loss.path for loss in losses if "arguments" in loss.path] == []
+    (restored,) = CallRestorer(request).output(ModelOutput(parts=(sent,))).parts
+    assert isinstance(restored, ToolCallRequest)
+    assert msgspec.json.decode(restored.arguments) == [1, 2]
+
+
 def test_calls_of_plain_schemas_stay_as_they_are() -> None:
     assert claude_input({"type": "object", "properties": {"a": {}}}, '{"a": 1}') == {"a": 1}
 

@@ -92,7 +92,7 @@ def test_names_with_vendors_dates_and_regions(name: str, family: str) -> None:
     assert found.name == family
 
 
-@pytest.mark.parametrize("name", ["", "llama-3", "my-gpt", "mistral-large", "x" * 5000, "gpt", "grok-4", "claude"])
+@pytest.mark.parametrize("name", ["", "llama-3", "my-gpt", "mistral-large", "x" * 5000, "gpt", "grok-3", "claude"])
 def test_unknown_models_accept_everything(name: str) -> None:
     for format_name in FORMATS:
         known = capabilities_for(name, format_name)

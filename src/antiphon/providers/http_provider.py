@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -34,7 +33,7 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts, Transport
-from antiphon.wire.capabilities import CapabilityTable, capabilities_for
+from antiphon.wire.capabilities import CapabilityTable, capabilities_for, look_up
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
@@ -43,8 +42,6 @@ Keys = CredentialPool | Iterable[str | Credential]
 
 _RESPONSES = "openai-responses"
 _ENCRYPTED = "reasoning.encrypted_content"
-_has_encrypted_reasoning = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9]\d)|o[1-9]|codex|grok-[4-9])").search
-"""Whether a model returns encrypted reasoning; others reject a request for it."""
 
 
 _SCHEMA_PRESETS = frozenset({"openai", "azure-openai", "vllm", "llamacpp"})
@@ -170,7 +167,8 @@ class HttpProviderClient(ProviderClient):
         if own.get("previous_response_id") or own.get("conversation"):
             return options
         include = own.get("include") or []
-        if _has_encrypted_reasoning(options.model) and isinstance(include, list) and _ENCRYPTED not in include:
+        known = look_up(options.model, _RESPONSES, self._provider.capabilities)
+        if known.encrypted_reasoning and isinstance(include, list) and _ENCRYPTED not in include:
             own["include"] = [*include, _ENCRYPTED]
             native[_RESPONSES] = own
         return structs.replace(options, settings=structs.replace(settings, store=False, native=native or None))

@@ -41,7 +41,7 @@ EFFORTS = tuple(EFFORT_BUDGETS)
 _MAX_NAME_LENGTH = 256
 """No model has a longer name; the rest is ignored and not kept in a cache."""
 _CACHE_SIZE = 512
-_VENDOR = re.compile(r"(?:[a-z]{2,6}(?:-[a-z]+)?\.)?(?:anthropic|openai|google)\.")  # us.anthropic.claude-…
+_VENDOR = re.compile(r"(?:[a-z]{2,6}(?:-[a-z]+)?\.)?(?:anthropic|openai|google|x-?ai)\.")  # us.anthropic.claude-…
 _EVERYWHERE = (
     "sampling",
     "temperature_with_top_p",
@@ -94,10 +94,14 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     web_search: bool = True
     """Whether Chat Completions accepts `web_search_options`."""
     media: tuple[str, ...] | None = None
+    text_only: bool = False
+    """Whether the model refuses every medium."""
     image_types: tuple[str, ...] | None = None
     media_in_results: bool = True
     call_signatures: bool = False
     """Whether calls in the history need a thought signature."""
+    encrypted_reasoning: bool = False
+    """Whether the Responses API returns encrypted reasoning when asked; other models refuse to be asked."""
     tool_name_pattern: str = ""
     tool_name_length: int | None = None
     tool_id_pattern: str = ""
@@ -270,8 +274,13 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
     system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
     web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
+    text_only: Annotated[bool | None, Meta(description="Whether every medium is refused.")] = None
     media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
     call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
+    encrypted_reasoning: Annotated[
+        bool | None,
+        Meta(description="Whether `reasoning.encrypted_content` may be included (format `openai-responses`)."),
+    ] = None
     image_types: Annotated[
         tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
     ] = None

@@ -25,7 +25,7 @@ from antiphon.wire.capabilities import format_capabilities, tool_name_lengths
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
 from antiphon.wire.json_schema import must_be_wrapped
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.request import TOOL_NAMESPACES, ModelRequest, ToolDefinition
+from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolDefinition
 
 FREEFORM_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -244,6 +244,28 @@ def argument_writer(tool: ToolDefinition) -> Callable[[str], str] | None:
         return _wrap_value
     keys = {name: key for key, name in replaced_keys(tool.parameters).items()}
     return partial(_replace_keys, keys) if keys else None
+
+
+def wrap_earlier_calls(request: ModelRequest) -> tuple[Message, ...]:
+    """The messages of a request, with arguments that fit the schemas whose root OpenAI's formats get wrapped."""
+    wrapped = {
+        tool.name
+        for tool in request.tools
+        if type(tool) is ToolDefinition and tool.parameters is not None and must_be_wrapped(tool.parameters)
+    }
+    if not wrapped:
+        return request.messages
+    return tuple([_with_wrapped_calls(message, wrapped) for message in request.messages])
+
+
+def _with_wrapped_calls(message: Message, wrapped: set[str]) -> Message:
+    parts = [
+        structs.replace(part, arguments=_wrap_value(part.arguments))
+        if type(part) is ToolCallRequest and part.tool_name in wrapped and not part.freeform
+        else part
+        for part in message.parts
+    ]
+    return message if _all_identical(tuple(parts), message.parts) else structs.replace(message, parts=tuple(parts))
 
 
 def _wrap_value(arguments: str) -> str:

@@ -29,6 +29,7 @@ from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, 
 from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
@@ -134,7 +135,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     writer = ContentWriter(losses, capabilities)
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
-    messages = request.messages
+    messages = replace_media(request.messages, losses) if capabilities.text_only else request.messages
     leading = next(
         (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
     )

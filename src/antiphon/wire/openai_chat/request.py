@@ -34,8 +34,10 @@ from antiphon.wire.openai_chat.parameters import (
 )
 from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
 from antiphon.wire.vendors.openai_parameters import drop_refused_switch
@@ -94,7 +96,10 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     accepts_system = capabilities.system_messages != "none"
     thinking_enabled = thinking_requested(request.reasoning)
     writer = MessageListWriter(losses, host, accepts_system=accepts_system, thinking_enabled=thinking_enabled)
-    body["messages"] = messages = writer.write(request.messages)
+    earlier = wrap_earlier_calls(request) if host.enforces_schemas else request.messages
+    if capabilities.text_only:
+        earlier = replace_media(earlier, losses)
+    body["messages"] = messages = writer.write(earlier)
     if not messages:
         messages.append({"role": "user", "content": ""})
         losses.append(Loss("messages", "no messages", "at least one message is required; added an empty one (OC-01)"))

@@ -22,6 +22,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import advisory, calls_of, host_advisories
 from antiphon.wire.openai_chat.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, json_type_name, name_set
 from antiphon.wire.tool_calls import NameMapper
 from antiphon.wire.vendors import openai
@@ -72,6 +73,10 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     if check_type(violations, "OC-01", "messages", messages, list, "an array of objects"):
         _check_messages(violations, messages, capabilities)
         violations.extend(check_sequence(messages))
+        if capabilities.text_only:
+            violations += [
+                Violation("OC-13", path, TEXT_ONLY.format(kind)) for path, kind in find_media(messages, "messages")
+            ]
     _check_tools(violations, body)
     _check_tool_choice(violations, body)
     _check_settings(violations, body, capabilities)

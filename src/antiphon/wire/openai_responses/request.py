@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
@@ -25,8 +27,10 @@ from antiphon.wire.openai_responses.namespaces import brings_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
+from antiphon.wire.readable import replace_media
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
@@ -81,6 +85,8 @@ def scan_request(_data: bytes) -> ModelRequest | None:
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that OpenAI Responses accepts."""
     capabilities = look_up(request.model, FORMAT, options.capabilities)
+    if capabilities.text_only:
+        request = structs.replace(request, messages=replace_media(request.messages, losses))
     native = request.native or {}
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))
@@ -101,7 +107,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
 
 
 def _write_messages(request: ModelRequest, body: dict[str, Any], writer: MessageListWriter, losses: list[Loss]) -> None:
-    messages = request.messages
+    messages = wrap_earlier_calls(request)
     instructions = _instructions(messages[0]) if messages else None
     writer.write(messages, 0 if instructions is None else 1)
     body["input"] = items = writer.items

@@ -21,6 +21,7 @@ from antiphon.wire.openai_responses.content import is_audio_or_video_url
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.parameters import refused_fields
+from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, json_type_name, name_list, name_set
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -103,7 +104,10 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     _check_tools(violations, body.get("tools"))
     _check_tool_choice(violations, body)
     model = body.get("model")
-    _check_settings(violations, body, look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities))
+    capabilities = look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities)
+    if capabilities.text_only:
+        violations += [Violation("OR-05", path, TEXT_ONLY.format(kind)) for path, kind in find_media(items, "input")]
+    _check_settings(violations, body, capabilities)
     _check_text(violations, body)
     _check_parameters(violations, body)
     if advisories:
