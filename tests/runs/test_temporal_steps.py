@@ -211,7 +211,7 @@ def test_decisions_are_recorded_once(store: SqliteStore) -> None:
 def test_elapsed_seconds_pass_to_next_step(store: SqliteStore) -> None:
     rig = Rig(store, planned([["look"], ["put"]] * 4), World().tools(), Bounds(seconds=100))
     standing = rig.played(rig.played(TurnStatus()))
-    assert 0 < standing.seconds < 50
+    assert 0 <= standing.seconds < 50  # 0.0 where a step takes less than the clock shows
     standing = rig.played(replace(standing, seconds=99.0))
     assert standing.seconds >= 99
     assert rig.played(replace(standing, seconds=100.5)).reason == "time_budget"
