@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -104,10 +105,15 @@ def tools(diary: Diary) -> list[Tool]:
 
 
 class MortalSaver(SqliteSaver):
-    """Kills the process before or after its n-th write."""
+    """Kills the process before or after its n-th write. LangGraph writes from several threads; here one write follows the other,
+    so that the earlier writes are on the disk when the process dies and each process gets further than the one before it."""
 
     writes_left = -1
     is_written_first = False
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__(db)
+        self._one_write = threading.Lock()
 
     def put(self, *args: Any, **options: Any) -> Any:
         return self._dying(super().put, *args, **options)
@@ -116,13 +122,14 @@ class MortalSaver(SqliteSaver):
         self._dying(super().put_writes, *args, **options)
 
     def _dying(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        left = self.writes_left = self.writes_left - 1
-        if left == 0 and not self.is_written_first:
-            os.kill(os.getpid(), signal.SIGKILL)
-        written = write(*args, **options)
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return written
+        with self._one_write:
+            left = self.writes_left = self.writes_left - 1
+            if left == 0 and not self.is_written_first:
+                os.kill(os.getpid(), signal.SIGKILL)
+            written = write(*args, **options)
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return written
 
 
 class Scene:
