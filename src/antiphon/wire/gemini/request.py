@@ -167,9 +167,7 @@ def _write_tool_config(
     return config
 
 
-def write_other_fields(
-    request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]
-) -> None:
+def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
     """Put what is neither content, tools nor generation config into a body."""
     if request.parallel_tool_calls is False:
         reason = "Gemini does not support disabling parallel tool calls; dropped"
