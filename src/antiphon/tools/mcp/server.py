@@ -32,6 +32,7 @@ import msgspec
 
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.parts import ToolCallResult
+from antiphon.providers.credentials.secret import scrub_text
 from antiphon.tools.context import ToolContext
 from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, StderrLog, first_cause, to_result
 from antiphon.tools.tool import Effect, Tool, ToolSettings
@@ -45,7 +46,6 @@ logger = logging.getLogger("antiphon.tools.mcp")
 LONGEST_NAME = 64
 _SERVER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9-])*")
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_SHORTEST_SECRET = 4
 # The messages of the SDK that replace the response's status.
 _SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 
@@ -78,7 +78,7 @@ class McpServer:
         self.on_change = on_change
         self._where = where
         self._open_transport = open_transport
-        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+        self._secrets = tuple(secrets)
         self._connect_timeout = connect_timeout
         self._approve_destructive = approve_destructive
         self._settings = settings
@@ -309,9 +309,7 @@ class McpServer:
         return status if words in _SDK_FILLERS else f"{status}: {words}"
 
     def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+        return scrub_text(text, self._secrets)
 
     async def __aenter__(self) -> Self:
         return self
