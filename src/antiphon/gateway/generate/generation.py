@@ -43,7 +43,7 @@ from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeRe
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Target
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
-from antiphon.wire import formats
+from antiphon.wire.clients import COMPLETIONS, OLLAMA, OLLAMA_GENERATE, client_formats
 from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -55,10 +55,15 @@ _STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
+_LINES_HEADERS = {**_STREAM_HEADERS, "content-type": "application/x-ndjson"}
 _ARRAY_HEADERS = {**_STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
 _UNPROCESSABLE = 422
 _MAX_HEADER_CHARS = 900
 _RESPONSES = "openai-responses"
+_USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
+"""Formats whose streams report usage only if the client asks for it."""
+_JSON_LINES = (OLLAMA, OLLAMA_GENERATE)
+"""Formats whose streams are lines of JSON."""
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -82,7 +87,7 @@ class Generation:
         self._endpoint = endpoint = context.endpoint
         self._key = key = context.key
         self._on_finish = on_finish
-        self._wire = formats[endpoint.format]
+        self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
         is_metered = key.tokens_per_minute is not None
@@ -195,7 +200,7 @@ class Generation:
             if not self._trace.is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            hides_usage = self._endpoint.format == "openai-chat" and not requests_usage(self._request.body)
+            hides_usage = self._endpoint.format in _USAGE_ON_REQUEST and not requests_usage(self._request.body)
             encoder = TranslatingEncoder(
                 self._wire,
                 requested_model,
@@ -206,6 +211,8 @@ class Generation:
         headers = _STREAM_HEADERS
         if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
             encoder, headers = JsonArrayEncoder(encoder), _ARRAY_HEADERS
+        elif self._endpoint.format in _JSON_LINES:
+            headers = _LINES_HEADERS
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer:
             self._preparer.drop()
