@@ -20,6 +20,7 @@ Action: TypeAlias = Literal[
     "get_model",
     "get_response",
     "delete_response",
+    "cancel_response",
     "list_items",
     "health",
     "ready",
@@ -63,7 +64,7 @@ _STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
 _GEMINI_CALL = re.compile(r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):(?P<verb>\w+)")
 _GEMINI_MODELS = re.compile(r"/v1(?:beta|alpha)/models(?:/(?P<name>[^:]+))?")
 _MODEL = re.compile(r"(?:/v1)?/models/(?P<name>.+)")
-_RESPONSE = re.compile(r"(?:/v1)?/responses/(?P<name>[^/]+)(?P<items>/input_items)?")
+_RESPONSE = re.compile(r"(?:/v1)?/responses/(?P<name>[^/]+)(?P<part>/input_items|/cancel)?")
 _GEMINI_VERBS: dict[str, Endpoint] = {
     "generateContent": Endpoint("generate", _GEMINI, stream=False),
     "streamGenerateContent": Endpoint("generate", _GEMINI, stream=True),
@@ -118,8 +119,10 @@ def _match_parametrized(path: str) -> dict[str, Endpoint]:
     if match := _MODEL.fullmatch(path):
         return {"GET": Endpoint("get_model", "", match["name"])}
     if match := _RESPONSE.fullmatch(path):
-        if match["items"]:
+        if match["part"] == "/input_items":
             return {"GET": Endpoint("list_items", _RESPONSES, match["name"])}
+        if match["part"] == "/cancel":
+            return {"POST": Endpoint("cancel_response", _RESPONSES, match["name"])}
         return {
             "GET": Endpoint("get_response", _RESPONSES, match["name"]),
             "DELETE": Endpoint("delete_response", _RESPONSES, match["name"]),
