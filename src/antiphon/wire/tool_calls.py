@@ -37,6 +37,8 @@ FREEFORM_SCHEMA: dict[str, Any] = {
 
 GENERATED_ID_PREFIX = "call_gm_"
 """Ids generated for calls of a format that has none begin with this; they are never written back to it."""
+PORTABLE_NAME_LENGTH = 64
+"""The longest tool name that every host accepts; a replacement is not longer."""
 MAX_CACHED_LENGTH = 256
 """Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
 _MAX_CACHED = 4096
@@ -79,7 +81,7 @@ class IdMapper:
 class NameMapper:
     """Maps tool names into a pattern; a replacement has at most `max_length` characters."""
 
-    def __init__(self, pattern: str | Callable[[], str], max_length: int = 64) -> None:
+    def __init__(self, pattern: str | Callable[[], str], max_length: int = PORTABLE_NAME_LENGTH) -> None:
         self._is_legal = _matcher(pattern)
         self._max_length = max_length
         self.to_wire = ShortKeyCache(self._map).__getitem__
@@ -96,7 +98,7 @@ class NameMapper:
         return name if self._is_legal(name) else safe_name(name, self._max_length)
 
 
-def tool_names(format_name: str, max_length: int = 64) -> NameMapper:
+def tool_names(format_name: str, max_length: int = PORTABLE_NAME_LENGTH) -> NameMapper:
     """Maps tool names into what the capability table states for a format."""
     return NameMapper(lambda: format_capabilities(format_name).tool_name_pattern, max_length)
 

@@ -281,6 +281,12 @@ def replace_model(body: bytes, model: str) -> bytes:
     return msgspec.json.encode(fields)
 
 
+def with_model(body: bytes, model: str) -> bytes:
+    """The same body with that model; unchanged if it names it already."""
+    named = top_level_fields(body).get("model")
+    return body if named is not None and msgspec.json.decode(named) == model else replace_model(body, model)
+
+
 def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:
     """The outermost object of a body, its values as raw JSON. Raises `WireError`."""
     try:

@@ -17,7 +17,7 @@ import msgspec
 
 from antiphon.parts import Native, NativeExtras
 from antiphon.wire.gemini.content import NAMES, ContentWriter
-from antiphon.wire.gemini.rules import MODES
+from antiphon.wire.gemini.limits import MODES
 from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
