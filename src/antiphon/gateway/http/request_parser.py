@@ -35,6 +35,8 @@ MAX_PIPELINED = 32
 """More requests than this in one read are not answered; the connection is closed after the last one that is."""
 
 _SCHEME_AND_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE).match
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some programs on Windows write it before UTF-8; a JSON parser may ignore it (RFC 8259, section 8.1)."""
 _VERSIONS = frozenset({"1.0", "1.1"})
 _REPEATED = "\n"
 """Joins repeated Host fields: a value cannot contain it."""
@@ -195,7 +197,8 @@ class RequestParser:
             except MalformedBody as error:
                 self._drop_body(incoming, _bad_request(f"cannot decompress the request body: {error}"))
         pieces, incoming.pieces = incoming.pieces, []
-        incoming.request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        incoming.request.body = body.removeprefix(_BYTE_ORDER_MARK)
         incoming.is_complete = True
         self.requests.append(incoming)
         if len(self.requests) == MAX_PIPELINED:
@@ -276,7 +279,7 @@ class RequestParser:
         try:
             incoming.decompressor = Decompressor(encoding, self._listener.max_body_bytes)
         except MalformedBody as error:
-            self._drop_body(incoming, _bad_request(f"{error}; send gzip, deflate or no content encoding", 415))
+            self._drop_body(incoming, _bad_request(f"{error}; send gzip, deflate, zstd or no content encoding", 415))
 
     def _check_upgrade(self, incoming: IncomingRequest) -> None:
         """Refuse a WebSocket or a tunnel; ignore other upgrades (some clients offer h2c with every first request)."""
