@@ -217,7 +217,7 @@ class Generation:
         restored = structs.replace(
             CallRestorer(parsed_request).output(output),
             model=parsed_request.model,
-            id=self._new_id(output.id),
+            id=self._id_maker(prepared)(output.id),
             native=self._wire.repeat_settings(output.native, self._repeated_settings()),
         )
         body, losses = self._wire.encode_response(restored)
@@ -239,7 +239,7 @@ class Generation:
                 self._wire,
                 requested_model,
                 CallRestorer(self._preparer.parsed_request),
-                self._new_id,
+                self._id_maker(prepared),
                 hides_usage=hides_usage,
                 settings=self._repeated_settings(),
             )
@@ -281,12 +281,14 @@ class Generation:
     def _repeated_settings(self) -> dict[str, Any]:
         return {**self._wire.request_settings(self._request.body), **self._settings}
 
-    def _new_id(self, given: str) -> str:
-        """The id of a response: the upstream's, or a unique one where responses are looked up by id here."""
-        if self._answer_id:
-            return self._answer_id
+    def _id_maker(self, prepared: Prepared) -> Callable[[str], str]:
+        """Gives a response its id: the upstream's, or a unique one where responses are looked up by id here."""
         prefix = ID_PREFIXES.get(self._endpoint.format)
-        return given if prefix is None else f"{prefix}{new_id()}"
+        if self._answer_id:
+            return lambda _: self._answer_id
+        if prefix is not None and (prepared.keeps_answer or not prepared.same_format):
+            return lambda _: f"{prefix}{new_id()}"
+        return lambda given: given
 
     def _should_record(self, prepared: Prepared) -> bool:
         """Whether the answer is kept for requests that continue it."""
