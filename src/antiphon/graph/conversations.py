@@ -25,7 +25,7 @@ from antiphon.conversation import Bounds, CompactionNeeded, Conversation, Turn
 from antiphon.conversation.conversation import CompactionCallback
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.participants import Participants
-from antiphon.conversation.sync import Closable, run_sync
+from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
 from antiphon.graph.leases import HeldConversation, LeaseCache
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 Next = Literal["llm", "tools", "human", "end"]
 
 
-class Conversations(Closable):
+class Conversations(SyncClosable):
     """The conversations of a store, for the nodes of graphs.
 
     `store` is a file, the URL of a server or a `HistoryStore`. `model`, `tools`, `provider` and `options` are passed to every

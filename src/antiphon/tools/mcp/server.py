@@ -24,12 +24,12 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
+from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.parts import ToolCallResult
 from antiphon.providers.credentials.secret import scrub_text
@@ -50,7 +50,7 @@ _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 
 
-class McpServer:
+class McpServer(AsyncClosable):
     """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
 
     `on_change` is called when the server reports that its tools have changed; `has_changed` is true until they are listed again.
@@ -310,14 +310,6 @@ class McpServer:
 
     def _masked(self, text: str) -> str:
         return scrub_text(text, self._secrets)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name} at {self._where}>"

@@ -146,8 +146,8 @@ def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> Too
     name, response, raw_id = fields.get("name"), fields.get("response"), fields.get("id")
     if type(name) is not str or not name or type(response) not in (dict, type(None)):
         return None
-    parts = fields.get("parts", ())
-    if type(parts) is not tuple and (type(parts) is not list or not parts):
+    parts = fields.get("parts", [])  # an empty list is absent, as everywhere in proto3 (Kimi Code sends one)
+    if type(parts) is not list:
         return None
     media = tuple(_read_result_media(part) for part in parts)
     return build_result(name, raw_id, response, calls, media, extras, inner_extras)

@@ -141,7 +141,7 @@ def _write_declaration(
     if name in names:  # GM-11
         losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GM-11)"))
         return None
-    names.add(name)
+    names.add(NAMES.declare(tool.name, path, losses))
     extras = own_extras(tool.native, losses, path, FORMAT)
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
