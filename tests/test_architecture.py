@@ -22,6 +22,7 @@ MAP = [
     "context",
     "wire",
     "repair",
+    "telemetry",
     "providers",
     "tools",
     "conversation",
