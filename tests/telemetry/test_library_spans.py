@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -314,6 +315,26 @@ def test_off_by_default_and_after_disable() -> None:
         telemetry.disable()
         run(ap.ToolLoop(ap.Conversation(ap.ScriptedModel("Hi."))))
     assert receiver.spans == []
+
+
+def test_the_command_line_exports_where_the_environment_says(tmp_path: Path) -> None:
+    with OtlpReceiver() as receiver:
+        command = [
+            sys.executable,
+            "-m",
+            "antiphon",
+            "chat",
+            "-m",
+            "offline/plain",
+            "-p",
+            "Hello",
+            "--store",
+            "chats.db",
+        ]
+        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert parent_of(receiver, receiver.named("chat plain")) == "invoke_agent"
 
 
 def program(*lines: str) -> subprocess.CompletedProcess[str]:
