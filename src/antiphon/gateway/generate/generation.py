@@ -156,6 +156,7 @@ class Generation:
     async def _call(self, targets: list[Target]) -> Response:
         """Call the targets in order until one answers."""
         trace = self._trace
+        self._services.spans.start(trace, self._request.headers)
         call = ModelCall(targets, self._prepare, CallReport(attempts=trace.attempts), rewrite=self._prepare_again)
         try:
             reply = await call.reply()
@@ -211,12 +212,16 @@ class Generation:
         trace.repairs, trace.losses = prepared.repairs, prepared.losses
         if self._key.strict and (prepared.repairs or prepared.losses):
             raise _StrictRefusal
-        return prepared.call(self._preparer.forwarded_headers(prepared.provider), streams=trace.streams)
+        headers = self._preparer.forwarded_headers(prepared.provider)
+        if trace.trace_headers:
+            headers |= trace.trace_headers
+        return prepared.call(headers, streams=trace.streams)
 
     async def _translate(self, output: ModelOutput, prepared: Prepared) -> Response:
         """A whole answer in the client's format."""
         trace, parsed_request = self._trace, self._preparer.parsed_request
         trace.usage = output.usage
+        trace.stop_reason, trace.response_id, trace.response_model = output.stop_reason, output.id, output.model
         if prepared.tools:
             output = with_calls_read(output, prepared.tools)
         restored = structs.replace(
