@@ -5,7 +5,7 @@ Calls get ids by their position, so the same history always has the same ids; a 
 whole, in one line. `options` that other hosts have too become fields of the request; the rest are reported as lost.
 
 Normalisations: requests stream unless they say otherwise; `keep_alive` (how long a model stays loaded) has no effect;
-`num_predict` below 1 is no limit; the whole time counts as `eval_duration`.
+`num_predict` below 1 means unlimited; the whole time counts as `eval_duration`.
 """
 
 from __future__ import annotations
