@@ -151,6 +151,8 @@ class StreamWriter:
         self._started = started
         response = self._response(ModelOutput(format=started.format), [], [])
         response.update({"status": "in_progress", "incomplete_details": None, "usage": None})
+        if "completed_at" in response:
+            response["completed_at"] = None
         self._emit("response.created", {"response": response})
         self._emit("response.in_progress", {"response": response})
 
@@ -328,6 +330,8 @@ class StreamWriter:
         items = [item.final for item in self._items if item.final is not None]
         response = self._response(ModelOutput(), items, [])
         response.update({"status": "failed", "incomplete_details": None, "error": response_error(error)})
+        if "completed_at" in response:
+            response["completed_at"] = None
         self._emit("response.failed", {"response": response})
         self._is_over = True
 
