@@ -26,6 +26,7 @@ _MAX_FORMULA_CHARS = 2_000
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`，。；：、）】》]+")
 _ADDRESS_END = ".,;:!?*_~"
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_WORD = re.compile(r"\w")
 _TASK = re.compile(r"\[([ xX])\]\s+")
 _SIDES = {"text-align:left": "left", "text-align:center": "middle", "text-align:right": "right"}
 _TAGS = {"em": "em", "strong": "strong", "s": "del", "blockquote": "blockquote"}
@@ -68,7 +69,7 @@ def _bracket_math(state: Any, silent: bool) -> bool:
     if opening not in ("\\(", "\\["):
         return False
     end = state.src.find("\\)" if opening == "\\(" else "\\]", state.pos + 2, state.pos + 2 + _MAX_FORMULA_CHARS)
-    if end < 0:
+    if end < 0 or not _WORD.search(state.src, state.pos + 2, end):
         return False
     if not silent:
         token = state.push("math_inline" if opening == "\\(" else "math_inline_double", "math", 0)
@@ -158,8 +159,10 @@ def _block(token: Any) -> Iterator[Node]:
         case "inline":
             yield from _joined(_tree(token.children or (), _inline))
         case "fence" | "code_block":
-            language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
-            yield ["pre", {"language": language}, token.content.removesuffix("\n")]
+            from markdown_it.common.utils import unescapeAll
+
+            language = unescapeAll(token.info).split(maxsplit=1)
+            yield ["pre", {"language": language[0] if language else ""}, token.content.removesuffix("\n")]
         case "hr":
             yield ["hr", {}]
         case "math_block":
@@ -181,11 +184,8 @@ def _inline(token: Any) -> Iterator[Node]:
         case "code_inline":
             yield ["code", {}, token.content]
         case "image":  # pictures of other hosts are not loaded, because that would reveal the reader
-            yield [
-                "a",
-                {"href": str(token.attrs.get("src", "")), "class": "image"},
-                token.content or str(token.attrs.get("src", "")),
-            ]
+            address = str(token.attrs.get("src", ""))
+            yield ["a", {"href": address, "class": "image"}, _plain_text(token.children or ()) or address]
         case "math_inline" | "math_inline_double":
             yield _formula(token.content, "inline" if token.type == "math_inline" else "block")
         case "footnote_ref":
@@ -194,6 +194,11 @@ def _inline(token: Any) -> Iterator[Node]:
             return
         case _:
             yield token.content
+
+
+def _plain_text(tokens: Sequence[Any]) -> str:
+    """The text of inline tokens, without marks."""
+    return "".join(_plain_text(token.children) if token.children else token.content for token in tokens)
 
 
 def _joined(nodes: list[Node]) -> Iterator[Node]:

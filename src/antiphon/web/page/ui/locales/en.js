@@ -76,6 +76,7 @@ export const ENGLISH = {
   open: "open",
   text: "text",
   table: "Table",
+  mermaidHint: "source of a diagram; copy it into a Mermaid viewer",
   running: "running",
   pending: "pending",
   success: "done in {time}",

@@ -76,6 +76,7 @@ export const CHINESE = {
   open: "未完成",
   text: "文本",
   table: "表格",
+  mermaidHint: "图表源码，可复制到 Mermaid 查看器中查看",
   running: "运行中",
   pending: "待批准",
   success: "用时 {time}",
