@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.anthropic.block_rules import (
     EXTRA_FIELD,
     LIST,
@@ -28,7 +29,6 @@ from antiphon.wire.anthropic.block_rules import (
 from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
 from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
@@ -51,9 +51,8 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
         check(context)
     _check_messages(context)
     _check_cache_breakpoints(context)
-    if context.target.model.text_only:
-        for path, kind in find_media(body.get("messages"), "messages"):
-            context.error("AN-24", path, TEXT_ONLY.format(kind))
+    for path, reason in media_problems(body.get("messages"), "messages", context.target.model, with_types=False):
+        context.error("AN-24", path, reason)
     violations = context.violations
     return violations if advisories else [violation for violation in violations if not violation.advisory]
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE, WORDING
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, name_list, name_set
 from antiphon.wire.vendors.google import (
     FORMAT,
@@ -77,9 +77,8 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
         context.error("GM-19", spelling_used(body, "cachedContent"), message)
     _check_generation_config(context)
     _check_contents(context)
-    if context.model.text_only:
-        for path, kind in find_media(get_field(body, "contents"), "contents"):
-            context.error("GM-17", path, TEXT_ONLY.format(kind))
+    for path, reason in media_problems(get_field(body, "contents"), "contents", context.model):
+        context.error("GM-17", path, reason)
     return violations if advisories else [violation for violation in violations if not violation.advisory]
 
 

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import WireError
+from antiphon.wire.accepted_media import ALL_KINDS
+from antiphon.wire.capabilities import MediaKind
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.rules import Violation
 from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
@@ -33,6 +35,9 @@ ID_UP_TO_64 = IdMapper(r"(?s).{1,64}")
 ID_UP_TO_40 = IdMapper(r"(?s).{1,40}")  # OC-09: lifted at api.openai.com, still enforced by Azure and Copilot
 NAMES = tool_names(FORMAT)
 NINE_CHARACTER_ID = IdMapper(r"[a-zA-Z0-9]{9}", prefix="", length=9)  # MI-01
+
+
+_ALL_BUT_IMAGES = ALL_KINDS - {"image"}
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -76,6 +81,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     requires_reasoning: bool = False
     """Whether calls made while thinking need their reasoning, even if it is empty (DS-01)."""
     accepts_thought_signatures: bool = False
+
+    @property
+    def kinds_of_any_type(self) -> frozenset[MediaKind]:
+        """The kinds of media whose types are not limited to those of OpenAI."""
+        if self.accepts_any_image:
+            return ALL_KINDS
+        return frozenset() if self.enforces_schemas else _ALL_BUT_IMAGES
 
 
 _OPENAI = Dialect(

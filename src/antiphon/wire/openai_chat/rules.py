@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import non_strict_problems
@@ -22,7 +23,6 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import advisory, calls_of, host_advisories
 from antiphon.wire.openai_chat.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, json_type_name, name_set
 from antiphon.wire.tool_calls import NameMapper
 from antiphon.wire.vendors import openai
@@ -73,10 +73,9 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     if check_type(violations, "OC-01", "messages", messages, list, "an array of objects"):
         _check_messages(violations, messages, capabilities)
         violations.extend(check_sequence(messages))
-        if capabilities.text_only:
-            violations += [
-                Violation("OC-13", path, TEXT_ONLY.format(kind)) for path, kind in find_media(messages, "messages")
-            ]
+        violations += [
+            Violation("OC-13", path, reason) for path, reason in media_problems(messages, "messages", capabilities)
+        ]
     _check_tools(violations, body)
     _check_tool_choice(violations, body)
     _check_settings(violations, body, capabilities)

@@ -30,6 +30,7 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
 )
+from antiphon.wire.accepted_media import note
 from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
@@ -164,7 +165,11 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
         losses.append(Loss(path, type(part).__name__, "not allowed in a message of this role; dropped"))
         return []
     if body is None:
-        losses.append(Loss(path, type(part).__name__.lower(), "not supported by OpenAI Responses; dropped"))
+        kind = type(part).__name__.lower()
+        if isinstance(part, Image | Audio | Document) and (part.data or part.url):
+            losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a note"))
+            return [{"type": "input_text", "text": note(part, "not supported here")}]
+        losses.append(Loss(path, kind, "not supported by OpenAI Responses; dropped"))
         return []
     return [{**body, **own_extras(part.native, losses, path, OPENAI, FORMAT)}]
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.capabilities import Capabilities, format_capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.media import parse_data_url
@@ -21,7 +22,6 @@ from antiphon.wire.openai_responses.content import is_audio_or_video_url
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, json_type_name, name_list, name_set
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -105,8 +105,10 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     _check_tool_choice(violations, body)
     model = body.get("model")
     capabilities = look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities)
-    if capabilities.text_only:
-        violations += [Violation("OR-05", path, TEXT_ONLY.format(kind)) for path, kind in find_media(items, "input")]
+    violations += [
+        Violation("OR-05", path, reason)
+        for path, reason in media_problems(items, "input", capabilities, with_types=False)
+    ]
     _check_settings(violations, body, capabilities)
     _check_text(violations, body)
     _check_parameters(violations, body)
