@@ -10,8 +10,8 @@ from msgspec import structs
 
 from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import Message, ModelRequest, ToolDefinition, formats
-from antiphon.wire.accepted_media import replace_media
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, capabilities_for
+from antiphon.wire.capabilities.accepted_media import replace_media
 from support.corpus import recorded
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

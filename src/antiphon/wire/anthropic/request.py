@@ -13,7 +13,6 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
-from antiphon.wire.accepted_media import replace_media
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
 from antiphon.wire.anthropic.messages import (
     MessageListReader,
@@ -34,6 +33,7 @@ from antiphon.wire.anthropic.parameters import (
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native

@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.anthropic.block_rules import (
     EXTRA_FIELD,
     LIST,
@@ -28,6 +27,7 @@ from antiphon.wire.anthropic.block_rules import (
 )
 from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
 from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
 

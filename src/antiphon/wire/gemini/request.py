@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
-from antiphon.wire.accepted_media import replace_media
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE, WORDING
 from antiphon.wire.parameters import refused_fields

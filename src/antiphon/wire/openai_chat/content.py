@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
-from antiphon.wire.accepted_media import note
 from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities.accepted_media import note
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.media import (
     audio_format,

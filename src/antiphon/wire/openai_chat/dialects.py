@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import WireError
-from antiphon.wire.accepted_media import ALL_KINDS
 from antiphon.wire.capabilities import MediaKind
+from antiphon.wire.capabilities.accepted_media import ALL_KINDS
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.rules import Violation
 from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.wire.accepted_media import replace_media
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss

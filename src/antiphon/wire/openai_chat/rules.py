@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import non_strict_problems
 from antiphon.wire.openai_chat import FORMAT

@@ -30,8 +30,8 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
 )
-from antiphon.wire.accepted_media import note
 from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities.accepted_media import note
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,

@@ -17,8 +17,8 @@ from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
-from antiphon.wire.accepted_media import replace_media
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, foreign_reason, lose_native

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.wire.accepted_media import media_problems
 from antiphon.wire.capabilities import Capabilities, format_capabilities, look_up, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses import FORMAT

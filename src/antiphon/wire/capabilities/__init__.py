@@ -199,7 +199,7 @@ class CapabilityData(Struct, frozen=True):
 @cache
 def capability_data() -> CapabilityData:
     """The committed data, read once."""
-    return msgspec.json.decode(Path(__file__).with_name("capabilities.json").read_bytes(), type=CapabilityData)
+    return msgspec.json.decode(Path(__file__).parent.with_suffix(".json").read_bytes(), type=CapabilityData)
 
 
 @cache
