@@ -16,12 +16,14 @@ SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 
 # Each may import itself and what stands above it.
 MAP = [
+    "closing",
     "errors",
     "parts",
     "history",
     "context",
     "wire",
     "repair",
+    "telemetry",
     "providers",
     "tools",
     "conversation",

@@ -24,7 +24,7 @@ from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
-from antiphon.conversation.sync import Closable, run_sync
+from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, kept_settings
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
@@ -52,7 +52,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
-    from antiphon.conversation.loop import ActiveTurn
+    from antiphon.conversation.turn_runner import ActiveTurn
     from antiphon.tools.embedded import EmbeddedSetting
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation(Closable, ThreadView, Generic[State]):
+class Conversation(SyncClosable, ThreadView, Generic[State]):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
@@ -287,6 +287,7 @@ class Conversation(Closable, ThreadView, Generic[State]):
         if not self._embedded.is_idle:
             context, options, reader = self._embedded.prepare(context, options, self.history.version)
         model_call = RecordedCall(client, context, options, self._record_call, reader, source, ended, executor)
+        model_call.conversation_id = self._key
         if self.executor.hooks:
             model_call.hooks, model_call.usage = self.executor.hooks, self.usage
         return model_call

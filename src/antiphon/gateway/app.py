@@ -16,17 +16,19 @@ from antiphon import __version__
 from antiphon.errors import InvalidModelName, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, presented_key, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import RequestContext, Services
+from antiphon.gateway.endpoints.background import SHAPES, create_in_background, requests_background
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
-from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
+from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
@@ -36,9 +38,12 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.status import ReloadResult, build_status
 from antiphon.gateway.observe.status_page import status_answer
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
+from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
+
+_BODIES_WITH_MODEL = frozenset({"generate", "embed"})
 
 
 class RequestHandler(Protocol):
@@ -112,7 +117,8 @@ class Gateway:
                     if isinstance(verdict, Response)
                     else Admission(loaded, None, ANONYMOUS, started_at, verdict)
                 )
-            return refuse_route(request, endpoint)
+            preflight = preflight_response(request, endpoint.allowed, loaded.origin_rules.origins)
+            return preflight or refuse_route(request, endpoint)
         key = admit_client(loaded, request, endpoint)
         if isinstance(key, ClientKey):
             return Admission(loaded, endpoint, key, started_at)
@@ -149,7 +155,11 @@ class Gateway:
             return self._status(loaded, request)
         context = RequestContext(loaded, self._services, request, endpoint, key)
         try:
+            if endpoint.resource and action in _BODIES_WITH_MODEL and endpoint.format != "gemini":
+                request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
             if action == "generate":
+                if endpoint.format in SHAPES and requests_background(context):
+                    return await create_in_background(context, self._record_request)
                 return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":
                 return await handle_embeddings(context, self._record_request)
@@ -225,7 +235,7 @@ class Gateway:
             streamed=trace.streams,
         )
         services.recent.add(RequestRecord.of(trace))
-        services.spans.record(trace, context.request.headers)
+        services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
             services.limits.charge_tokens(context.key, charged_tokens(trace))
         self._log(trace, seconds, overhead)

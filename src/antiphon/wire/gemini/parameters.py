@@ -13,6 +13,7 @@ from typing import Any
 
 from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.gemini.limits import MAX_STOP_SEQUENCES
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
@@ -159,7 +160,6 @@ def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -
 
 
 GENERATION_PREFIX = "generationConfig."
-MAX_STOP_SEQUENCES = 5
 JSON_TYPE = "application/json"
 
 _INT32 = 2**31

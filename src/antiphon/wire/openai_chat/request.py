@@ -18,6 +18,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import get_dialect
+from antiphon.wire.openai_chat.limits import PARAMETERS
 from antiphon.wire.openai_chat.messages import (
     MessageListReader,
     MessageListWriter,
@@ -33,7 +34,6 @@ from antiphon.wire.openai_chat.parameters import (
     write_extras,
     write_parameters,
 )
-from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
@@ -74,6 +74,8 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
         if read is not None:
             del native["functions"]
             declared.extend(read)
+            if not tools and "parallel_tool_calls" not in fields:
+                fields["parallel_tool_calls"] = False  # an answer in this shape has one call
     fields["tools"] = tuple(declared)
     choice = read_choice(native.get("tool_choice"))
     if choice is not None:
