@@ -63,7 +63,7 @@ def replace_media(
 ) -> tuple[Message, ...]:
     """The messages with every medium in a form that the model accepts; the same object if all are accepted.
 
-    `any_type` has the kinds of which the host may accept other types than the table has.
+    `any_type` has the kinds whose types are not limited at this host.
     """
     found = set(map(type, chain.from_iterable(map(_parts, messages))))
     if ToolCallResult in found:
