@@ -76,7 +76,7 @@ class ScriptedPool:
         self._case = case
         self.requests = 0
 
-    def acquire(self, model: str) -> Any:
+    def acquire(self, model: str, *, in_order: bool = False) -> Any:
         assert model == self._case.model
         outcome = outcome_of(self._case, self.requests)
         self.requests += 1

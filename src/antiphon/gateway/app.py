@@ -26,6 +26,7 @@ from antiphon.gateway.endpoints.background import SHAPES, create_in_background, 
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
+from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
@@ -121,7 +122,7 @@ class Gateway:
             return preflight or refuse_route(request, endpoint)
         key = admit_client(loaded, request, endpoint)
         if isinstance(key, ClientKey):
-            return Admission(loaded, endpoint, key, started_at)
+            return Admission(loaded, endpoint, key, started_at, passes_body=endpoint.action == "pass")
         self._count(endpoint, key, "", started_at)
         return key
 
@@ -163,10 +164,12 @@ class Gateway:
                 return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":
                 return await handle_embeddings(context, self._record_request)
+            if action == "pass":
+                return await handle_pass_through(context, self._record_request)
             response = await HANDLERS[action](context)
         except Exception as error:
             response = self._error_response(error, context)
-            if action in ("generate", "embed"):
+            if action in ("generate", "embed", "pass"):
                 return response
         self._count(endpoint, response, key.name, admission.started_at)
         return response

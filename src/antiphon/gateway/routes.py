@@ -18,6 +18,7 @@ Action: TypeAlias = Literal[
     "generate",
     "count",
     "embed",
+    "pass",
     "list_models",
     "get_model",
     "tags",
@@ -66,6 +67,17 @@ _CHAT, _COMPLETIONS, _RESPONSES = "openai-chat", "openai-completions", "openai-r
 _ANTHROPIC, _GEMINI = "anthropic", "gemini"
 _OLLAMA, _OLLAMA_GENERATE = "ollama", "ollama-generate"
 
+
+def _passed(kind: str, format_name: str, *paths: str) -> tuple[Route, ...]:
+    """Routes that are passed on: each path begins with its methods."""
+    split = [path.rpartition(" ") for path in paths]
+    return tuple(
+        Route(method, path, Endpoint("pass", format_name, kind=kind))
+        for methods, _, path in split
+        for method in methods.split()
+    )
+
+
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", Endpoint("generate", _CHAT)),
     Route("POST", "/v1/completions", Endpoint("generate", _COMPLETIONS)),
@@ -94,6 +106,18 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/version", Endpoint("version", _OLLAMA)),
     Route("GET", "/v1/models", Endpoint("list_models")),
     Route("GET", "/v1/models/{name}", Endpoint("get_model")),
+    *_passed("files", "", "GET POST /v1/files", "GET DELETE /v1/files/{name}"),
+    *_passed("uploads", _CHAT, "POST /v1/uploads", "POST /v1/uploads/{name}"),
+    *_passed("batches", "", "GET POST /v1/batches", "GET POST DELETE /v1/batches/{name}"),
+    *_passed("images", _CHAT, "POST /v1/images/{name}"),
+    *_passed("audio", _CHAT, "POST /v1/audio/{name}"),
+    *_passed("moderations", _CHAT, "POST /v1/moderations"),
+    *_passed("vector_stores", _CHAT, "GET POST /v1/vector_stores", "GET POST DELETE /v1/vector_stores/{name}"),
+    *_passed("rerank", _CHAT, "POST /v1/rerank", "POST /v2/rerank"),
+    *_passed("batches", _ANTHROPIC, "GET POST /v1/messages/batches", "GET POST DELETE /v1/messages/batches/{name}"),
+    *_passed("files", _GEMINI, "POST PUT /upload/v1beta/files", "GET /v1beta/files", "GET DELETE /v1beta/files/{name}"),
+    *_passed("batches", _GEMINI, "GET /v1beta/batches", "GET POST DELETE /v1beta/batches/{name}"),
+    *_passed("batches", _GEMINI, "POST /v1beta/models/{model}:batchGenerateContent"),
     Route("GET", "/healthz", Endpoint("health")),
     Route("GET", "/readyz", Endpoint("ready")),
     Route("GET", "/metrics", Endpoint("metrics")),
@@ -105,7 +129,11 @@ ROUTES: tuple[Route, ...] = (
 
 _PLACEHOLDERS = {"{model}": r"(?P<name>[^:]+)", "{name}": r"(?P<name>.+)", "{id}": r"(?P<name>[^/]+)"}
 _GEMINI_CALL = ("/v1beta/models/{model}:", r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):")
-_VERSIONS = (("/v1beta/", "(?:/v1beta|/v1alpha)/"), ("/v1/", "(?:/v1)?/"))
+_VERSIONS = (
+    ("/upload/v1beta/", "/upload/v1(?:beta|alpha)?/"),
+    ("/v1beta/", "(?:/v1beta|/v1alpha)/"),
+    ("/v1/", "(?:/v1)?/"),
+)
 _DEPLOYMENT = re.compile(r"/openai/deployments/(?P<name>[^/]+)(?P<path>/.+)")
 _PREFIXES = (("/openai/", _CHAT), ("/anthropic/", _ANTHROPIC))
 """Prefixes that clients of Azure and of hosts with several formats add, and the format where the path has none."""
@@ -147,13 +175,11 @@ def _grouped() -> Iterator[tuple[str, dict[str, Endpoint]]]:
 _STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
     served: methods
     for path, methods in _grouped()
-    if "{" not in path and not path.startswith("/v1beta/")
+    if "{" not in path and "/v1beta/" not in path
     for served in (path, path.removeprefix("/v1") if path.startswith("/v1/") else f"/v1{path}")
 }
 _TEMPLATES = [
-    (re.compile(_pattern(path)).fullmatch, methods)
-    for path, methods in _grouped()
-    if "{" in path or path.startswith("/v1beta/")
+    (re.compile(_pattern(path)).fullmatch, methods) for path, methods in _grouped() if "{" in path or "/v1beta/" in path
 ]
 _GENERATE_ROUTES: dict[tuple[str, str], Endpoint] = {
     ("POST", path): methods["POST"]
@@ -172,7 +198,7 @@ def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint 
     endpoint = methods.get(method)
     if endpoint is None:
         return NoRoute(tuple(methods))
-    if not endpoint.format and endpoint.action in ("list_models", "get_model"):
+    if not endpoint.format and endpoint.action in ("list_models", "get_model", "pass"):
         return structs.replace(endpoint, format=_format_from_headers(headers))
     return endpoint
 

@@ -114,6 +114,8 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
     total: float | None = None
     clock: Callable[[], float] = time.monotonic
     fraction: Callable[[], float] = random_fraction
+    takes_keys_in_order: bool = False
+    """Whether the first usable key is taken, and not the next one in turn."""
 
 
 ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
@@ -177,7 +179,7 @@ class RetryPlan:
         if pool is None:
             return Send(None)
         try:
-            return Send(pool.acquire(self.target.model))
+            return Send(pool.acquire(self.target.model, in_order=self._settings.takes_keys_in_order))
         except NoUsableCredential as none:
             kind = cast(ErrorKind, none.kind)
             error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.soonest)
@@ -188,7 +190,7 @@ class RetryPlan:
         pool, requested_delay = self._settings.pool, error.retry_after
         if pool is not None and RETRY_RULES[error.kind].rotates and self._rotations < self._settings.policy.rotations:
             try:
-                lease = pool.acquire(self.target.model)
+                lease = pool.acquire(self.target.model, in_order=self._settings.takes_keys_in_order)
             except NoUsableCredential as none:
                 requested_delay = max(requested_delay or 0.0, none.soonest or 0.0) or None
             else:

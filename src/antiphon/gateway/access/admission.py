@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import ClientKey, is_loopback
 from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.access.upload_ticket import PARAMETER, ticket_client
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
@@ -38,6 +39,8 @@ class Admission(Struct, frozen=True):
     key: ClientKey
     started_at: float
     chat: Any = None
+    passes_body: bool = False
+    """Whether the body is passed on while it arrives, whatever it is."""
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
@@ -65,6 +68,8 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
     if needs_no_key:
         return ANONYMOUS
     key = presented_key(loaded, request)
+    if key is None and PARAMETER in request.query and request.path.startswith("/upload/"):
+        key = ticket_client(loaded, request)
     return error_response(endpoint.format, _INVALID_KEY) if key is None else key
 
 

@@ -50,6 +50,8 @@ class LoadedConfig:
         }
         self.embedded_calls = {each.name: each.embedded_calls for each in config.providers if each.embedded_calls}
         """The models of each provider, as globs, whose calls are read from their text."""
+        self.pass_through = {each.name: each.pass_through for each in config.providers if each.pass_through}
+        """The endpoints that each provider serves for clients that name none."""
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}

@@ -155,6 +155,16 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Default: the preset's."
         ),
     ] = ()
+    pass_through: Annotated[
+        tuple[
+            Literal["*", "files", "uploads", "batches", "images", "audio", "moderations", "vector_stores", "rerank"],
+            ...,
+        ],
+        Meta(
+            description="Endpoints whose requests are passed on to this provider, where several could serve them. "
+            "Default: none; the only provider with the client's API serves them."
+        ),
+    ] = ()
     reasoning_as_text: Annotated[
         bool, Meta(description="Send readable reasoning of other providers as labelled text instead of dropping it.")
     ] = False

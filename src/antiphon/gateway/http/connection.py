@@ -158,6 +158,10 @@ class ServerConnection(asyncio.Protocol):
         if self._parser.is_finished:
             self._discard(data)
         elif self._state is _RESPONDING or self._state is _FLUSHING:
+            current = self._current
+            if current is not None and current.stream is not None and not current.is_complete:
+                self._parser.feed(data)  # the body of the request that is being answered
+                return
             self._unread.append(data)
             self._transport.pause_reading()
         else:
@@ -227,6 +231,10 @@ class ServerConnection(asyncio.Protocol):
             response = self._listener.with_common_headers(incoming.admission, request)
             self._send(self._whole(response))
             return
+        if incoming.stream is not None:
+            incoming.stream.control(self._transport.pause_reading, self._resume_body)
+            if incoming.expects_continue and not incoming.is_complete:
+                self._transport.write(_CONTINUE)
         task = start_task(self._run_handler(incoming), self._loop)
         if not task.done():
             self._task = task
@@ -298,6 +306,10 @@ class ServerConnection(asyncio.Protocol):
             self.abort_stream()
         self._flush_batch()
 
+    def _resume_body(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def _mark_busy(self) -> None:
         if not self._is_busy:
             self._is_busy = True
@@ -359,6 +371,7 @@ class ServerConnection(asyncio.Protocol):
         is_complete = self._current is None or self._current.is_complete
         self._mark_idle()
         if not is_complete:
+            self._parser.abandon()
             self._linger()
         elif self._closes or self._is_draining:
             self._state = _CLOSED

@@ -146,6 +146,8 @@ class Listener:
         admission = self.gateway.admit(request)
         if isinstance(admission, Response):
             return admission
+        if getattr(admission, "passes_body", False):
+            return admission
         return refuse_body(request, length, self._settings().max_body_bytes) or admission
 
     def with_common_headers(self, response: Response, request: ClientRequest) -> Response:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, field
 
+from antiphon.gateway.http.body_stream import BodyStream
 from antiphon.history.ids import new_id
 
 
@@ -37,6 +38,10 @@ class ClientRequest(Struct, kw_only=True):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     body: bytes = b""
+    stream: BodyStream | None = None
+    """The body of a request that is passed on while it arrives; `body` is then empty."""
+    raw_query: str = ""
+    """The query as it came."""
     peer: str = ""
     listener: str = "main"
     request_id: str = ""

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote
 import httptools
 
 from antiphon.gateway.http.body_budget import BodyBudget
+from antiphon.gateway.http.body_stream import BodyStream
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import error_format_for_path
@@ -79,6 +80,8 @@ class IncomingRequest:
         self.length = length
         """The declared length of the body; None if it is chunked."""
         self.pieces: list[bytes] = []
+        self.stream: BodyStream | None = None
+        """Where the body goes, if it is passed on while it arrives; then the request is answered from its head on."""
 
 
 class RequestParser:
@@ -129,9 +132,18 @@ class RequestParser:
             self._listener.budget.release(incoming.reserved)
             incoming.reserved = 0
 
+    def abandon(self) -> None:
+        """The incoming request was answered before its body was complete: read nothing more."""
+        incoming, self.incoming = self.incoming, None
+        self.is_finished = True
+        if incoming is not None and incoming.stream is not None:
+            incoming.stream.stop()
+
     def close(self) -> None:
         """The connection is closed, or takes no further request: drop what was not dispatched."""
         self.is_finished = True
+        if self.incoming is not None and self.incoming.stream is not None:
+            self.incoming.stream.end(is_cut=True)
         for incoming in (*self.requests, self.incoming):
             if incoming is not None:
                 self.release(incoming)
@@ -169,6 +181,9 @@ class RequestParser:
         incoming = self.incoming
         if incoming is None or incoming.is_refused:
             return
+        if incoming.stream is not None:
+            incoming.stream.feed(data)
+            return
         if incoming.decompressor is not None:
             try:
                 data = incoming.decompressor.feed(data)
@@ -194,6 +209,11 @@ class RequestParser:
         if incoming is None or incoming is self._upgrade:
             return
         self.incoming = None
+        if incoming.stream is not None and not incoming.is_refused:
+            incoming.is_complete = True
+            incoming.stream.end()
+            self.is_finished = not incoming.keeps_connection
+            return
         if not incoming.is_refused and incoming.decompressor is not None:
             try:
                 incoming.decompressor.close()
@@ -261,13 +281,19 @@ class RequestParser:
         incoming = self.incoming = IncomingRequest(request, self._listener.admit(request, length), length)
         incoming.keeps_connection = parser.should_keep_alive()
         incoming.is_http_10 = version == "1.0"
+        if query:
+            request.raw_query = self._target.decode("ascii").partition("#")[0].partition("?")[2]
         if not incoming.is_refused:
-            if (encoding := headers.get("content-encoding")) is not None:
+            if length != 0 and getattr(incoming.admission, "passes_body", False):
+                incoming.stream = request.stream = BodyStream(length)
+            elif (encoding := headers.get("content-encoding")) is not None:
                 self._decompress(incoming, encoding.lower())
             if "expect" in headers and not incoming.is_http_10:
                 incoming.expects_continue = headers["expect"].lower() == "100-continue"
         if parser.should_upgrade():
             self._check_upgrade(incoming)
+        if incoming.stream is not None and not incoming.is_refused:
+            self.requests.append(incoming)
 
     def _size_problem(self) -> str:
         fields = self._fields
@@ -318,6 +344,10 @@ class RequestParser:
     def _refuse(self, problem: str, status: int = 400) -> None:
         """Answer with an error and read nothing more."""
         incoming = self.incoming
+        if incoming is not None and incoming.stream is not None:  # it is being answered: its body ends here
+            incoming.stream.end(is_cut=True)
+            self.incoming, self.is_finished = None, True
+            return
         if incoming is None:
             incoming = IncomingRequest(self._listener.build_request("", "", {}, {}, self._peer), None)
         self._drop_body(incoming, _bad_request(problem, status))

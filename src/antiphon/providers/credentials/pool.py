@@ -133,8 +133,11 @@ class CredentialPool:
         """The number of the last call."""
         return self._numbers.last_call_number
 
-    def acquire(self, model: str = "") -> Lease:
-        """The next usable key for `model`. Raises `NoUsableCredential` with the time until one is usable."""
+    def acquire(self, model: str = "", *, in_order: bool = False) -> Lease:
+        """The next usable key for `model`. Raises `NoUsableCredential` with the time until one is usable.
+
+        `in_order`: the first usable one, for what belongs to an account (files).
+        """
         with self.lock:
             now = self.clock()
             usable = self._usable(model, now)
@@ -142,7 +145,7 @@ class CredentialPool:
                 usable = self._usable(model, now)
             if not usable:
                 raise self._no_usable_key(model, now)
-            key = _weighted_round_robin(usable)
+            key = usable[0] if in_order else _weighted_round_robin(usable)
             number = self._numbers.next()
             is_probe = key.begin_call(model, number, now)
             return Lease(self, key, model, number, is_probe=is_probe)

@@ -72,6 +72,7 @@ class HttpClient:
 
     async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
         """Send it and wait for the response head. Raises `TransportError`. `follow`: follow redirects within the origin."""
+        follow = follow and request.stream is None  # a streamed body cannot be sent again
         response = await self._send_once(request)
         for _ in range(MAX_REDIRECTS if follow else 0):
             redirect = _redirect_target(request, response) if response.status in _REDIRECTS else None
@@ -108,7 +109,7 @@ class HttpClient:
         pool = self._pools.get(loop) or await self._open_pool(loop)
         timeouts = request.timeouts
         deadline = inf if timeouts.total is None else loop.time() + timeouts.total
-        connection = pool.take_idle(route.destination)
+        connection = pool.take_idle(route.destination) if request.stream is None else None
         is_reused = connection is not None
         while True:
             if connection is None:
@@ -125,6 +126,8 @@ class HttpClient:
                 closes=request.headers.get("connection") == "close",
             )
             try:
+                if request.stream is not None:
+                    await _send_body(connection, request, response)
                 await response.wait_for_head()
             except TransportError as error:
                 if not is_reused or error.code != "connection_lost" or connection.has_response_data:
@@ -244,6 +247,25 @@ def _direct_route(url: str) -> _Route:
     """The route without a proxy. Raises `ValueError`."""
     origin, target = parse_url(url)
     return _Route(Destination(origin), origin, target)
+
+
+async def _send_body(connection: ClientConnection, request: HttpRequest, response: StreamedResponse) -> None:
+    """Send a streamed body; ends early if the response arrives first. Raises `TransportError` if the body breaks off."""
+    assert request.stream is not None
+    sending = asyncio.ensure_future(connection.send_stream(request.stream, is_chunked=request.stream_length is None))
+    answered = asyncio.ensure_future(response.wait_for_head())
+    try:
+        await asyncio.wait({sending, answered}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        answered.cancel()
+        if not sending.done():
+            sending.cancel()
+        await asyncio.wait({sending, answered})
+        if not answered.cancelled():
+            answered.exception()  # it is raised by the next wait for the head
+    if not sending.cancelled() and (error := sending.exception()) is not None:
+        response.abort()
+        raise error
 
 
 async def _aclose(generator: AsyncGenerator[Any, None]) -> None:

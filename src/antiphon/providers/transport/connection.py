@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
@@ -71,6 +71,8 @@ class ClientConnection(asyncio.Protocol):
         self._silent_since = 0.0  # since the last byte, or since reading resumed
         self._closes_after_response = False
         self._is_paused = self._is_aborted = False
+        self._is_write_paused = False
+        self._writable: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -117,6 +119,32 @@ class ClientConnection(asyncio.Protocol):
             self._transport.writelines([head, *body])
         else:
             self._transport.write(head)
+
+    async def send_stream(self, pieces: AsyncIterator[bytes], *, is_chunked: bool) -> None:
+        """Send a body piece by piece, as fast as the upstream takes it. Until its end the connection is not reused."""
+        closes, self._closes_after_response = self._closes_after_response, True
+        async for piece in pieces:
+            if self._is_aborted or self._receiver is None:
+                return
+            self._silent_since = self._loop.time()
+            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+            if self._is_write_paused:
+                self._writable = self._loop.create_future()
+                await self._writable
+        if is_chunked and not self._is_aborted:
+            self._transport.write(b"0\r\n\r\n")
+        self._closes_after_response = closes
+
+    def pause_writing(self) -> None:
+        """The upstream reads slowly."""
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        """The upstream has caught up, or is gone."""
+        self._is_write_paused = False
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
 
     def pause(self) -> None:
         """Stop reading: the receiver has more than it can pass on."""
@@ -171,6 +199,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._connections.discard(self)
+        if self._writable is not None:
+            self.resume_writing()
         if self._receiver is None:
             self._close()
             return

@@ -52,6 +52,10 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     body: Sequence[bytes] = ()
     method: str = "POST"
     timeouts: Timeouts = Timeouts()
+    stream: AsyncIterator[bytes] | None = None
+    """A body that is sent while it arrives, in place of `body`; such a request is sent once, on a new connection."""
+    stream_length: int | None = None
+    """The length of that body; None: it is sent in chunks."""
 
     @property
     def host(self) -> str:

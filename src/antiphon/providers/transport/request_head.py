@@ -60,6 +60,10 @@ def request_head(request: HttpRequest, target: str, origin: Origin, more: Mappin
     breaks = len(headers)
     if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
         raise _invalid(request)
+    if request.stream is not None:
+        length = request.stream_length
+        framing = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
+        return f"{start}{fields}{framing}\r\n\r\n".encode("utf-8", "surrogateescape")
     size = sum(map(len, request.body))
     if size or method not in _BODILESS_METHODS:
         return f"{start}{fields}content-length: {size}\r\n\r\n".encode("utf-8", "surrogateescape")

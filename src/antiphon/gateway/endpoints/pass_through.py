@@ -1,0 +1,354 @@
+"""Endpoints that are passed on as they are: files, uploads, batches, images, audio, moderations, vector stores, rerank.
+
+Bodies pass while they arrive, in both directions, whatever they are; only the credential is the provider's. A request with a body
+is sent once, with the first usable key: files belong to an account. The provider is the one that the client names (header
+`x-antiphon-provider`, query `provider`), else the first whose configuration lists the endpoint (`pass_through`), else the only
+one that has the client's API. Errors come as the provider wrote them, unless they concern or repeat the gateway's credential.
+
+What belongs to an account is shared by all clients of it, so a key that is limited to some models may not use these endpoints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote_plus, urlsplit
+
+import msgspec
+from msgspec import structs
+
+from antiphon.errors import TransportError
+from antiphon.gateway.access.upload_ticket import PARAMETER, UPLOAD_ID, new_ticket
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.http.errors import error_response, provider_error_response
+from antiphon.gateway.http.messages import Response, ResponseStream, header_text
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.history.entries import TokenUsage
+from antiphon.providers.call import CallReport
+from antiphon.providers.engine.forward import ErrorResponse, ForwardedRequest
+from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
+from antiphon.providers.engine.response_reader import error_from_transport
+from antiphon.providers.routes import Target
+from antiphon.providers.transport.pushed_body import PushedBody
+from antiphon.wire.output import ProviderError
+
+Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
+
+PROVIDER_HEADER, PROVIDER_PARAMETER = "x-antiphon-provider", "provider"
+_APIS: Mapping[str, tuple[str, ...]] = {
+    "openai-chat": ("openai-chat", "openai-responses"),
+    "anthropic": ("anthropic",),
+    "gemini": ("gemini", "gemini-interactions"),
+}
+"""The formats of providers that have the API of a client."""
+_FORWARDED = frozenset(
+    {
+        "content-type",
+        "content-encoding",
+        "accept",
+        "range",
+        "if-none-match",
+        "openai-beta",
+        "anthropic-version",
+        "anthropic-beta",
+    }
+)
+_RETURNED = frozenset(
+    {
+        "content-type",
+        "content-encoding",
+        "content-disposition",
+        "content-range",
+        "accept-ranges",
+        "etag",
+        "last-modified",
+        "retry-after",
+        "openai-processing-ms",
+    }
+)
+_UPLOAD_HEADERS = "x-goog-upload-"
+_UPLOAD_URL = "x-goog-upload-url"
+_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, PARAMETER})
+_CREDENTIAL_STATUSES = (401, 402, 403)
+_MAX_USAGE_BYTES = 1024 * 1024
+"""A longer response is not read for its usage."""
+_SAFE = "/:@!$&'()*+,;=-._~"
+
+
+async def handle_pass_through(context: RequestContext, on_finish: Finished) -> Response:
+    """Pass a request on; `on_finish` gets its trace at the end."""
+    return await _Passing(context, on_finish).respond()
+
+
+class _Passing:
+    """One request."""
+
+    def __init__(self, context: RequestContext, on_finish: Finished) -> None:
+        self._context = context
+        self._request = context.request
+        self._endpoint = context.endpoint
+        self._on_finish = on_finish
+        self._trace = RequestTrace(
+            request_id=context.request.request_id,
+            client_format=context.endpoint.format,
+            key=context.key.name,
+            operation=context.endpoint.kind,
+        )
+
+    async def respond(self) -> Response:
+        """The response for the client."""
+        try:
+            response = await self._pass_on()
+        except BaseException as error:
+            self.finish(self._trace.status_after(error, self._request.deadline))
+            raise
+        if isinstance(response.body, bytes):
+            self.finish(response.status)
+        return response
+
+    def finish(self, status: int) -> None:
+        """Record the end."""
+        trace = self._trace
+        if trace.finished_at is None:
+            trace.status, trace.finished_at = status, time.monotonic()
+            self._on_finish(trace, self._context)
+
+    async def _pass_on(self) -> Response:
+        trace, request = self._trace, self._request
+        if "*" not in self._context.key.models:
+            message = 'this key is limited to some models, and these endpoints are not; use a key with models = ["*"]'
+            return self._error(ProviderError(message, "permission"))
+        if any(segment in (".", "..") for segment in request.path.split("/")):
+            return self._error(ProviderError("the path contains dot segments; remove them", "invalid_request"))
+        provider = self._choose()
+        if isinstance(provider, ProviderError):
+            return self._error(provider)
+        trace.provider, trace.upstream_format = provider.name, provider.format
+        self._context.services.spans.start(trace, request.headers)
+        prepared = self._forwarded(provider)
+        target = Target(provider.name, "")
+        call = ModelCall([target], partial(_prepared, prepared), CallReport(attempts=trace.attempts))
+        try:
+            reply = await call.reply()
+        except UpstreamFailed as failure:
+            return self._failed(provider, prepared.last_error, failure.error)
+        finally:
+            trace.waiting_seconds += call.waiting_seconds
+        assert isinstance(reply, StreamReply), "nothing else is forwarded"
+        headers = self._headers(provider, reply.headers)
+        body = _BodyRelay(reply, trace, self.finish)
+        return Response(status=reply.response.status, headers=headers, body=body)
+
+    def _choose(self) -> Provider | ProviderError:
+        """The provider of the request, or why there is none."""
+        able = {
+            name: provider
+            for name, provider in self._context.loaded.providers.items()
+            if isinstance(provider, Provider) and provider.format in _APIS[self._endpoint.format]
+        }
+        what = f"{self._endpoint.kind} ({self._request.path[:200]})"
+        named = self._request.headers.get(PROVIDER_HEADER) or self._request.query.get(PROVIDER_PARAMETER)
+        if named:
+            if named in able:
+                return able[named]
+            known = ", ".join(able) or "none"
+            message = f"no provider {named[:100]!r} for {what}; providers with this API: {known}"
+            return ProviderError(message, "not_found", 404, "provider_not_found")
+        declared = self._context.loaded.pass_through
+        listed = [name for name in able if {"*", self._endpoint.kind} & set(declared.get(name, ()))]
+        if listed:
+            return able[listed[0]]
+        if len({provider.base_url for provider in able.values()}) == 1:
+            return next(iter(able.values()))
+        if not able:
+            message = f"no provider of this gateway serves {what}"
+            return ProviderError(message, "not_found", 404, "not_supported")
+        message = (
+            f"several providers could serve {what}: {', '.join(able)}; name one in the header {PROVIDER_HEADER} or in the "
+            f'query (?{PROVIDER_PARAMETER}=…), or add pass_through = ["{self._endpoint.kind}"] to one of them'
+        )
+        return ProviderError(message, "not_found", 404, "provider_required")
+
+    def _forwarded(self, provider: Provider) -> ForwardedRequest:
+        request = self._request
+        forwarded = {
+            name: value
+            for name, value in request.headers.items()
+            if name in _FORWARDED or (name.startswith(_UPLOAD_HEADERS) and name != _UPLOAD_URL)
+        }
+        forwarded |= self._trace.trace_headers or {}
+        url = upstream_url(provider, self._endpoint.format, request.path, self._endpoint.resource)
+        query = "&".join(part for part in request.raw_query.split("&") if part and not _is_own_parameter(part))
+        if query:
+            url += ("&" if "?" in url else "?") + query
+        return ForwardedRequest(
+            provider,
+            "",
+            url,
+            (request.body,) if request.body else (),
+            forwarded,
+            method=request.method,
+            stream=request.stream,
+            stream_length=request.stream.length if request.stream is not None else None,
+        )
+
+    def _failed(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
+        """An error as the provider wrote it, unless it is about our credential or repeats it."""
+        answer = self._error(error, provider)
+        if written is None or written.status in _CREDENTIAL_STATUSES:
+            return answer
+        if any(secret.encode("utf-8", "surrogateescape") in written.body for secret in provider.secrets):
+            return answer
+        return Response(status=written.status, headers=self._headers(provider, written.headers), body=written.body)
+
+    def _headers(self, provider: Provider, received: Mapping[str, str]) -> dict[str, str]:
+        headers = {
+            name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)
+        }
+        if _UPLOAD_URL in headers:
+            headers[_UPLOAD_URL] = self._own_upload_url(provider, headers[_UPLOAD_URL])
+        headers["x-antiphon-target"] = header_text(provider.name)
+        return headers
+
+    def _own_upload_url(self, provider: Provider, url: str) -> str:
+        """Where the client sends the file: through the gateway, because the upload needs the provider's key."""
+        parts = urlsplit(url)
+        if parts.netloc != urlsplit(provider.base_url).netloc:
+            return url
+        scheme = self._request.headers.get("x-forwarded-proto", "http").partition(",")[0].strip()
+        kept = [part for part in parts.query.split("&") if part and not _is_own_parameter(part)]
+        kept.append(f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}")
+        loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
+        if loaded.secrets and self._context.key.name:
+            kept.append(f"{PARAMETER}={new_ticket(loaded, self._context.key.name, upload_id)}")
+        path = parts.path[max(0, parts.path.find("/upload/")) :]
+        origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
+        return f"{origin}{path}?{'&'.join(kept)}"
+
+    def _error(self, error: ProviderError, provider: Provider | None = None) -> Response:
+        self._trace.error = error
+        if provider is not None:
+            return provider_error_response(self._endpoint.format, error, provider.name)
+        return error_response(self._endpoint.format, error)
+
+
+async def _prepared(request: ForwardedRequest, target: Target) -> ForwardedRequest:
+    del target
+    return request
+
+
+def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") -> str:
+    """The URL of a path at a provider."""
+    preset, base_url = provider.preset, provider.base_url
+    if api == "gemini":
+        return structs.replace(preset, path=quote(path, safe=_SAFE), paths=()).url_for(base_url, "")
+    if api == "anthropic":
+        rest = path.removeprefix("/anthropic").removeprefix("/v1")
+        return structs.replace(preset, path=f"/v1{quote(rest, safe=_SAFE)}", paths=()).url_for(base_url, "")
+    is_deployed = path.startswith("/openai/deployments/")
+    rest = path.removeprefix("/openai").removeprefix(f"/deployments/{deployment}" if is_deployed else "")
+    rest = rest.removeprefix("/v1").removeprefix("/v2")
+    if not is_deployed:  # Azure has these beside the deployments
+        without = [(pattern, each.replace("/deployments/{model}", "")) for pattern, each in preset.paths]
+        preset = structs.replace(preset, path=preset.path.replace("/deployments/{model}", ""), paths=tuple(without))
+    return preset.url_beside(quote(rest, safe=_SAFE), base_url, deployment, provider.api_version)
+
+
+def _is_own_parameter(part: str) -> bool:
+    return unquote_plus(part.partition("=")[0]) in _OWN_PARAMETERS
+
+
+class _BodyRelay:
+    """A `StreamSource` that passes on a body as it arrives, and reads the usage of a short JSON body."""
+
+    def __init__(self, reply: StreamReply, trace: RequestTrace, on_end: Callable[[int], None]) -> None:
+        self._reply = reply
+        self._body: PushedBody | None = reply.push()
+        self._status = reply.response.status
+        self._trace = trace
+        self._on_end = on_end
+        self._context = copy_context()
+        self._client: ResponseStream | None = None
+        is_json = reply.headers.get("content-type", "").startswith("application/json")
+        self._kept: list[bytes] | None = [] if is_json else None
+        self._size = 0
+
+    # What the connection to the client calls.
+
+    def start(self, client: ResponseStream) -> None:
+        """Pass on what has arrived, then each piece as it arrives."""
+        self._client = client
+        if self._body is not None:
+            self._body.deliver_to(self)
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+        if self._body is not None:
+            self._body.pause()
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        if self._body is not None:
+            self._body.resume()
+
+    def cancel(self) -> None:
+        """The client left, or the request took too long."""
+        body, self._body, self._client = self._body, None, None
+        if body is not None:
+            self._reply.release()
+            body.abort()
+            self._trace.client_disconnected = True
+            self._context.run(self._on_end, 499)
+
+    # What the connection to the upstream calls.
+
+    def on_body(self, data: bytes) -> None:
+        """More of the body."""
+        self._size += len(data)
+        self._trace.output_bytes = self._size
+        if self._kept is not None:
+            self._kept.append(data)
+            if self._size > _MAX_USAGE_BYTES:
+                self._kept = None
+        if self._client is not None:
+            self._client.write(data)
+
+    def on_complete(self) -> None:
+        """The last byte was delivered."""
+        client, self._client, self._body = self._client, None, None
+        self._trace.usage = read_any_usage(b"".join(self._kept)) if self._kept else None
+        self._context.run(self._on_end, self._status)
+        if client is not None:
+            client.end_stream()
+
+    def on_failure(self, error: TransportError) -> None:
+        """The body broke off: the client sees a truncated response."""
+        client, self._client, self._body = self._client, None, None
+        self._trace.error = error_from_transport(error, "stream_cut")
+        self._context.run(self._on_end, self._status)
+        if client is not None:
+            client.abort_stream()
+
+
+def read_any_usage(body: bytes) -> TokenUsage | None:
+    """The tokens that a JSON response reports under `usage`, in either of OpenAI's spellings."""
+    try:
+        usage: Any = msgspec.json.decode(body).get("usage")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+        return None
+    if not isinstance(usage, dict):
+        return None
+    counts = [
+        next((usage[name] for name in names if isinstance(usage.get(name), int)), 0)
+        for names in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",))
+    ]
+    return (
+        TokenUsage(prompt_tokens=counts[0], completion_tokens=counts[1], total_tokens=counts[2])
+        if any(counts)
+        else None
+    )

@@ -1,0 +1,80 @@
+"""`BodyStream`: the body of a request that is passed on while it arrives, in bounded memory.
+
+The connection feeds it and stops reading from the client while too many bytes wait; the handler reads it with `async for`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from antiphon.errors import TransportError
+
+_PAUSE_BYTES = 256 * 1024
+"""With more unread bytes than this, reading from the client is paused."""
+
+
+class BodyStream:
+    """Bytes of a body as they arrive. `length` is the declared one; None if the body is chunked."""
+
+    def __init__(self, length: int | None) -> None:
+        self.length = length
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._is_over = self._is_paused = False
+        self._is_cut = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._pause: Callable[[], None] | None = None
+        self._resume: Callable[[], None] | None = None
+
+    def control(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """What stops and continues reading from the client."""
+        self._pause, self._resume = pause, resume
+
+    def feed(self, data: bytes) -> None:
+        """More of the body has arrived."""
+        if self._is_over:
+            return
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > _PAUSE_BYTES and self._pause is not None and not self._is_paused:
+            self._is_paused = True
+            self._pause()
+        self._wake()
+
+    def end(self, *, is_cut: bool = False) -> None:
+        """The body is complete, or will never be (`is_cut`)."""
+        self._is_cut = is_cut and not self._is_over
+        self._is_over = True
+        self._wake()
+
+    def stop(self) -> None:
+        """Nothing reads it any more."""
+        self.end()
+        self._pieces, self._size = [], 0
+        self._continue()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._pieces:
+            if self._is_cut:
+                raise TransportError("the client did not send the whole body", "connection_lost")
+            if self._is_over:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        self._continue()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _continue(self) -> None:
+        if self._is_paused and self._resume is not None:
+            self._is_paused = False
+            self._resume()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

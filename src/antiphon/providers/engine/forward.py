@@ -1,0 +1,88 @@
+"""`ForwardedRequest`: any request to a provider, whose response is passed on as it comes.
+
+It goes through `ModelCall` like a call of a model: keys, their health, retries. Keys are taken in order, because files belong to
+the account of a key. A body that is sent while it arrives cannot be sent again, so such a request is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+from msgspec import Struct, structs
+
+from antiphon.errors import TransportError
+from antiphon.providers.call import CallReport
+from antiphon.providers.credentials.pool import Lease
+from antiphon.providers.engine.attempt import UpstreamAttempt, UpstreamRequest
+from antiphon.providers.engine.reply import Reply, StreamReply, UpstreamFailed
+from antiphon.providers.engine.response_reader import ResponseReader, error_from_status, error_from_transport
+from antiphon.providers.retry import RetryPolicy, RetrySettings
+from antiphon.providers.transport.request import read_body
+from antiphon.wire.output import ProviderError
+
+_MAX_ERROR_BYTES = 1024 * 1024
+
+
+class ErrorResponse(Struct, frozen=True):
+    """A response with an error status, as the provider wrote it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ForwardedRequest(UpstreamRequest):
+    """A request in `method` and `headers` as they came. `stream` is a body that arrives, of `stream_length` bytes if known."""
+
+    method: str = "POST"
+    stream: AsyncIterator[bytes] | None = None
+    stream_length: int | None = None
+    last_error: ErrorResponse | None = None
+    """The last response with an error status."""
+
+    @property
+    def settings(self) -> RetrySettings:
+        """What the provider allows, with its keys in order; one attempt for a body that cannot be repeated."""
+        settings = structs.replace(self.provider.retry_settings, takes_keys_in_order=True)
+        if self.stream is None and self.method in ("GET", "HEAD"):
+            return settings
+        return structs.replace(settings, policy=RetryPolicy(retries=0, rotations=0))
+
+    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
+        """Another attempt with this key."""
+        made = self.provider.request(self.url, self.body, self.headers, lease, time_left)
+        headers = dict(made.headers)
+        if "content-type" not in (self.headers or {}):
+            headers.pop("content-type", None)
+        request = structs.replace(
+            made, method=self.method, headers=headers, stream=self.stream, stream_length=self.stream_length
+        )
+        return _ForwardedAttempt(self, request, lease, report)
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        """Every response without an error status is passed on."""
+        del reply
+        return None
+
+
+class _ForwardedAttempt(UpstreamAttempt):
+    async def run(self) -> StreamReply:
+        """Send it. Raises `UpstreamFailed`, also for an error status, which is kept in the request."""
+        prepared = self._prepared
+        assert isinstance(prepared, ForwardedRequest)
+        try:
+            response = await self._provider.transport.send(self._request)
+        except TransportError as lost:
+            failed = error_from_transport(lost)
+            raise UpstreamFailed(failed) from None
+        self.status, self.headers = response.status, response.headers
+        if response.status < 400:
+            return StreamReply([], [], response.headers, ResponseReader(self._wire), response, self)
+        try:
+            body = await read_body(response, _MAX_ERROR_BYTES)
+        except TransportError:
+            body = b""
+        finally:
+            await response.aclose()
+        prepared.last_error = ErrorResponse(response.status, response.headers, body)
+        raise UpstreamFailed(error_from_status(self._wire, response.status, body))
