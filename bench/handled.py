@@ -143,7 +143,7 @@ def gateway() -> Gateway:
         limits=RateLimits(),
         metrics=Metrics((model.name for model in config.models), version="bench"),
         recent=RecentRequests(),
-        spans=tracer_from_environment("bench"),
+        spans=tracer_from_environment(),
     )
     return Gateway(LoadedConfig(config, services.transport, environ=_ENVIRON), services)
 

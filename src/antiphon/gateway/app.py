@@ -235,7 +235,7 @@ class Gateway:
             streamed=trace.streams,
         )
         services.recent.add(RequestRecord.of(trace))
-        services.spans.record(trace, context.request.headers)
+        services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
             services.limits.charge_tokens(context.key, charged_tokens(trace))
         self._log(trace, seconds, overhead)

@@ -104,7 +104,7 @@ async def serve(
         limits=shared.limits if shared is not None else RateLimits(),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
-        spans=tracer_from_environment(__version__),
+        spans=tracer_from_environment(),
         shared=shared,
     )
     gateway = Gateway(LoadedConfig(config, services.transport, environ=environ), services)
