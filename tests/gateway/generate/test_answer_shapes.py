@@ -132,10 +132,11 @@ def test_a_chat_message_has_annotations_and_refusal(gateway: Rig, target: str) -
 
 
 def test_what_a_client_sends_back_of_an_answer_is_not_a_loss(gateway: Rig) -> None:
-    body = {"max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}]}
+    body: dict[str, Any] = {"max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}]}
     content = ask(gateway, "anthropic", "openai-chat", body, streams=False)["content"]
     result = {"type": "tool_result", "tool_use_id": content[1]["id"], "content": "rain"}
-    messages = [*body["messages"], {"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
+    question = {"role": "user", "content": "Hi"}
+    messages = [question, {"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
     gateway.clear()
     with gateway.client() as client:
         got = client.ask("anthropic", "to-openai-chat", {"max_tokens": 100, "messages": messages}, streams=False)
