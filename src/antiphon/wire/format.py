@@ -3,7 +3,7 @@
 A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
 
     request.py        read_request, decode_request (from bytes), scan_request, write_request, needs_whole_request
-    rules.py          check_request
+    rules             RULES (one entry per rule), check_request
     response.py       read_response, scan_usage, write_response
     errors.py         read_error, write_error
     stream_reader.py  StreamReader: feed(bytes), close() -> deltas

@@ -31,6 +31,7 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities.accepted_media import note
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -44,6 +45,7 @@ from antiphon.wire.media import (
 )
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
+from antiphon.wire.openai_responses.limits import REFUSED_FILES
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
@@ -56,9 +58,9 @@ _OFTEN_EMPTY = ("annotations", "logprobs")
 _REFUSAL = ("type", "refusal")
 
 
-def is_audio_or_video_url(url: str) -> bool:
-    """Whether a URL is of audio or video, which is refused as a file (OR-05)."""
-    return is_web_url(url) and media_type_of_url(url).startswith(("audio/", "video/"))
+def is_refused_file_url(url: str) -> bool:
+    """Whether a URL is of a type that is refused as a file (OR-05)."""
+    return is_web_url(url) and media_type_of_url(url).startswith(REFUSED_FILES)
 
 
 def read_input_part(part: Any) -> InputPart:
@@ -164,7 +166,11 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
         losses.append(Loss(path, type(part).__name__, "not allowed in a message of this role; dropped"))
         return []
     if body is None:
-        losses.append(Loss(path, type(part).__name__.lower(), "not supported by OpenAI Responses; dropped"))
+        kind = type(part).__name__.lower()
+        if isinstance(part, Image | Audio | Document) and (part.data or part.url):
+            losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a note"))
+            return [{"type": "input_text", "text": note(part, "not supported here")}]
+        losses.append(Loss(path, kind, "not supported by OpenAI Responses; dropped"))
         return []
     return [{**body, **own_extras(part.native, losses, path, OPENAI, FORMAT)}]
 
@@ -195,13 +201,13 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         kind, data = kind or "text/plain", b64encode(document.text.encode()).decode()
     if data:
         kind = kind or "application/pdf"
-        if kind.startswith(("audio/", "video/")) or "," in kind or len(kind) > 48:
+        if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > 48:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
-    if document.url and not kind.startswith(("audio/", "video/")) and not is_audio_or_video_url(document.url):
+    if document.url and not kind.startswith(REFUSED_FILES) and not is_refused_file_url(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None
 
@@ -331,7 +337,7 @@ def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[
     texts: list[Text | Refusal] = []  # the content of one message item
     for index, part in enumerate((*parts, None)):
         if texts and (not isinstance(part, Text | Refusal) or starts_new_item(part)):
-            items.append(message_item(texts, ids.new("msg"), losses, f"parts[{index - len(texts)}]"))
+            items.append(message_item(texts, ids.new("message"), losses, f"parts[{index - len(texts)}]"))
             texts = []
         if isinstance(part, Text | Refusal):
             texts.append(part)
@@ -344,12 +350,12 @@ def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str
     """The item of a part other than text; none if the format has no such item."""
     spoken = transcribe(part, losses, path)
     if spoken is not part and isinstance(spoken, Text):
-        yield message_item([spoken], ids.new("msg"), losses, path)
+        yield message_item([spoken], ids.new("message"), losses, path)
         return
     if isinstance(part, ToolCallRequest):
-        yield call_item(part, ids.new("ctc" if part.freeform else "fc"), losses, path)
+        yield call_item(part, ids.new("custom_tool_call" if part.freeform else "function_call"), losses, path)
     elif isinstance(part, Thinking):
-        yield reasoning_item(part, ids.new("rs"), losses, path)
+        yield reasoning_item(part, ids.new("reasoning"), losses, path)
     elif isinstance(part, Native) and part.origin == FORMAT:
         yield part.data
     elif isinstance(part, Native):

@@ -43,7 +43,6 @@ from antiphon.wire.openai_responses.response import report_candidates, response_
 from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
 
 _encode = msgspec.json.Encoder().encode
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
 class _Item(Struct):
@@ -190,7 +189,7 @@ class StreamWriter:
             self._write_complete_item(part, started.index)
 
     def _open(self, kind: str, part: OutputPart) -> _Item:
-        item = _Item(len(self._items), kind, item_id(part) or self._ids.new(_PREFIXES[kind]))
+        item = _Item(len(self._items), kind, item_id(part) or self._ids.new(kind))
         self._items.append(item)
         return item
 

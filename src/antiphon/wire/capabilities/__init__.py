@@ -1,0 +1,355 @@
+"""What a model accepts, by the family its name belongs to: the one home of such facts for all writers and checkers.
+
+The facts are data, `capabilities.json`, made by `tools/build_capabilities.py` with a source for each. The first family whose
+pattern matches the name counts. An unknown model accepts everything. A family's facts about thinking, tools and messages hold in
+the formats of its own vendor; other hosts translate those, so there only its sampling rules and limits hold.
+
+`CapabilityTable` adds a caller's own entries (`[[capabilities]]` in antiphon.toml). The data is read on first use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ThinkingMode: TypeAlias = Literal["off", "effort", "budget", "adaptive", "level"]
+MediaKind: TypeAlias = Literal["image", "document", "audio", "video"]
+SystemMessages: TypeAlias = Literal["anywhere", "leading", "ignored", "none"]
+Sampling: TypeAlias = Literal[
+    "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "logit_bias"
+]
+
+EFFORT_BUDGETS = {
+    "none": 0,
+    "minimal": 512,
+    "low": 1024,
+    "medium": 4096,
+    "high": 16384,
+    "xhigh": 32768,
+    "max": 65536,
+}
+"""The tokens that an effort stands for, where a model takes only the one or the other."""
+EFFORTS = tuple(EFFORT_BUDGETS)
+
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; the rest is ignored and not kept in a cache."""
+_CACHE_SIZE = 512
+_VENDOR = re.compile(r"(?:[a-z]{2,6}(?:-[a-z]+)?\.)?(?:anthropic|openai|google|x-?ai)\.")  # us.anthropic.claude-…
+_EVERYWHERE = (
+    "sampling",
+    "temperature_with_top_p",
+    "reasoning_excludes_sampling",
+    "max_tokens",
+    "max_output_tokens",
+    "context_window",
+    "media",
+)
+"""Facts that hold in every format, also at hosts that translate for the vendor."""
+
+
+class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one model accepts in one format. None means unknown: nothing is assumed against the model."""
+
+    family: str = ""
+    """The family the facts come from; empty for an unknown model."""
+    sampling: tuple[Sampling, ...] | None = None
+    """The sampling parameters that it accepts; None: all."""
+    reasoning_excludes_sampling: bool = False
+    """Whether sampling parameters are refused unless reasoning is off."""
+    temperature_with_top_p: bool = True
+    stop: bool = True
+    max_tokens: bool = True
+    """Whether Chat Completions accepts `max_tokens`, not only `max_completion_tokens`."""
+    efforts: tuple[Effort, ...] | None = None
+    """The efforts (Gemini: thinking levels) that it accepts; empty: the parameter is refused."""
+    default_effort: str = ""
+    efforts_without_thinking: tuple[Effort, ...] | None = None
+    """The efforts that it accepts while thinking is off; None: the same."""
+    thinking: tuple[ThinkingMode, ...] | None = None
+    """How thinking can be set; empty: the model does not think, and refuses every setting."""
+    min_budget: int | None = None
+    max_budget: int | None = None
+    thinking_with_forced_tool: bool = True
+    forced_tool_choice: bool = True
+    prefill: bool = True
+    """Whether the conversation may end with a message of the model."""
+    prefill_with_thinking: bool = True
+    parallel_tool_switch: bool = True
+    strict_tools: bool | None = None
+    structured_output: bool | None = None
+    unsupported_schema_keywords: tuple[str, ...] = ()
+    """Keywords refused in strict tools and output formats."""
+    max_min_items: int | None = None
+    """The largest `minItems` accepted there."""
+    closed_schemas: bool = False
+    """Whether every object there must have `additionalProperties: false`."""
+    system_messages: SystemMessages | None = None
+    web_search: bool = True
+    """Whether Chat Completions accepts `web_search_options`."""
+    media: tuple[MediaKind, ...] | None = None
+    """The kinds of media that it accepts; empty: it takes text only."""
+    image_types: tuple[str, ...] | None = None
+    """The types of inline images that it accepts; `text/*` stands for all that begin like this. So for the other kinds."""
+    document_types: tuple[str, ...] | None = None
+    audio_types: tuple[str, ...] | None = None
+    video_types: tuple[str, ...] | None = None
+    media_in_results: bool = True
+    call_signatures: bool = False
+    """Whether calls in the history need a thought signature."""
+    encrypted_reasoning: bool = False
+    """Whether the Responses API returns encrypted reasoning when asked; other models refuse to be asked."""
+    tool_name_pattern: str = ""
+    tool_name_length: int | None = None
+    tool_id_pattern: str = ""
+    tool_id_length: int | None = None
+    cache_breakpoints: int | None = None
+    candidates: int | None = None
+    max_output_tokens: int | None = None
+    context_window: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.family != ""
+
+    @property
+    def compaction_limit(self) -> int | None:
+        """From how many tokens on a conversation should be summarised: it leaves a fifth of the context window, and the longest
+        answer. None if the window is not known: a guess would be too early or too late."""
+        window = self.context_window
+        return None if window is None else min(window * 4 // 5, window - (self.max_output_tokens or 0))
+
+    def accepts_thinking(self, mode: ThinkingMode) -> bool:
+        """Whether thinking may be set in this way; unknown models accept all."""
+        return self.thinking is None or mode in self.thinking
+
+    @property
+    def text_only(self) -> bool:
+        """Whether the model refuses every medium."""
+        return self.media == ()
+
+    def accepts_image(self, media_type: str) -> bool:
+        """Whether inline images of a type are accepted."""
+        return self.image_types is None or media_type in self.image_types
+
+    def accepts_media(self, kind: MediaKind, media_type: str = "") -> bool:
+        """Whether media of a kind and a type are accepted; an empty type is not known, and counts as accepted."""
+        if self.media is not None and kind not in self.media:
+            return False
+        types: tuple[str, ...] | None = getattr(self, f"{kind}_types")
+        if types is None or not media_type:
+            return True
+        return media_type in types or f"{media_type.partition('/')[0]}/*" in types
+
+    @property
+    def never_thinks(self) -> bool:
+        """Whether every setting of thinking is refused, or only `off` is accepted."""
+        return self.thinking is not None and not any(mode != "off" for mode in self.thinking)
+
+    def nearest_effort(self, effort: str) -> str:
+        """The effort to send instead of one that the model may not know: the next lower one, else the lowest but `none`."""
+        if not self.efforts or effort in self.efforts or effort not in EFFORT_BUDGETS:
+            return effort
+        wanted = EFFORTS.index(effort)
+        lower = [known for known in self.efforts if EFFORTS.index(known) < wanted and known != "none"]
+        return lower[-1] if lower else next((known for known in self.efforts if known != "none"), self.efforts[0])
+
+
+def effort_for_budget(tokens: int) -> str:
+    """The largest effort that stands for at most so many tokens; below the smallest, `minimal`."""
+    if tokens <= 0:
+        return "none"
+    return next((effort for effort in reversed(EFFORTS) if 0 < EFFORT_BUDGETS[effort] <= tokens), "minimal")
+
+
+class Family(Struct, frozen=True):
+    """A row of the table: the pattern of its names, the formats of its vendor, its facts, and the source of each."""
+
+    name: str
+    match: str
+    home: tuple[str, ...]
+    examples: tuple[str, ...]
+    facts: dict[str, Any]
+    sources: dict[str, str]
+
+
+class FormatFacts(Struct, frozen=True):
+    """Facts that hold for every model in a format; `source` is that of the facts that `sources` does not have."""
+
+    facts: dict[str, Any]
+    source: str
+    sources: dict[str, str] = {}
+
+
+class CapabilityData(Struct, frozen=True):
+    """The committed data."""
+
+    packages: dict[str, str]
+    formats: dict[str, FormatFacts]
+    families: tuple[Family, ...]
+
+
+@cache
+def capability_data() -> CapabilityData:
+    """The committed data, read once."""
+    return msgspec.json.decode(Path(__file__).parent.with_suffix(".json").read_bytes(), type=CapabilityData)
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], Family], ...]:
+    return tuple((re.compile(family.match), family) for family in capability_data().families)
+
+
+@lru_cache(_CACHE_SIZE)
+def _find_family(name: str) -> Family | None:
+    plain = name.lower().rsplit("/", 1)[-1].removeprefix("ft:")
+    vendor = _VENDOR.match(plain)
+    plain = plain[vendor.end() :] if vendor else plain
+    return next((family for pattern, family in _patterns() if pattern.match(plain)), None)
+
+
+def find_family(model: str) -> Family | None:
+    """The family of a model by its name, which may have a vendor, a region or `models/` before it."""
+    return _find_family(model[:_MAX_NAME_LENGTH])
+
+
+@cache
+def format_capabilities(format_name: str) -> Capabilities:
+    """What every model accepts in a format: tool names and ids, image types, cache breakpoints."""
+    known = capability_data().formats.get(format_name)
+    return msgspec.convert(known.facts, Capabilities) if known else Capabilities()
+
+
+@cache
+def tool_name_matcher(format_name: str) -> Callable[[str], re.Match[str] | None]:
+    """Matches the tool names that a format accepts."""
+    return re.compile(format_capabilities(format_name).tool_name_pattern).fullmatch
+
+
+@cache
+def tool_name_lengths() -> tuple[int, ...]:
+    """The longest tool names of all formats, shortest first."""
+    lengths = {format_capabilities(name).tool_name_length for name in capability_data().formats}
+    return tuple(sorted(length for length in lengths if length is not None))
+
+
+@lru_cache(_CACHE_SIZE)
+def _look_up(model: str, format_name: str) -> Capabilities:
+    data = capability_data()
+    known = data.formats.get(format_name)
+    facts = dict(known.facts) if known else {}
+    family = _find_family(model)
+    if family is not None:
+        is_home = format_name in family.home
+        limits = facts.get("media")
+        facts.update({name: value for name, value in family.facts.items() if is_home or name in _EVERYWHERE})
+        facts["family"] = family.name
+        if limits is not None:  # a format has no place for other kinds, whatever the model accepts elsewhere
+            facts["media"] = [kind for kind in facts["media"] if kind in limits]
+    return msgspec.convert(facts, Capabilities)
+
+
+def capabilities_for(model: str, format_name: str) -> Capabilities:
+    """What a model accepts in a format."""
+    return _look_up(model[:_MAX_NAME_LENGTH], format_name)
+
+
+class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Facts about models that the table does not know, or knows wrongly."""
+
+    model: Annotated[
+        str, Meta(min_length=1, description="Model name as the provider knows it; `*`, `?` and `[…]` match.")
+    ]
+    like: Annotated[str, Meta(description="A known model whose facts to start from. Default: the model's own.")] = ""
+    sampling: Annotated[tuple[Sampling, ...] | None, Meta(description="Sampling parameters it accepts.")] = None
+    reasoning_excludes_sampling: Annotated[
+        bool | None, Meta(description="Whether sampling parameters are refused unless reasoning is off.")
+    ] = None
+    temperature_with_top_p: Annotated[
+        bool | None, Meta(description="Whether `temperature` and `top_p` are accepted together.")
+    ] = None
+    stop: Annotated[bool | None, Meta(description="Whether stop sequences are accepted.")] = None
+    max_tokens: Annotated[
+        bool | None, Meta(description="Whether `max_tokens` is accepted beside `max_completion_tokens`.")
+    ] = None
+    efforts: Annotated[tuple[Effort, ...] | None, Meta(description="Efforts or thinking levels it accepts.")] = None
+    default_effort: Annotated[Effort | None, Meta(description="Effort when none is given.")] = None
+    thinking: Annotated[
+        tuple[ThinkingMode, ...] | None, Meta(description="How thinking can be set. Empty: not at all.")
+    ] = None
+    min_budget: Annotated[int | None, Meta(description="Smallest thinking budget.")] = None
+    max_budget: Annotated[int | None, Meta(description="Largest thinking budget.")] = None
+    thinking_with_forced_tool: Annotated[
+        bool | None, Meta(description="Whether thinking is accepted with a forced tool call.")
+    ] = None
+    forced_tool_choice: Annotated[bool | None, Meta(description="Whether a tool call can be forced.")] = None
+    prefill: Annotated[bool | None, Meta(description="Whether the last message may be the model's.")] = None
+    parallel_tool_switch: Annotated[bool | None, Meta(description="Whether `parallel_tool_calls` is accepted.")] = None
+    strict_tools: Annotated[bool | None, Meta(description="Whether tools may be strict.")] = None
+    structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
+    system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
+    web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
+    media: Annotated[tuple[MediaKind, ...] | None, Meta(description="Kinds of media it accepts. Empty: text only.")] = (
+        None
+    )
+    text_only: Annotated[bool | None, Meta(description="Whether every medium is refused: `media = []`.")] = None
+    media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
+    call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
+    encrypted_reasoning: Annotated[
+        bool | None,
+        Meta(description="Whether `reasoning.encrypted_content` may be included (format `openai-responses`)."),
+    ] = None
+    image_types: Annotated[
+        tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
+    ] = None
+    document_types: Annotated[
+        tuple[str, ...] | None, Meta(description="Types of documents; `text/*` stands for all that begin like this.")
+    ] = None
+    audio_types: Annotated[tuple[str, ...] | None, Meta(description="Types of audio.")] = None
+    video_types: Annotated[tuple[str, ...] | None, Meta(description="Types of video.")] = None
+    cache_breakpoints: Annotated[int | None, Meta(description="Largest number of `cache_control` marks.")] = None
+    candidates: Annotated[int | None, Meta(description="Largest number of candidates.")] = None
+    max_output_tokens: Annotated[int | None, Meta(description="Largest number of output tokens.")] = None
+    context_window: Annotated[int | None, Meta(description="Tokens of the context window.")] = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that are given."""
+        given = structs.asdict(self)
+        text_only = given.pop("text_only")
+        facts = {name: value for name, value in given.items() if value is not None and name not in ("model", "like")}
+        if text_only is not None:
+            facts.setdefault("media", () if text_only else None)
+        return facts
+
+
+class CapabilityTable:
+    """The built-in facts with a caller's own entries; of several that match a model, later ones win."""
+
+    def __init__(self, overrides: Iterable[CapabilityOverride] = ()) -> None:
+        self.overrides = tuple(overrides)
+        self._look_up = lru_cache(_CACHE_SIZE)(self._merge)
+
+    def capabilities_for(self, model: str, format_name: str) -> Capabilities:
+        """What a model accepts in a format."""
+        return self._look_up(model[:_MAX_NAME_LENGTH], format_name)
+
+    def _merge(self, model: str, format_name: str) -> Capabilities:
+        known = capabilities_for(model, format_name)
+        for override in self.overrides:
+            if fnmatchcase(model, override.model):
+                base = capabilities_for(override.like, format_name) if override.like else known
+                known = structs.replace(base, family=base.family or override.model, **override.facts)
+        return known
+
+
+def look_up(model: str, format_name: str, table: CapabilityTable | None) -> Capabilities:
+    """What a model accepts in a format: by the caller's table, or the built-in one."""
+    return capabilities_for(model, format_name) if table is None else table.capabilities_for(model, format_name)
