@@ -30,7 +30,7 @@ from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, Unkno
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import ModelChoice
+from antiphon.providers.default_model import OFFLINE, ModelChoice
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
 from antiphon.tools.registry import ToolRegistry
@@ -130,7 +130,12 @@ class ChatSession:
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
         self.store = open_chat_store(settings.store)
         try:
-            self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)
+            self._toolboxes = Toolboxes(
+                self.folder,
+                folder=settings.folder,
+                with_builtin=settings.has_tools,
+                with_tour=(model or self.choice.model) == OFFLINE,
+            )
             self._toolbox = self._toolboxes.of("")
             if settings.resume:
                 self._open(resume_conversation(self.store, settings.resume, model, settings.system))

@@ -21,11 +21,12 @@ from typing import TypeVar
 
 from antiphon.chat.models import record_model
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.events import LoopEvent, LoopFinished
+from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
-from antiphon.history import HistoryEntry
+from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.web.drawn_text import TextDrawing
 from antiphon.web.event_stream import (
     EntryAppended,
     EventBuffer,
@@ -70,7 +71,8 @@ class LiveConversation:
         self.last_used = time.monotonic()
         self._is_local = is_local
         self._store_lock = asyncio.Lock()
-        self._order = EventOrder(chat.history, self._entry_appended, self.events.tell)
+        self._drawing = TextDrawing(self.events.tell)
+        self._order = EventOrder(chat.history, self._entry_appended, self._tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
         self.places.update(chat.history.snapshot())
@@ -195,7 +197,17 @@ class LiveConversation:
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
         self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
+    def _tell(self, event: LoopEvent) -> None:
+        if isinstance(event, TextDelta):
+            self._drawing.feed(event.text)
+            return
+        if isinstance(event, RoundStarted | LoopFinished):
+            self._drawing.reset()
+        self.events.tell(event)
+
     def _entry_appended(self, entry: HistoryEntry) -> None:
+        if isinstance(entry, ModelOutputEntry):
+            self._drawing.reset()
         self.places.update(self.chat.history.snapshot())
         self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
 

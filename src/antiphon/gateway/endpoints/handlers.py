@@ -10,6 +10,7 @@ from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
 )
+from antiphon.gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
 from antiphon.gateway.endpoints.responses import (
     handle_cancel_response,
     handle_delete_response,
@@ -23,6 +24,10 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "list_models": handle_list_models,
     "get_model": handle_get_model,
     "count": handle_count_tokens,
+    "tags": handle_tags,
+    "show": handle_show,
+    "running": handle_running,
+    "version": handle_version,
     "get_response": handle_get_response,
     "delete_response": handle_delete_response,
     "cancel_response": handle_cancel_response,

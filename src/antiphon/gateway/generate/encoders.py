@@ -70,8 +70,6 @@ class PassThroughEncoder:
 class TranslatingEncoder:
     """The stream in the client's format, with the names of its request."""
 
-    comment = KEEP_ALIVE_COMMENT
-
     def __init__(
         self,
         wire: Format,
@@ -85,6 +83,7 @@ class TranslatingEncoder:
         self._wire = wire
         self._settings = settings  # of the request, where responses repeat them
         self._writer = wire.stream_writer(requested_model)
+        self.comment = getattr(self._writer, "keep_alive", KEEP_ALIVE_COMMENT)
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._requested_model = requested_model
         self._restorer = restorer

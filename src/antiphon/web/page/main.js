@@ -19,6 +19,7 @@ import { Thread } from "./chat/thread.js";
 import { showTokens } from "./chat/token_meter.js";
 import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 
+const TOUR = "offline/plain";
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 class Page {
@@ -250,8 +251,8 @@ class Page {
 
   welcome() {
     at("thread").classList.add("welcoming");
-    const offers = ["offer_1", "offer_2", "offer_3"].map((key) =>
-      button(say(key), () => this.composer.suggest(say(key)), { class: "offer" }),
+    const offers = ["offer_1", "offer_2", ...(this.defaultModel === TOUR ? ["tour_2", "tour_3", "tour_4"] : [])].map((key) =>
+      button(say(key), () => this.composer.submit(say(key)), { class: "offer" }),
     );
     fill(
       at("thread"),

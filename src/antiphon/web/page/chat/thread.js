@@ -7,7 +7,7 @@
 
 import { ApprovalCard } from "./approval_card.js";
 import { button, byId, element, fill } from "../ui/dom.js";
-import { markdown, MarkdownView } from "../markdown/markdown.js";
+import { drawn, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
@@ -26,7 +26,7 @@ const NEAR = 120;
  * @property {HTMLElement} body
  * @property {HTMLElement} waiting
  * @property {HTMLElement} chips
- * @property {MarkdownView | null} words
+ * @property {StreamedText | null} words
  * @property {Thought | null} thought
  */
 
@@ -122,15 +122,16 @@ export class Thread {
     this._openDraft();
   }
 
-  _onTextDelta({ text }) {
+  _onTextDelta({ settled, open }) {
+    if (!open) return; // the blocks follow
     const draft = this._openDraft();
     draft.thought?.close();
     if (draft.words === null) {
-      draft.words = new MarkdownView(announce);
+      draft.words = new StreamedText(announce);
       draft.body.insertBefore(draft.words.node, draft.chips);
     }
     draft.waiting.hidden = true;
-    draft.words.append(text);
+    draft.words.update(settled ?? [], open);
   }
 
   _onThinkingDelta({ text }) {
@@ -255,7 +256,7 @@ export class Thread {
         "details",
         { class: "note" },
         element("summary", {}, say("compacted", { to: formatNumber(entry.up_to) })),
-        element("div", { class: "prose" }, markdown(entry.summary)),
+        element("div", { class: "prose" }, drawn(entry.blocks[0])),
       ),
     );
   }
@@ -294,7 +295,7 @@ export class Thread {
 
   _newChip(call) {
     const path = this._path;
-    const chip = new ToolChip(call, (part) => media(part, this._api, path));
+    const chip = new ToolChip(call, this._api, (part) => media(part, this._api, path));
     this._chips.set(call.tool_call_id, chip);
     return chip;
   }
