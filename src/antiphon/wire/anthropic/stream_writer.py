@@ -17,7 +17,14 @@ import msgspec
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
-from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason, write_usage
+from antiphon.wire.anthropic.response import (
+    EMPTY_DETAILS,
+    complete_block,
+    message_id,
+    report_created,
+    write_stop_reason,
+    write_usage,
+)
 from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
@@ -209,7 +216,8 @@ class StreamWriter(DeltaWriter):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(self._usage),
+            **({} if self._is_same_format else EMPTY_DETAILS),
+            "usage": write_usage(self._usage, self._is_same_format),
             **own_extras(started.native, self.losses, "native", FORMAT),
         }
         out.append(_event("message_start", message=message))
@@ -286,7 +294,8 @@ class StreamWriter(DeltaWriter):
         extras = own_extras(part.native, self.losses, path, FORMAT)
         if isinstance(part, ToolCallRequest):
             kind = _FreeformBlock if part.freeform else _CallBlock
-            call = kind({**build_block(part, {}), **extras}, self._number, path, self.losses)
+            opening = complete_block(build_block(part, {}), self._is_same_format)
+            call = kind({**opening, **extras}, self._number, path, self.losses)
             call.start()
             if part.arguments:
                 call.append(part.arguments)
@@ -295,7 +304,8 @@ class StreamWriter(DeltaWriter):
         late = {late_field: extras.pop(late_field)} if late_field in extras else None
         self._has_refusal = self._has_refusal or isinstance(part, Refusal)
         block_type = _ThinkingBlock if isinstance(part, Thinking) else _TextBlock
-        block = block_type({**build_block(part, ""), **extras}, self._number, path, self.losses)
+        opening = complete_block(build_block(part, ""), self._is_same_format)
+        block = block_type({**opening, **extras}, self._number, path, self.losses)
         if self._is_same_format:
             block.start()
         block.append(part.text)
@@ -328,9 +338,17 @@ class StreamWriter(DeltaWriter):
                 finished.stop_reason, self._has_refusal, self._is_same_format, self.losses
             ),
             "stop_sequence": finished.stop_sequence,
+            **({} if self._is_same_format else EMPTY_DETAILS),
             **{name: value for name, value in extras.items() if name in _DELTA_FIELDS},
         }
         event_extras = {name: value for name, value in extras.items() if name not in _DELTA_FIELDS}
-        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **event_extras))
+        out.append(
+            _event(
+                "message_delta",
+                delta=delta,
+                usage=write_usage(self._usage, self._is_same_format, is_total=True),
+                **event_extras,
+            )
+        )
         out.append(_event("message_stop"))
         self._has_ended = True

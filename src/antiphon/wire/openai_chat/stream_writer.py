@@ -115,7 +115,7 @@ class StreamWriter(DeltaWriter):
     def _open(self, candidate: int) -> bytes:
         """The first chunk of a choice, with its role."""
         self._parts_by_choice[candidate] = []
-        return self._chunk(candidate, {"role": "assistant", "content": None})
+        return self._chunk(candidate, {"role": "assistant", "content": None, "refusal": None})
 
     def _open_choices(self, candidate: int) -> bytes:
         """Open a choice and those before it: clients number them in order."""
@@ -179,7 +179,7 @@ class StreamWriter(DeltaWriter):
     def _write_complete(self, part: Image | Audio | Document | Native, candidate: int, index: int) -> bytes:
         """A part that has no text to grow: it is written as in a whole response."""
         message, _ = self._assistant.write((part,), "", index)
-        delta = {key: value for key, value in message.items() if value is not None and key != "role"}
+        delta = {key: value for key, value in message.items() if value not in (None, []) and key != "role"}
         for image in delta.get("images", ()):
             image["index"] = sum(type(other) is Image for other in self._parts_by_choice[candidate]) - 1
         return self._chunk(candidate, delta) if delta else b""
