@@ -42,7 +42,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
-def test_a_tool_is_always_approved_after_a_person_said_so(
+def test_always_approving_a_tool_applies_to_this_conversation_only(
     chromium: Chromium, chat: Browser, size: dict[str, Any]
 ) -> None:
     with window(chromium, chat.port, **size) as shown:
