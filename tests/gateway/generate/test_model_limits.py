@@ -66,7 +66,7 @@ def ask_in(name: str, **fields: Any) -> dict[str, Any]:
 def arrived(
     gateway: Rig, client: str, model: str, body: dict[str, Any], *, streams: bool
 ) -> tuple[dict[str, Any], str]:
-    """The body that the upstream accepted, and the losses that the client was told."""
+    """The body that the upstream accepted, and the losses reported to the client."""
     gateway.clear()
     with gateway.client() as connection:
         got = connection.ask(client, model, body, streams=streams)
@@ -283,7 +283,7 @@ def test_what_the_model_refuses_is_adapted_and_reported(gateway: Rig, case: str,
     body, losses = arrived(gateway, client, route + model, ask_in(client, **fields), streams=streams)
     assert is_right(body), body
     renamed = case.startswith("max_tokens")
-    assert renamed or losses, "the client was not told"
+    assert renamed or losses, "nothing was reported to the client"
 
 
 PREFILL = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "It"}]
