@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
@@ -26,6 +25,7 @@ from antiphon.wire.anthropic.response import (
     write_stop_reason,
     write_usage,
 )
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -38,7 +38,6 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.output import ProviderError
 from antiphon.wire.readable import transcribe
 from antiphon.wire.vendors.anthropic import FORMAT
 
@@ -157,17 +156,14 @@ class _FreeformBlock(_Block):
         super().end()
 
 
-class StreamWriter:
-    """Deltas in, the bytes of a stream out. `model` is the name the client asked for."""
+class StreamWriter(DeltaWriter):
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._started: Started | None = None
         self._is_same_format = False
         self._is_started = False
-        self._has_ended = False
-        self._usage: TokenUsage | None = None
         self._has_refusal = False
         self._block: _Block | None = None
         self._part = -1  # the part of the open block
@@ -204,12 +200,6 @@ class StreamWriter:
             self._write_message_start(out)
             self._on_part(delta, out)
         return b"".join(out)
-
-    def close(self) -> bytes:
-        """The end of the stream; an error if the response is not complete."""
-        if self._has_ended:
-            return b""
-        return self.write(Failed(ProviderError("stream ended before the response was complete", "stream_cut")))
 
     def _write_message_start(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""
