@@ -18,6 +18,7 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
+from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.wire.output import ProviderError
 
 ANONYMOUS = ClientKey(name="")
@@ -41,6 +42,13 @@ class Admission(Struct, frozen=True):
     chat: Any = None
     passes_body: bool = False
     """Whether the body is passed on while it arrives, whatever it is."""
+    connection: ConnectionAnswers | None = None
+    """The answers of the client's WebSocket connection, if it has one."""
+
+    @property
+    def opens_socket(self) -> bool:
+        """Whether the path is served over a WebSocket."""
+        return self.endpoint is not None and self.endpoint.action == "connect"
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:

@@ -10,7 +10,7 @@ duplicate key is kept once, so that what was checked is what is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias
@@ -35,6 +35,8 @@ from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
+from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
+from antiphon.wire.capabilities.refusals import facts_in_refusal
 from antiphon.wire.clients import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
@@ -105,6 +107,7 @@ class RequestPreparer:
         self.expanded: ModelRequest | None = None
         """The request with the earlier messages it names, where the gateway has them."""
         self._is_rewritten = False
+        self._shown_facts: tuple[CapabilityOverride, ...] = ()
         self._may_request_usage = True
 
     def scan(self) -> ModelRequest:
@@ -149,7 +152,7 @@ class RequestPreparer:
         """The same request for the same target, without what the target refused; None if nothing can be changed."""
         if prepared.hides_usage and _refuses_stream_options(error):
             self._may_request_usage = False
-        elif self._should_rewrite(prepared, error):
+        elif self._learns_from(error) or self._should_rewrite(prepared, error):
             self._is_rewritten = True
         else:
             return None
@@ -196,6 +199,7 @@ class RequestPreparer:
             body = self._original_body(parsed_request, target)
             return Prepared(target, provider, [body], True, True, is_completion=True)
         same_format = provider.format == client_format
+        self._check_required(parsed_request)
         request = await self._with_state(parsed_request, provider)
         if not same_format:
             check_server_state(request, client_format, target)
@@ -213,7 +217,7 @@ class RequestPreparer:
             if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
                 return self._as_sent(target, provider, body, streams)
         named = structs.replace(repaired, model=target.model)
-        data, lost = provider.wire.encode_request(named, **provider.wire_options)
+        data, lost = provider.wire.encode_request(named, **self._wire_options(provider))
         hides_usage = same_format and self._lacks_usage(provider, streams)
         restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
         return Prepared(
@@ -227,6 +231,19 @@ class RequestPreparer:
             hides_usage,
             restores_calls=restores_calls,
         )
+
+    def _check_required(self, request: ModelRequest) -> None:
+        """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
+        wire, body = formats[self._context.endpoint.format], self._context.request.body
+        required = wire.module.required
+        is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
+        if is_complete or required <= top_level_fields(body).keys():
+            return
+        for violation in wire.check_request(body):
+            if violation.path in required:
+                is_named = violation.path in violation.message
+                message = violation.message if is_named else f"{violation.path}: {violation.message}"
+                raise UpstreamFailed(ProviderError(message, "invalid_request", 400, param=violation.path))
 
     async def _with_state(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
         """The request with the earlier messages that it names and the gateway has stored.
@@ -252,6 +269,22 @@ class RequestPreparer:
         body = self._context.request.body
         is_named_in_body = self._context.endpoint.format != "gemini" and target.model != request.model
         return replace_model(body, target.model) if is_named_in_body else body
+
+    def _learns_from(self, error: ProviderError) -> bool:
+        """Whether a refusal shows something new about the model; it is then written for a model like that."""
+        shown = facts_in_refusal(error.message) if error.kind == "invalid_request" else None
+        if shown is None or shown in self._shown_facts or self._context.key.strict:
+            return False
+        self._shown_facts += (shown,)
+        return True
+
+    def _wire_options(self, provider: AnyProvider) -> Mapping[str, Any]:
+        """How bodies are written for a provider, with what its refusals have shown."""
+        if not self._shown_facts:
+            return provider.wire_options
+        known: CapabilityTable | None = provider.wire_options.get("capabilities")
+        overrides = () if known is None else known.overrides
+        return {**provider.wire_options, "capabilities": CapabilityTable((*overrides, *self._shown_facts))}
 
     def _should_rewrite(self, prepared: Prepared, error: ProviderError) -> bool:
         """Whether a body that was passed through was refused for something that a repair fixes."""

@@ -6,7 +6,7 @@ The connection feeds it and stops reading from the client while too many bytes w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from antiphon.errors import TransportError
 
@@ -24,12 +24,13 @@ class BodyStream:
         self._is_over = self._is_paused = False
         self._is_cut = False
         self._waiter: asyncio.Future[None] | None = None
-        self._pause: Callable[[], None] | None = None
-        self._resume: Callable[[], None] | None = None
+        self._transport: asyncio.Transport | None = None
 
-    def control(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """What stops and continues reading from the client."""
-        self._pause, self._resume = pause, resume
+    def attach(self, transport: asyncio.Transport, invitation: bytes = b"") -> None:
+        """The connection it is read from; `invitation` is what the client waits for before it sends the body."""
+        self._transport = transport
+        if invitation and not self._is_over:
+            transport.write(invitation)
 
     def feed(self, data: bytes) -> None:
         """More of the body has arrived."""
@@ -37,9 +38,9 @@ class BodyStream:
             return
         self._pieces.append(data)
         self._size += len(data)
-        if self._size > _PAUSE_BYTES and self._pause is not None and not self._is_paused:
+        if self._size > _PAUSE_BYTES and self._transport is not None and not self._is_paused:
             self._is_paused = True
-            self._pause()
+            self._transport.pause_reading()
         self._wake()
 
     def end(self, *, is_cut: bool = False) -> None:
@@ -70,9 +71,10 @@ class BodyStream:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _continue(self) -> None:
-        if self._is_paused and self._resume is not None:
+        if self._is_paused and self._transport is not None:
             self._is_paused = False
-            self._resume()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
