@@ -321,8 +321,8 @@ def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
         assert live.version == chat.history.version == room
         return [type(event).__name__ for event in entries_seen if not isinstance(event, DrawnText)]
 
-    assert asyncio.run(played(0)) == ["TurnStarted", "LoopFinished"]
-    assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "LoopFinished"]
+    assert asyncio.run(played(0)) == ["TurnStarted", "TurnFailed", "LoopFinished"]
+    assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "TurnFailed", "LoopFinished"]
 
 
 def test_concurrent_opens_share_one_conversation_and_turns_wait(store: SqliteStore) -> None:

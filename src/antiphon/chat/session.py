@@ -23,6 +23,7 @@ from antiphon.chat.models import (
     record_model,
     remembered_model,
 )
+from antiphon.chat.permissions import approval_policy
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
@@ -34,7 +35,7 @@ from antiphon.providers.default_model import OFFLINE, ModelChoice
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.tool import Tool, ask_before_changes
+from antiphon.tools.tool import Tool
 
 
 def open_chat_store(location: str | Path) -> HistoryStore:
@@ -74,7 +75,7 @@ def open_conversation(
         tools=with_memory(tools, history) if turns.has_memory_tool else tools,
         history=history,
         token_limit=turns.token_limit,
-        approval=ask_before_changes if asks_before_changes else None,
+        approval=approval_policy(history, asks_before_changes=asks_before_changes),
         embedded_calls=turns.embedded_calls,
     )
     chat.on_compaction(compact_when_needed)

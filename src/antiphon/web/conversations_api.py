@@ -123,6 +123,7 @@ class ConversationApi:
                 "pending": live.pending,
                 "running": live.is_running,
                 "unfinished": live.is_unfinished,
+                "failure": None if live.is_running else live.failure,
                 "turn": live.places.turn,
                 "last_event": live.events.settled,
                 "watchers": live.watchers,

@@ -64,6 +64,19 @@ class EntryAppended(Struct, frozen=True, tag=True):
     place: EntryPosition
 
 
+class TurnFailed(Struct, frozen=True, tag=True):
+    """Why a turn failed: who was called, what it answered, how often it was tried, and whether a part of the answer arrived."""
+
+    provider: str
+    model: str
+    message: str
+    kind: str
+    status: int | None
+    attempts: int
+    is_partial: bool
+    key_variables: tuple[str, ...]
+
+
 class Reset(Struct, frozen=True, tag=True):
     """The requested events are no longer in the buffer: read the conversation again."""
 
@@ -72,7 +85,7 @@ class Gone(Struct, frozen=True, tag=True):
     """The conversation was deleted."""
 
 
-ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText
+ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText | TurnFailed
 
 
 class NumberedEvent(Struct, frozen=True):

@@ -26,6 +26,7 @@ from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
 from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.providers.presets import PRESETS
 from antiphon.web.drawn_text import TextDrawing
 from antiphon.web.event_stream import (
     EntryAppended,
@@ -34,6 +35,7 @@ from antiphon.web.event_stream import (
     Gone,
     NumberedEvent,
     Reset,
+    TurnFailed,
     TurnStarted,
     frame,
     frame_without_id,
@@ -75,6 +77,8 @@ class LiveConversation:
         self._order = EventOrder(chat.history, self._entry_appended, self._tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
+        self.failure: TurnFailed | None = None
+        """Why the last turn failed, if it did."""
         self.places.update(chat.history.snapshot())
         self._order.reported_version = chat.history.version
 
@@ -203,7 +207,28 @@ class LiveConversation:
             return
         if isinstance(event, RoundStarted | LoopFinished):
             self._drawing.reset()
+            self.failure = None
+        if isinstance(event, LoopFinished) and event.error is not None:
+            self.failure = self._failure_of(event.error)
+            self.events.tell(self.failure)
         self.events.tell(event)
+
+    def _failure_of(self, error: ProviderError) -> TurnFailed:
+        report = self.chat.report
+        tried = report.attempts[-1] if report.attempts else None
+        provider = tried.provider if tried else report.origin.provider
+        preset = PRESETS.get(provider)
+        last = self.chat.history.effective[-1] if self.chat.history.effective else None
+        return TurnFailed(
+            provider=provider,
+            model=(tried.model if tried else "") or report.origin.model or self.chat.model,
+            message=error.message,
+            kind=error.kind,
+            status=error.status if error.status is not None else tried.status if tried else None,
+            attempts=len(report.attempts),
+            is_partial=isinstance(last, ModelOutputEntry) and bool(last.response_markdown),
+            key_variables=(*preset.key_variables, *preset.bearer_variables) if preset else (),
+        )
 
     def _entry_appended(self, entry: HistoryEntry) -> None:
         if isinstance(entry, ModelOutputEntry):

@@ -201,7 +201,7 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
         terminal.send("make me a plan to learn Spanish")
         terminal.sees("Approve create_plan?", "a approve")
         terminal.send("perhaps")
-        terminal.sees("Enter a, l, d or e;")
+        terminal.sees("Enter a, t, l, d or e;")
         terminal.send("d not today")
         terminal.sees("✗ create_plan", "not today", "2 rounds")
         terminal.send("make me a plan to learn Norwegian")
@@ -471,9 +471,9 @@ def test_approvals_follow_the_locale(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask", environment={"LANG": "zh_CN.UTF-8", "LC_ALL": ""}) as terminal:
         terminal.sees("Ctrl-D 退出")
         terminal.send("make me a plan to learn Go")
-        terminal.sees("是否运行 create_plan？", "a 批准 · l 全部批准")
+        terminal.sees("是否运行 create_plan？", "a 批准 · t 总是允许 · l 全部")
         terminal.send("?")
-        terminal.sees("请输入 a、l、d 或 e")
+        terminal.sees("请输入 a、t、l、d 或 e")
         terminal.send("a")
         terminal.sees("✓ create_plan", "回合 ·")
 

@@ -46,6 +46,7 @@ class Page {
       decide: (call, decision) =>
         this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
       resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
+      chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
     });
   }
 
@@ -292,6 +293,7 @@ class Page {
       if (last?.kind === "model_output") announce(textOf(last.content)); // the answer was faster than the page
       return;
     }
+    this.thread.follow();
     await this.api.post(`${this.opened.path}/turns`, { content, ...(interrupts && { interrupt: true }) });
   }
 

@@ -17,6 +17,15 @@ import { ToolChip } from "./tool_chip.js";
 import { formatNumber, say } from "../ui/i18n.js";
 
 const NEAR = 120;
+const SCROLL_KEYS = new Set(["PageUp", "ArrowUp", "Home", "PageDown", "ArrowDown", "End", " "]);
+/** @type {Record<string, string>} */
+const ADVICE = {
+  authentication: "advice_key",
+  permission: "advice_key",
+  rate_limit: "advice_wait",
+  overloaded: "advice_wait",
+  context_length: "advice_shorten",
+};
 
 /**
  * The answer that is being made, as far as it was streamed.
@@ -30,7 +39,7 @@ const NEAR = 120;
  * @property {Thought | null} thought
  */
 
-/** `actions` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(). */
+/** `actions` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(), chooseModel(). */
 export class Thread {
   /**
    * @param {import("../ui/api.js").Api} api
@@ -60,8 +69,12 @@ export class Thread {
     /** @type {HTMLElement | null} */
     this._ending = null;
     this._isFollowing = true;
+    /** Whether the person moves the thread; only then may it stop following. */
+    this._isScrolledByPerson = false;
+    /** @type {Failure | null} */
+    this._failure = null;
     this._latest.addEventListener("click", () => this._scrollToEnd(true));
-    this._scroller.addEventListener("scroll", () => this._onScroll(), { passive: true });
+    this._listenForScrolling();
     this.clear();
   }
 
@@ -113,6 +126,7 @@ export class Thread {
   }
 
   _onTurnStarted() {
+    this._failure = null;
     this._setEnding(null);
     this._openDraft();
   }
@@ -180,10 +194,14 @@ export class Thread {
     this._drawEntry(entry);
   }
 
+  _onTurnFailed(failure) {
+    this._failure = failure;
+  }
+
   _onLoopFinished({ reason, error, text = "" }) {
     this._removeDraft();
     for (const chip of this._chips.values()) chip.leftOpen();
-    if (reason === "failed") this._setEnding(this._failureCard(error?.message ?? ""));
+    if (reason === "failed") this._setEnding(this._failureCard(this._failure ?? { message: error?.message ?? "" }));
     else if (reason === "interrupted") this._setEnding(note(say("stopped")));
     else if (reason !== "answered" && reason !== "approval") this._setEnding(note(say(`ended_${reason}`)));
     // A turn never ends silently: an answer without words, pictures or files is reported.
@@ -325,6 +343,7 @@ export class Thread {
   }
 
   _showUnfinished(state) {
+    if (state.failure && !this._ending) this._setEnding(this._failureCard(state.failure));
     if (state.unfinished && !state.pending.length && !this._ending) {
       this._setEnding(
         element("div", { class: "note with-button" }, say("unfinished"), " ", button(say("resume"), this._actions.resume)),
@@ -332,13 +351,26 @@ export class Thread {
     }
   }
 
-  _failureCard(message) {
+  /** @param {Partial<Failure>} failure */
+  _failureCard({ provider = "", model = "", message = "", kind = "", status, attempts = 0, is_partial: isPartial, key_variables: keys = [] }) {
+    const name = model.includes("/") || !provider ? model : `${provider}/${model}`;
+    const facts = [
+      name ? say("failedBy", { model: name, message }) : message,
+      status && say("failedStatus", { status }),
+      attempts > 1 && say("failedAttempts", { count: attempts }),
+      ADVICE[kind] === "advice_key" && !keys.length ? "" : ADVICE[kind] && say(ADVICE[kind], { variables: keys.join(", ") }),
+    ];
     return element(
       "section",
       { class: "failed", role: "alert" },
-      element("h2", {}, say("failed")),
-      element("p", {}, message),
-      button(say("tryAgain"), this._actions.resume),
+      element("h2", {}, say(isPartial ? "halfAnswered" : "failed")),
+      facts.filter(Boolean).map((fact) => element("p", {}, fact)),
+      element(
+        "div",
+        { class: "buttons" },
+        button(say("tryAgain"), this._actions.resume),
+        button(say("anotherModel"), this._actions.chooseModel, { class: "button quiet" }),
+      ),
     );
   }
 
@@ -393,10 +425,31 @@ export class Thread {
     this._node.insertBefore(node, this._draft?.node ?? null);
   }
 
+  _listenForScrolling() {
+    const byPerson = () => (this._isScrolledByPerson = true);
+    const done = () => (this._isScrolledByPerson = false);
+    for (const name of ["wheel", "touchmove"]) this._scroller.addEventListener(name, byPerson, { passive: true });
+    this._scroller.addEventListener("pointerdown", (event) => {
+      if (event.target === this._scroller) byPerson(); // the scroll bar
+    });
+    document.addEventListener("keydown", (event) => {
+      const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select");
+      if (SCROLL_KEYS.has(event.key) && !isTyping) byPerson();
+    });
+    this._scroller.addEventListener("scroll", () => this._onScroll(), { passive: true });
+    this._scroller.addEventListener("scrollend", done);
+  }
+
   _onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this._scroller;
-    this._isFollowing = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this._isFollowing = true;
+    else if (this._isScrolledByPerson) this._isFollowing = false;
     this._latest.hidden = this._isFollowing;
+  }
+
+  /** Bring the end into view, and keep it there. */
+  follow() {
+    this._scrollToEnd(true);
   }
 
   _scrollIfFollowing() {
