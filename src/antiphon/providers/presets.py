@@ -47,6 +47,8 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     needs_key: bool = True
     models: tuple[str, ...] = ()
     """Globs of model names that belong to this provider without a prefix."""
+    is_alternative: bool = False
+    """Another API of a host that has a preset already: used where it is named, and not because its key is set."""
     completions: tuple[str, ...] = ()
     """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
 
@@ -140,6 +142,7 @@ def normalize_base_url(base_url: str, name: str) -> str:
 
 
 _OPENAI_HEADERS = (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID"))
+_ANTHROPIC_HEADERS = (("anthropic-version", "2023-06-01"),)
 _DEPLOYMENT = "/deployments/{model}/chat/completions?api-version={api_version}"
 
 _ROWS = (
@@ -169,7 +172,7 @@ _ROWS = (
         base_url="https://api.anthropic.com",
         path="/v1/messages",
         auth="x-api-key",
-        headers=(("anthropic-version", "2023-06-01"),),
+        headers=_ANTHROPIC_HEADERS,
         key_variables=("ANTHROPIC_API_KEY",),
         bearer_variables=("ANTHROPIC_AUTH_TOKEN",),
         base_url_variables=("ANTHROPIC_BASE_URL",),
@@ -351,6 +354,47 @@ _ROWS = (
         dialect="copilot",
         key_variables=("GITHUB_COPILOT_TOKEN",),
     ),
+    Preset(
+        name="deepseek-anthropic",
+        format="anthropic",
+        base_url="https://api.deepseek.com/anthropic",
+        path="/v1/messages",
+        auth="x-api-key",
+        headers=_ANTHROPIC_HEADERS,
+        dialect="deepseek",
+        key_variables=("DEEPSEEK_API_KEY",),
+        is_alternative=True,
+    ),
+    Preset(
+        name="moonshot-anthropic",
+        format="anthropic",
+        base_url="https://api.moonshot.ai/anthropic",
+        path="/v1/messages",
+        headers=_ANTHROPIC_HEADERS,
+        dialect="moonshot",
+        key_variables=("MOONSHOT_API_KEY",),
+        is_alternative=True,
+    ),
+    Preset(
+        name="zai-anthropic",
+        format="anthropic",
+        base_url="https://api.z.ai/api/anthropic",
+        path="/v1/messages",
+        headers=_ANTHROPIC_HEADERS,
+        key_variables=("ZAI_API_KEY",),
+        is_alternative=True,
+    ),
+    Preset(
+        name="minimax",
+        format="anthropic",
+        base_url="https://api.minimax.io/anthropic",
+        path="/v1/messages",
+        headers=_ANTHROPIC_HEADERS,
+        dialect="minimax",
+        key_variables=("MINIMAX_API_KEY",),
+        base_url_variables=("MINIMAX_BASE_URL",),
+        models=("MiniMax-*",),
+    ),
     Preset(name="compatible", dialect="compatible", needs_key=False),
 )
 
@@ -363,7 +407,7 @@ def get_preset(name: str) -> Preset:
     try:
         return PRESETS[name]
     except KeyError:
-        near = difflib.get_close_matches(name, PRESETS, n=3)
+        near = difflib.get_close_matches(name, [known for known, row in PRESETS.items() if not row.is_alternative], n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise UnknownProvider(
             f"unknown provider {name!r}.{meant} Known: {', '.join(PRESETS)}; "

@@ -19,10 +19,12 @@ LONGEST_NAME = 200
 
 PROVIDER_NAMES = {
     "azure-openai": "azure.ai.openai",
+    "deepseek-anthropic": "deepseek",
     "gemini": "gcp.gemini",
     "gemini-openai": "gcp.gemini",
     "mistral": "mistral_ai",
     "moonshot": "moonshot_ai",
+    "moonshot-anthropic": "moonshot_ai",
     "openai-responses": "openai",
     "xai": "x_ai",
 }

@@ -57,7 +57,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     model: str = ""
     """The model named in the URL, if it is not the request's own (gemini)."""
     dialect: str | Dialect = ""
-    """The host's variant of the format (openai-chat)."""
+    """The host's variant of the format (openai-chat, anthropic)."""
     version: str = ""
     """The `anthropic-version` header (anthropic)."""
     capabilities: CapabilityTable | None = None

@@ -29,6 +29,7 @@ from antiphon.providers.credentials.secret import Credential, looks_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
 from antiphon.tools.embedded import parse_setting
+from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS
 from antiphon.wire.capabilities import capability_data, find_family
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
@@ -164,8 +165,9 @@ def _provider(
         yield Problem(
             (*place, "format"), f"conflicts with preset {preset}, which speaks {row.format}; remove one of them"
         )
-    if provider.dialect and provider.dialect not in DIALECTS:
-        yield Problem((*place, "dialect"), f"unknown dialect{_suggest(provider.dialect, DIALECTS)}")
+    known = ANTHROPIC_DIALECTS if row.format == "anthropic" else DIALECTS
+    if provider.dialect and provider.dialect not in known:
+        yield Problem((*place, "dialect"), f"unknown dialect{_suggest(provider.dialect, known)}")
     if reason := _address(provider, row, gateway):
         yield Problem((*place, "base_url"), reason)
     if _lacks_key(provider, row):

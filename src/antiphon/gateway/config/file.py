@@ -263,6 +263,8 @@ def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
     for name, row in PRESETS.items():
         # A local server is used only if its URL is set: another program, even this gateway, may use the default port.
         variables = (*row.key_variables, *row.bearer_variables) if row.needs_key else row.base_url_variables
+        if row.is_alternative:
+            continue
         if first_set_variable(variables, environ) and (
             row.base_url or first_set_variable(row.base_url_variables, environ)
         ):

@@ -140,7 +140,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["", "bearer", "x-api-key", "x-goog-api-key", "api-key"],
         Meta(description="Header that carries the key. Default: the preset's."),
     ] = ""
-    dialect: Annotated[str, Meta(description="Dialect of openai-chat.")] = ""
+    dialect: Annotated[str, Meta(description="Dialect of openai-chat or anthropic.")] = ""
     api_version: Annotated[str, Meta(description="API version in the URL (Azure).")] = ""
     headers: Annotated[
         dict[str, str], Meta(description='Headers sent with every request; secret values as "env:NAME" or "file:PATH".')

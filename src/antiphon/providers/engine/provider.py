@@ -94,8 +94,11 @@ class Provider:
         version = self._headers.get("anthropic-version")
         if self.format == "openai-chat":
             options["dialect"] = self.preset.dialect or "compatible"
-        elif self.format == "anthropic" and version:
-            options["version"] = version
+        elif self.format == "anthropic":
+            if version:
+                options["version"] = version
+            if self.preset.dialect:
+                options["dialect"] = self.preset.dialect
         return options
 
     @property
@@ -116,7 +119,9 @@ class Provider:
     @property
     def accepts_unchanged_bodies(self) -> bool:
         """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
-        return self.format != "openai-chat" or (self.preset.dialect or "compatible") in _PLAIN_DIALECTS
+        if self.format == "openai-chat":
+            return (self.preset.dialect or "compatible") in _PLAIN_DIALECTS
+        return not self.preset.dialect
 
     def has_completions(self, model: str) -> bool:
         """Whether it serves the model at `/completions`, OpenAI's legacy API, too."""

@@ -8,7 +8,7 @@ FORMAT_MODULE = FormatModule(
     messages_key="messages",
     sequence_rule=SequenceRule(merges_assistant_turns=True, unique_ids=True),
     required=frozenset({"max_tokens"}),
-    options=frozenset({"version"}),
+    options=frozenset({"version", "dialect"}),
     embeds_raw_json=True,
     signature=FormatSignature(
         body_keys=name_set("system anthropic_version stop_sequences"),

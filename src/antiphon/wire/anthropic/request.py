@@ -14,6 +14,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
+from antiphon.wire.anthropic.dialects import apply_dialect, find_dialect
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import (
     MessageListReader,
@@ -126,6 +127,8 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
             continue
         is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
         body[name] = {**body[name], **value} if is_shared else value
+    if options.dialect:
+        apply_dialect(body, find_dialect(options.dialect), losses)
     return body
 
 
