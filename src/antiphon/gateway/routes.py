@@ -20,8 +20,13 @@ Action: TypeAlias = Literal[
     "embed",
     "list_models",
     "get_model",
+    "tags",
+    "show",
+    "running",
+    "version",
     "get_response",
     "delete_response",
+    "cancel_response",
     "list_items",
     "health",
     "ready",
@@ -55,15 +60,19 @@ class Route(Struct, frozen=True):
     endpoint: Endpoint
 
 
-_CHAT, _RESPONSES, _ANTHROPIC, _GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
+_CHAT, _COMPLETIONS, _RESPONSES = "openai-chat", "openai-completions", "openai-responses"
+_ANTHROPIC, _GEMINI = "anthropic", "gemini"
+_OLLAMA, _OLLAMA_GENERATE = "ollama", "ollama-generate"
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", Endpoint("generate", _CHAT)),
+    Route("POST", "/v1/completions", Endpoint("generate", _COMPLETIONS)),
     Route("POST", "/v1/embeddings", Endpoint("embed", _CHAT)),
     Route("POST", "/v1/responses", Endpoint("generate", _RESPONSES)),
     Route("GET", "/v1/responses/{id}", Endpoint("get_response", _RESPONSES)),
     Route("DELETE", "/v1/responses/{id}", Endpoint("delete_response", _RESPONSES)),
     Route("GET", "/v1/responses/{id}/input_items", Endpoint("list_items", _RESPONSES)),
+    Route("POST", "/v1/responses/{id}/cancel", Endpoint("cancel_response", _RESPONSES)),
     Route("POST", "/v1/messages", Endpoint("generate", _ANTHROPIC)),
     Route("POST", "/v1/messages/count_tokens", Endpoint("count", _ANTHROPIC)),
     Route("POST", "/v1beta/models/{model}:generateContent", Endpoint("generate", _GEMINI, stream=False)),
@@ -71,6 +80,12 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1beta/models/{model}:countTokens", Endpoint("count", _GEMINI)),
     Route("GET", "/v1beta/models", Endpoint("list_models", _GEMINI)),
     Route("GET", "/v1beta/models/{model}", Endpoint("get_model", _GEMINI)),
+    Route("POST", "/api/chat", Endpoint("generate", _OLLAMA)),
+    Route("POST", "/api/generate", Endpoint("generate", _OLLAMA_GENERATE)),
+    Route("GET", "/api/tags", Endpoint("tags", _OLLAMA)),
+    Route("POST", "/api/show", Endpoint("show", _OLLAMA)),
+    Route("GET", "/api/ps", Endpoint("running", _OLLAMA)),
+    Route("GET", "/api/version", Endpoint("version", _OLLAMA)),
     Route("GET", "/v1/models", Endpoint("list_models")),
     Route("GET", "/v1/models/{name}", Endpoint("get_model")),
     Route("GET", "/healthz", Endpoint("health")),
@@ -92,6 +107,7 @@ _PREFIX_FORMATS = (
     ("/v1beta/", _GEMINI),
     ("/v1alpha/", _GEMINI),
     ("/upload/", _GEMINI),
+    ("/api/", _OLLAMA),
     ("/v1/messages", _ANTHROPIC),
     ("/anthropic/", _ANTHROPIC),
     ("/v1/responses", _RESPONSES),

@@ -10,7 +10,13 @@ from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
 )
-from antiphon.gateway.endpoints.responses import handle_delete_response, handle_get_response, handle_list_items
+from antiphon.gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
+from antiphon.gateway.endpoints.responses import (
+    handle_cancel_response,
+    handle_delete_response,
+    handle_get_response,
+    handle_list_items,
+)
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
 from antiphon.gateway.http.messages import Response
 
@@ -18,8 +24,13 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "list_models": handle_list_models,
     "get_model": handle_get_model,
     "count": handle_count_tokens,
+    "tags": handle_tags,
+    "show": handle_show,
+    "running": handle_running,
+    "version": handle_version,
     "get_response": handle_get_response,
     "delete_response": handle_delete_response,
+    "cancel_response": handle_cancel_response,
     "list_items": handle_list_items,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
