@@ -25,6 +25,8 @@ class Trouble(Struct, frozen=True, kw_only=True):
     name: str
     first: Callable[[StrictUpstream], Fault] | None = None
     style: Style = "plain"
+    is_harmless: bool = False
+    """Whether the first answer arrives whole, so that a program must not ask again."""
     piece: int = 0
     """How many bytes of a stream go out at a time."""
 
@@ -65,8 +67,8 @@ TROUBLES: tuple[Trouble, ...] = (
     Trouble(name="cut stream", first=lambda _: _cut_late),
     Trouble(name="cut after a call", first=_cut_before_finish),
     Trouble(name="overloaded after a word", first=_overloaded_late),
-    Trouble(name="long pauses", first=lambda _: _pausing),
-    Trouble(name="late head", first=lambda _: late(4.0)),
+    Trouble(name="long pauses", first=lambda _: _pausing, is_harmless=True),
+    Trouble(name="late head", first=lambda _: late(4.0), is_harmless=True),
     Trouble(name="empty stream", first=lambda _: EMPTY),
     Trouble(name="no arguments", style="no_arguments"),
     Trouble(name="broken arguments", style="broken_arguments"),

@@ -24,7 +24,7 @@ from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
+from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
 from antiphon.gateway.observe.logs import request_id_scope, set_request_id
@@ -227,6 +227,7 @@ class ServerConnection(asyncio.Protocol):
             response = self._listener.with_common_headers(incoming.admission, request)
             self._send(self._whole(response))
             return
+        request.begin_early = self._begin_early
         task = start_task(self._run_handler(incoming), self._loop)
         if not task.done():
             self._task = task
@@ -241,7 +242,13 @@ class ServerConnection(asyncio.Protocol):
             response = await listener.gateway.handle(request, incoming.admission)
             self._parser.release(incoming)  # the upstream has it
             listener.with_common_headers(response, request)
-            if isinstance(response.body, bytes):
+            if self._response is not None:  # its head was sent early
+                if isinstance(response.body, bytes):
+                    self.write(response.body)
+                else:
+                    assert not isinstance(response.body, AsyncIterator), "streams that begin early are pushed"
+                    source = response.body
+            elif isinstance(response.body, bytes):
                 whole = self._whole(response)
             elif isinstance(response.body, AsyncIterator):
                 await self._iterate(response, response.body)
@@ -270,6 +277,15 @@ class ServerConnection(asyncio.Protocol):
             self._send(whole)
         else:
             self.end_stream()
+
+    def _begin_early(self, response: Response) -> ResponseStream | None:
+        """Send the head of a stream while the handler runs."""
+        incoming = self._current
+        if self._state is not _RESPONDING or self._task is None or incoming is None or not self._sends_body:
+            return None
+        self._begin_stream(self._listener.with_common_headers(response, incoming.request))
+        self._flush_batch()
+        return self
 
     async def _iterate(self, response: Response, body: AsyncIterator[bytes]) -> None:
         async with aclosing(body) as pieces:  # type: ignore[type-var]

@@ -7,7 +7,7 @@ a second, and the ids in a block count up. They sort by time and need not be har
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import product
 from math import inf
 from secrets import choice
@@ -42,6 +42,8 @@ class ClientRequest(Struct, kw_only=True):
     request_id: str = ""
     deadline: float = inf
     """When it is cancelled because it takes too long, on the monotonic clock."""
+    begin_early: Callable[[Response], ResponseStream | None] | None = None
+    """Sends the head of a stream before the handler has its response, which then brings only the body; None if it cannot."""
 
 
 class ResponseStream(Protocol):

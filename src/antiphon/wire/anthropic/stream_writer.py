@@ -19,6 +19,7 @@ from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCall
 from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
 from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason, write_usage
+from antiphon.wire.codec.stream import CUT
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -31,7 +32,6 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.output import ProviderError
 from antiphon.wire.readable import transcribe
 from antiphon.wire.vendors.anthropic import FORMAT
 
@@ -202,7 +202,7 @@ class StreamWriter:
         """The end of the stream; an error if the response is not complete."""
         if self._has_ended:
             return b""
-        return self.write(Failed(ProviderError("stream ended before the response was complete", "stream_cut")))
+        return self.write(Failed(CUT))
 
     def _write_message_start(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""

@@ -8,4 +8,5 @@ FORMAT_MODULE = FormatModule(
     sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),
     options=frozenset({"model"}),
     embeds_raw_json=True,
+    keep_alive=b"\n",  # google-genai takes any other line that is not data for JSON
 )

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import CUT
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -46,7 +47,6 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.vendors.google import FORMAT, has_mark
 
 _encode = msgspec.json.Encoder().encode
-_STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
 
 
 class _OpenPart(Struct):
@@ -103,7 +103,7 @@ class StreamWriter:
 
     def close(self) -> bytes:
         """The end of the stream; an error if the answer is not complete."""
-        return b"" if self._has_ended else self._write_failure(_STREAM_CUT)
+        return b"" if self._has_ended else self._write_failure(CUT)
 
     def _start(self, started: Started) -> None:
         is_same_format = started.format == FORMAT
@@ -200,7 +200,9 @@ class StreamWriter:
     def _write_failure(self, error: ProviderError) -> bytes:
         self._has_ended = True
         complete = b"".join([self._write_ready(candidate) for candidate in self._queues])
-        return complete + self._event(write_error(error))
+        event = self._event(write_error(error))
+        # Twice: google-genai for JavaScript reads an error event as an empty answer, and sees only what is not an event.
+        return complete + event + event.removeprefix(b"data: ")
 
     def _response_head(self) -> dict[str, Any]:
         if self._head is None:
