@@ -171,6 +171,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
         tool as tool,
     )
     from antiphon.tools.mcp import (
+        McpPrompt as McpPrompt,
+        McpQuestion as McpQuestion,
+        McpResource as McpResource,
         McpServer as McpServer,
     )
     from antiphon.wire import (
@@ -333,7 +336,12 @@ _EXPORTS = {
         "ask_before_changes",
         "tool",
     ),
-    "antiphon.tools.mcp": ("McpServer",),
+    "antiphon.tools.mcp": (
+        "McpPrompt",
+        "McpQuestion",
+        "McpResource",
+        "McpServer",
+    ),
     "antiphon.wire": (
         "Loss",
         "ModelOutput",

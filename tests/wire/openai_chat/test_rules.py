@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from antiphon.wire.openai_chat.rules import check_request, check_sequence
-from antiphon.wire.rules import Violation
-from support.corpus import CORPUS
-
-ERRORS = (
-    "OC-01 OC-02 OC-03 OC-04 OC-05 OC-06 OC-07 OC-08 OC-10 OC-11 OC-12 OC-13 OC-14 OC-15 OC-16 OC-17 OC-18 OC-19 OC-20 "
-    "OC-21 OC-22 OC-23 OC-24 OC-25 OC-26 OC-27 OC-28"
+from antiphon.wire.openai_chat.rules import RULES, check_request, check_sequence
+from support.corpus import client_requests, recorded_requests
+from support.rule_cases import (
+    AWKWARD_VALUES,
+    Case,
+    any_bodies,
+    assert_advised_on_demand,
+    assert_awkward_value_is_reported,
+    assert_check_only_reports,
+    assert_only_this_rule_is_broken,
+    label,
 )
-ADVISORIES = "OC-09 OC-29 OC-30 OC-31 OC-32 MI-01 MI-02 DS-01"
 
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
 SAYS: dict[str, Any] = {"role": "assistant", "content": "hello"}
@@ -73,14 +73,6 @@ def tools(*declared: Any, **arguments: Any) -> dict[str, Any]:
 def output(schema: Any, **fields: Any) -> dict[str, Any]:
     wanted = {"name": "answer", "schema": schema, **fields}
     return chat(response_format={"type": "json_schema", "json_schema": wanted})
-
-
-class Case(NamedTuple):
-    rule: str
-    path: str
-    expected_message: str
-    broken: Any
-    legal: dict[str, Any]
 
 
 # fmt: off
@@ -286,29 +278,18 @@ ADVISED = [
 # fmt: on
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case.rule} {case.path}")
+@pytest.mark.parametrize("case", BROKEN, ids=label)
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(case: Case) -> None:
-    [found] = check_request(case.broken)
-    assert (found.rule, found.path, found.advisory) == (case.rule, case.path, False)
-    assert case.expected_message in found.message
-    assert check_request(case.legal) == []
+    assert_only_this_rule_is_broken(check_request, case)
 
 
-@pytest.mark.parametrize("case", ADVISED, ids=lambda case: f"{case.rule} {case.path}")
+@pytest.mark.parametrize("case", ADVISED, ids=label)
 def test_an_advisory_is_given_on_demand(case: Case) -> None:
-    def advice(body: Any) -> list[Violation]:
-        return [each for each in check_request(body, advisories=True) if each.advisory and each.rule == case.rule]
-
-    [found] = advice(case.broken)
-    assert found.path == case.path
-    assert case.expected_message in found.message
-    assert advice(case.legal) == []
-    assert not any(each.advisory for each in check_request(case.broken))
+    assert_advised_on_demand(check_request, case)
 
 
-def test_every_rule_has_its_case() -> None:
-    assert sorted({case.rule for case in BROKEN}) == ERRORS.split()
-    assert set(ADVISORIES.split()) <= {case.rule for case in ADVISED}
+def test_every_rule_of_the_book_has_a_case() -> None:
+    assert {case.rule for case in [*BROKEN, *ADVISED]} == set(RULES.rules)
 
 
 def test_the_sequence_is_checked_alone() -> None:
@@ -345,82 +326,18 @@ def test_a_deep_schema_is_checked_without_recursion() -> None:
     assert len(found.message) < 1000
 
 
-VALID = [case.legal for case in BROKEN] + [case.legal for case in ADVISED]
-WORDS = st.sampled_from(
-    ["role", "content", "type", "text", "tool_calls", "id", "name", "function", "tool", "user", "c1"]
-)
-JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=4),
-    max_leaves=12,
-)
+VALID = [case.legal for case in [*BROKEN, *ADVISED]]
+WORDS = "role content type text tool_calls id name function tool user c1"
 
 
-@st.composite
-def almost_valid(draw: st.DrawFn) -> Any:
-    """A valid body with up to three of its values replaced, dropped or doubled."""
-    body = copy.deepcopy(draw(st.sampled_from(VALID)))
-    for _ in range(draw(st.integers(1, 3))):
-        _spoil(draw, body)
-    return body
-
-
-def _spoil(draw: st.DrawFn, node: Any) -> None:
-    while node:
-        key = draw(st.sampled_from(list(node) if isinstance(node, dict) else range(len(node))))
-        child = node[key]
-        if child and isinstance(child, dict | list) and draw(st.integers(0, 3)):
-            node = child
-            continue
-        change = draw(st.sampled_from(["replace", "drop", "double"]))
-        if change == "drop":
-            del node[key]
-        elif change == "double" and isinstance(node, list):
-            node.insert(key, copy.deepcopy(node[key]))
-        else:
-            node[key] = draw(JSON)
-        return
-
-
-@given(JSON | almost_valid() | st.builds(lambda body: chat(*body), st.lists(JSON)))
+@given(any_bodies(VALID, WORDS, "messages"))
 def test_no_body_makes_the_check_fail(body: Any) -> None:
-    before = repr(body)
-    found = check_request(body, advisories=True)
-    assert all(each.rule and each.message for each in found)
-    assert [each for each in found if not each.advisory] == check_request(body)
-    assert repr(body) == before
+    assert_check_only_reports(check_request, body)
 
 
-AWKWARD: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1.5,
-    "",
-    "tool",
-    [],
-    [[]],
-    [None],
-    {},
-    {"type": []},
-    [{"id": {}, "type": {}}],
-)
-
-
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    for key in list(node) if isinstance(node, dict) else range(len(node)):
-        yield node, key
-        if isinstance(node[key], dict | list):
-            yield from _places(node[key])
-
-
-@pytest.mark.parametrize("value", AWKWARD, ids=repr)
+@pytest.mark.parametrize("value", AWKWARD_VALUES, ids=repr)
 def test_no_value_anywhere_in_a_body_makes_the_check_fail(value: Any) -> None:
-    for body in copy.deepcopy(VALID):
-        for holder, key in list(_places(body)):
-            kept, holder[key] = holder[key], value
-            assert isinstance(check_request(body, advisories=True), list)
-            holder[key] = kept
+    assert_awkward_value_is_reported(check_request, VALID, value)
 
 
 # What other vendors' APIs take although OpenAI refuses it, as their recorded 200 answers show.
@@ -469,18 +386,8 @@ FORESEEN = {
 }
 
 
-def recorded(name: str) -> Iterator[dict[str, Any]]:
-    file = CORPUS / "recorded" / f"{name}.jsonl"
-    if not file.exists():
-        pytest.skip("the recorded corpus is not beside the project")
-    for line in file.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if isinstance(record["request"], dict):
-            yield record
-
-
 def test_what_openai_accepted_is_clean() -> None:
-    accepted = [record for record in recorded("openai_chat") if 200 <= record["status"] < 300]
+    accepted = [record for record in recorded_requests("openai-chat") if 200 <= record["status"] < 300]
     flagged = {record["id"]: found for record in accepted if (found := check_request(record["request"]))}
     assert flagged == {}
     assert len(accepted) >= 633
@@ -488,23 +395,20 @@ def test_what_openai_accepted_is_clean() -> None:
 
 def test_what_other_vendors_accepted_breaks_only_what_they_do_not_enforce() -> None:
     broken: dict[str, set[str]] = {}
-    for record in recorded("openai_compatible"):
+    for record in recorded_requests("openai_compatible"):
         if 200 <= record["status"] < 300:
             broken.setdefault(record["vendor"], set()).update(each.rule for each in check_request(record["request"]))
     assert {vendor: rules for vendor, rules in broken.items() if rules} == NOT_ENFORCED
 
 
 def test_what_clients_send_is_clean() -> None:
-    if not CORPUS.exists():
-        pytest.skip("the recorded corpus is not beside the project")
-    captures = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((CORPUS / "clients").glob("*.json"))]
-    bodies = [capture["body"] for capture in captures if capture["wire"].endswith("chat") and capture["body"]]
+    bodies = list(client_requests("openai-chat"))
     assert [found for body in bodies if (found := check_request(body))] == []
     assert len(bodies) >= 26
 
 
 def test_provider_refusals_are_predicted() -> None:
-    records = [*recorded("openai_chat"), *recorded("openai_compatible")]
+    records = [*recorded_requests("openai-chat"), *recorded_requests("openai_compatible")]
     refused = [record for record in records if record["status"] == 400 and _blames_the_body(record["response"])]
     caught = [record["id"] for record in refused if FORESEEN.get(record["id"]) in _rules(record["request"])]
     missed = sorted({record["id"] for record in refused} - set(caught))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from antiphon.wire.openai_responses.rules import check_request, check_sequence
-from antiphon.wire.rules import Violation
-from support.corpus import CORPUS
-
-ERRORS = (
-    "OR-01 OR-02 OR-03 OR-04 OR-05 OR-06 OR-07 OR-08 OR-09 OR-10 OR-11 OR-12 OR-13 OR-14 OR-15 OR-16 OR-17 OR-18 OR-19 "
-    "OR-20"
+from antiphon.wire.openai_responses.rules import RULES, check_request, check_sequence
+from support.corpus import client_requests, recorded_requests
+from support.rule_cases import (
+    AWKWARD_VALUES,
+    Case,
+    any_bodies,
+    assert_advised_on_demand,
+    assert_awkward_value_is_reported,
+    assert_check_only_reports,
+    assert_only_this_rule_is_broken,
+    label,
 )
-ADVISORIES = "OR-21 OR-22 OR-23"
 
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
 PART = "input[0].content[0]"
@@ -67,14 +67,6 @@ def chosen(name: str) -> dict[str, Any]:
 
 def wanted(**fields: Any) -> dict[str, Any]:
     return ask(text={"format": {"type": "json_schema", "name": "answer", "schema": CLOSED, **fields}})
-
-
-class Case(NamedTuple):
-    rule: str
-    path: str
-    expected_message: str
-    broken: Any
-    legal: dict[str, Any]
 
 
 # fmt: off
@@ -230,8 +222,8 @@ ADVISED = [
     Case("OR-22", "input[0].id", "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
          ask(thinks(id="rs_1"), store=False), ask(thinks(id="rs_1", encrypted_content="gAAA"), store=False)),
     Case("OR-23", PART, "Invalid value: 'output_text'.", ask(user_item(text("output_text"))), ask(user_item(text()))),
-    Case("OR-23", "input[2].call_id", "Duplicate value for 'call_id' of 'c1'.",
-         ask(call(), result(), call()), ask(call(), result())),
+    Case("OR-23", "input[1].call_id", "Duplicate value for 'call_id' of 'c1'.",
+         ask(call(), call(), result()), ask(call(), result())),
     Case("OR-23", "input[2].call_id", "Duplicate value for 'call_id' of 'c1'.",
          ask(call(), result(), result()), ask(call(), result())),
 ]
@@ -239,29 +231,18 @@ ADVISED = [
 # fmt: on
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case.rule} {case.path}")
+@pytest.mark.parametrize("case", BROKEN, ids=label)
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(case: Case) -> None:
-    [found] = check_request(case.broken)
-    assert (found.rule, found.path, found.advisory) == (case.rule, case.path, False)
-    assert case.expected_message in found.message
-    assert check_request(case.legal) == []
+    assert_only_this_rule_is_broken(check_request, case)
 
 
-@pytest.mark.parametrize("case", ADVISED, ids=lambda case: f"{case.rule} {case.path}")
+@pytest.mark.parametrize("case", ADVISED, ids=label)
 def test_an_advisory_is_given_on_demand(case: Case) -> None:
-    def advice(body: Any) -> list[Violation]:
-        return [each for each in check_request(body, advisories=True) if each.advisory and each.rule == case.rule]
-
-    [found] = advice(case.broken)
-    assert found.path == case.path
-    assert case.expected_message in found.message
-    assert advice(case.legal) == []
-    assert not any(each.advisory for each in check_request(case.broken))
+    assert_advised_on_demand(check_request, case)
 
 
-def test_every_rule_has_its_case() -> None:
-    assert sorted({case.rule for case in BROKEN}) == ERRORS.split()
-    assert set(ADVISORIES.split()) <= {case.rule for case in ADVISED}
+def test_every_rule_of_the_book_has_a_case() -> None:
+    assert {case.rule for case in [*BROKEN, *ADVISED]} == set(RULES.rules)
 
 
 def test_the_sequence_is_checked_alone() -> None:
@@ -291,82 +272,18 @@ def test_a_deep_schema_is_checked_without_recursion() -> None:
     assert len(found.message) < 1000
 
 
-VALID = [case.legal for case in BROKEN] + [case.legal for case in ADVISED]
-WORDS = st.sampled_from(
-    ["role", "content", "type", "text", "call_id", "id", "name", "output", "message", "tools", "c1"]
-)
-JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=4),
-    max_leaves=12,
-)
+VALID = [case.legal for case in [*BROKEN, *ADVISED]]
+WORDS = "role content type text call_id id name output message tools c1"
 
 
-@st.composite
-def almost_valid(draw: st.DrawFn) -> Any:
-    """A valid body with up to three of its values replaced, dropped or doubled."""
-    body = copy.deepcopy(draw(st.sampled_from(VALID)))
-    for _ in range(draw(st.integers(1, 3))):
-        _spoil(draw, body)
-    return body
-
-
-def _spoil(draw: st.DrawFn, node: Any) -> None:
-    while node:
-        key = draw(st.sampled_from(list(node) if isinstance(node, dict) else range(len(node))))
-        child = node[key]
-        if child and isinstance(child, dict | list) and draw(st.integers(0, 3)):
-            node = child
-            continue
-        change = draw(st.sampled_from(["replace", "drop", "double"]))
-        if change == "drop":
-            del node[key]
-        elif change == "double" and isinstance(node, list):
-            node.insert(key, copy.deepcopy(child))
-        else:
-            node[key] = draw(JSON)
-        return
-
-
-@given(JSON | almost_valid() | st.builds(lambda items: ask(*items), st.lists(JSON)))
+@given(any_bodies(VALID, WORDS, "input"))
 def test_no_body_makes_the_check_fail(body: Any) -> None:
-    before = repr(body)
-    found = check_request(body, advisories=True)
-    assert all(each.rule and each.message for each in found)
-    assert [each for each in found if not each.advisory] == check_request(body)
-    assert repr(body) == before
+    assert_check_only_reports(check_request, body)
 
 
-AWKWARD: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1.5,
-    "",
-    "tool",
-    [],
-    [[]],
-    [None],
-    {},
-    {"type": []},
-    [{"id": {}, "type": {}}],
-)
-
-
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    for key in list(node) if isinstance(node, dict) else range(len(node)):
-        yield node, key
-        if isinstance(node[key], dict | list):
-            yield from _places(node[key])
-
-
-@pytest.mark.parametrize("value", AWKWARD, ids=repr)
+@pytest.mark.parametrize("value", AWKWARD_VALUES, ids=repr)
 def test_no_value_anywhere_in_a_body_makes_the_check_fail(value: Any) -> None:
-    for body in copy.deepcopy(VALID):
-        for holder, key in list(_places(body)):
-            kept, holder[key] = holder[key], value
-            assert isinstance(check_request(body, advisories=True), list)
-            holder[key] = kept
+    assert_awkward_value_is_reported(check_request, VALID, value)
 
 
 # What other hosts of the format take although OpenAI refuses it, as their recorded 200 answers show.
@@ -389,22 +306,12 @@ FORESEEN = {
 }
 
 
-def recorded() -> Iterator[dict[str, Any]]:
-    file = CORPUS / "recorded" / "openai_responses.jsonl"
-    if not file.exists():
-        pytest.skip("the recorded corpus is not beside the project")
-    for line in file.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if isinstance(record["request"], dict):
-            yield record
-
-
 def _host(record: dict[str, Any]) -> str:
     return "local" if record["vendor"] == "openai" and "/" in record["model"] else str(record["vendor"])
 
 
 def test_what_was_accepted_breaks_only_what_its_host_does_not_enforce() -> None:
-    accepted = [record for record in recorded() if 200 <= record["status"] < 300]
+    accepted = [record for record in recorded_requests("openai-responses") if 200 <= record["status"] < 300]
     broken: dict[str, set[str]] = {}
     for record in accepted:
         broken.setdefault(_host(record), set()).update(each.rule for each in check_request(record["request"]))
@@ -413,16 +320,17 @@ def test_what_was_accepted_breaks_only_what_its_host_does_not_enforce() -> None:
 
 
 def test_what_clients_send_is_clean() -> None:
-    if not CORPUS.exists():
-        pytest.skip("the recorded corpus is not beside the project")
-    captures = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((CORPUS / "clients").glob("*.json"))]
-    bodies = [capture["body"] for capture in captures if capture["wire"].endswith("responses") and capture["body"]]
+    bodies = list(client_requests("openai-responses"))
     assert [found for body in bodies if (found := check_request(body))] == []
     assert len(bodies) >= 35
 
 
 def test_provider_refusals_are_predicted() -> None:
-    refused = [record for record in recorded() if record["status"] == 400 and _blames_the_body(record["response"])]
+    refused = [
+        record
+        for record in recorded_requests("openai-responses")
+        if record["status"] == 400 and _blames_the_body(record["response"])
+    ]
     caught = [record["id"] for record in refused if FORESEEN.get(record["id"]) in _rules(record["request"])]
     missed = sorted({record["id"] for record in refused} - set(caught))
     assert len(caught) >= 8, f"foreseen {len(caught)} of {len(refused)}, missed {missed}"
