@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from email.utils import formatdate
+from functools import lru_cache
 from itertools import product
 from math import inf
 from secrets import choice
@@ -17,6 +19,12 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.history.ids import new_id
+
+
+@lru_cache(maxsize=2)
+def http_date(second: int) -> str:
+    """A time as the `date` header has it."""
+    return formatdate(second, usegmt=True)
 
 
 def header_text(text: str) -> str:
