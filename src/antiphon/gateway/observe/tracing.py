@@ -34,6 +34,7 @@ _SECOND = 1_000_000_000
 _WELL_KNOWN = {
     "azure-openai": "azure.ai.openai",
     "gemini": "gcp.gemini",
+    "gemini-interactions": "gcp.gemini",
     "gemini-openai": "gcp.gemini",
     "mistral": "mistral_ai",
     "openai-responses": "openai",

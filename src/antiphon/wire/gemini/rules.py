@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, PARAMETER_TABLE, WORDING
+from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation, name_list, name_set
@@ -30,6 +30,7 @@ from antiphon.wire.vendors.google import (
     to_snake_case,
     unknown_field,
 )
+from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, WORDING
 
 DATA_FIELDS = name_list(
     "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
