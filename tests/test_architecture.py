@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 
 # Each may import itself and what stands above it.
 MAP = [
+    "closing",
     "errors",
     "parts",
     "history",

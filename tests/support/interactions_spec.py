@@ -33,7 +33,9 @@ def specification() -> dict[str, Any]:
     for name in ("ModelOption", "AgentOption"):
         document["components"]["schemas"][name] = {"type": "string"}
     any_format = document["components"]["schemas"]["ResponseFormat"]
-    any_format["anyOf"] = any_format.pop("oneOf")  # one alternative is any object, so that no other could be the only one
+    any_format["anyOf"] = any_format.pop(
+        "oneOf"
+    )  # one alternative is any object, so that no other could be the only one
     return document
 
 
@@ -45,7 +47,10 @@ def _validator(name: str) -> jsonschema_rs.Validator:
 
 def problems(name: str, value: Any) -> list[str]:
     """Where a value does not fit the schema of that name."""
-    return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}" for error in _validator(name).iter_errors(value)]
+    return [
+        f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}"
+        for error in _validator(name).iter_errors(value)
+    ]
 
 
 def request_problems(body: dict[str, Any]) -> list[str]:
@@ -83,9 +88,7 @@ def carried_records() -> list[dict[str, Any]]:
         for number, body in enumerate(sample_requests())
     ]
     for source in ("gemini", "anthropic"):
-        for record in recorded(source):
-            if record["status"] == 200:
-                records.append(_carried(source, record))
+        records += [_carried(source, record) for record in recorded(source) if record["status"] == 200]
     return records
 
 

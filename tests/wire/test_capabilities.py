@@ -84,6 +84,8 @@ def test_the_documented_tables_are_current() -> None:
         ("models/gemini-2.5-flash-lite-preview-06-17", "gemini-2.5-flash-lite"),
         ("GEMINI-3-PRO-PREVIEW", "gemini-3-pro"),
         ("gemini-6-pro", "gemini-newer"),
+        ("models/gemini-flash-latest", "gemini-unversioned"),
+        ("gemini-pro", "gemini-1"),
     ],
 )
 def test_names_with_vendors_dates_and_regions(name: str, family: str) -> None:

@@ -63,7 +63,6 @@ PARTS: dict[str, list[Any]] = {
         {"fileData": {"fileUri": "https://x.y/z", "mimeType": ""}},
         {"functionResponse": 5},
         {"functionResponse": {"name": "", "response": {}}},
-        {"functionResponse": {"name": "f", "response": {}, "parts": []}},
     ],
     "gemini-interactions": [
         5,

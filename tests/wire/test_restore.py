@@ -132,3 +132,41 @@ def test_arguments_that_need_no_change_keep_their_text() -> None:
     ):
         output = ModelOutput(parts=(call,))
         assert restorer.output(output) is output
+
+
+LEGACY = formats["openai-chat"].read_request(
+    {"model": "m", "messages": [], "functions": [{"name": "weather"}, {"name": "files.read"}]}
+)
+
+
+def test_calls_of_legacy_functions_are_answered_in_their_own_shape() -> None:
+    answer = ModelOutput(parts=(ToolCallRequest("weather", "a", "{}"),), stop_reason="tool_calls")
+    (choice,) = formats["openai-chat"].write_response(CallRestorer(LEGACY).output(answer)).body["choices"]
+    assert choice["message"]["function_call"] == {"name": "weather", "arguments": "{}"}
+    assert "tool_calls" not in choice["message"]
+    assert choice["finish_reason"] == "function_call"
+
+
+def test_streamed_call_of_a_legacy_function_has_its_own_shape() -> None:
+    restorer, writer = CallRestorer(LEGACY), formats["openai-chat"].stream_writer("m")
+    sent = safe_name("files.read", 64)
+    deltas: list[ModelOutputDelta] = [
+        Started(),
+        PartStarted(0, ToolCallRequest(sent, "a", "")),
+        PartDelta(0, "{}"),
+        PartEnded(0),
+        Finished("tool_calls"),
+    ]
+    data = b"".join(writer.write(restored) for delta in deltas for restored in restorer.delta(delta))
+    assert b'"function_call":{"name":"files.read"' in data
+    assert b"tool_calls" not in data
+    assert b'"finish_reason":"function_call"' in data
+
+
+def test_legacy_functions_are_called_one_at_a_time() -> None:
+    """An answer of the legacy API has one call: other formats are asked for one, Chat Completions needs no switch."""
+    named = ModelRequest(model="claude-sonnet-4-5", tools=LEGACY.tools, parallel_tool_calls=LEGACY.parallel_tool_calls)
+    assert formats["anthropic"].write_request(named).body["tool_choice"]["disable_parallel_tool_use"] is True
+    chat, losses = formats["openai-chat"].write_request(named)
+    assert "parallel_tool_calls" not in chat
+    assert not any(loss.path == "parallel_tool_calls" for loss in losses)

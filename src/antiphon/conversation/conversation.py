@@ -24,7 +24,7 @@ from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
-from antiphon.conversation.sync import Closable, run_sync
+from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, kept_settings
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
@@ -62,7 +62,7 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation(Closable, ThreadView, Generic[State]):
+class Conversation(SyncClosable, ThreadView, Generic[State]):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first

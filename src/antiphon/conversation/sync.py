@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
+
+from antiphon.closing import AsyncClosable, Closable
 
 T = TypeVar("T")
 
@@ -28,29 +28,9 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         return thread.submit(context.run, asyncio.run, coroutine).result()
 
 
-class Closable(ABC):
-    """Something to close: with `async with` or `with`, with `aclose` or `close`."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Close it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+class SyncClosable(AsyncClosable, Closable):
+    """Closed by `aclose`, and from code that does not await by `close`."""
 
     def close(self) -> None:
         """`aclose` from code that does not await."""
         run_sync(self.aclose())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -16,6 +16,7 @@ from antiphon import __version__
 from antiphon.errors import InvalidModelName, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, presented_key, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
@@ -27,6 +28,7 @@ from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, i
 from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
+from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
@@ -39,6 +41,8 @@ from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
+
+_BODIES_WITH_MODEL = frozenset({"generate", "embed"})
 
 
 class RequestHandler(Protocol):
@@ -112,7 +116,8 @@ class Gateway:
                     if isinstance(verdict, Response)
                     else Admission(loaded, None, ANONYMOUS, started_at, verdict)
                 )
-            return refuse_route(request, endpoint)
+            preflight = preflight_response(request, endpoint.allowed, loaded.origin_rules.origins)
+            return preflight or refuse_route(request, endpoint)
         key = admit_client(loaded, request, endpoint)
         if isinstance(key, ClientKey):
             return Admission(loaded, endpoint, key, started_at)
@@ -149,6 +154,8 @@ class Gateway:
             return self._status(loaded, request)
         context = RequestContext(loaded, self._services, request, endpoint, key)
         try:
+            if endpoint.resource and action in _BODIES_WITH_MODEL and endpoint.format != "gemini":
+                request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
             if action == "generate":
                 return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":

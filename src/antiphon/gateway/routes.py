@@ -1,16 +1,18 @@
 """Path and method to `Endpoint`: the format and the action of a path.
 
-Both listeners have the same routes. The path decides the format of everything that is returned, errors included; only where
-several clients share a path (`/v1/models`) do the headers decide.
+`ROUTES` is the only list of paths; docs/gateway.md shows the same. Both listeners have the same routes. The path decides the
+format of everything that is returned, errors included; only where several clients share a path (`/v1/models`) do the headers
+decide. Paths that begin with `/v1` are served without it too, Gemini's under each of its versions, and all of them after the
+prefixes that clients of Azure and of Anthropic-like hosts add.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 Action: TypeAlias = Literal[
     "generate",
@@ -31,7 +33,7 @@ Action: TypeAlias = Literal[
 
 
 class Endpoint(Struct, frozen=True):
-    """The target of a request. `name` is the model or id in the path; `stream` is set where the path requests one."""
+    """The target of a request. `resource` is the model or id in the path; `stream` is set where the path requests one."""
 
     action: Action
     format: str = ""
@@ -45,36 +47,95 @@ class NoRoute(Struct, frozen=True):
     allowed: tuple[str, ...] = ()
 
 
+class Route(Struct, frozen=True):
+    """One path with one method. `{model}`, `{name}` and `{id}` in the path become the endpoint's `resource`."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+
+
 _CHAT, _RESPONSES, _ANTHROPIC, _GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
 
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/v1/chat/completions", Endpoint("generate", _CHAT)),
+    Route("POST", "/v1/embeddings", Endpoint("embed", _CHAT)),
+    Route("POST", "/v1/responses", Endpoint("generate", _RESPONSES)),
+    Route("GET", "/v1/responses/{id}", Endpoint("get_response", _RESPONSES)),
+    Route("DELETE", "/v1/responses/{id}", Endpoint("delete_response", _RESPONSES)),
+    Route("GET", "/v1/responses/{id}/input_items", Endpoint("list_items", _RESPONSES)),
+    Route("POST", "/v1/messages", Endpoint("generate", _ANTHROPIC)),
+    Route("POST", "/v1/messages/count_tokens", Endpoint("count", _ANTHROPIC)),
+    Route("POST", "/v1beta/models/{model}:generateContent", Endpoint("generate", _GEMINI, stream=False)),
+    Route("POST", "/v1beta/models/{model}:streamGenerateContent", Endpoint("generate", _GEMINI, stream=True)),
+    Route("POST", "/v1beta/models/{model}:countTokens", Endpoint("count", _GEMINI)),
+    Route("GET", "/v1beta/models", Endpoint("list_models", _GEMINI)),
+    Route("GET", "/v1beta/models/{model}", Endpoint("get_model", _GEMINI)),
+    Route("GET", "/v1/models", Endpoint("list_models")),
+    Route("GET", "/v1/models/{name}", Endpoint("get_model")),
+    Route("GET", "/healthz", Endpoint("health")),
+    Route("GET", "/readyz", Endpoint("ready")),
+    Route("GET", "/metrics", Endpoint("metrics")),
+    Route("GET", "/status", Endpoint("status")),
+    Route("GET", "/credentials", Endpoint("list_credentials")),
+    Route("POST", "/credentials", Endpoint("switch_credential")),
+)
+"""Every path. A path matches the first template that fits it."""
+
+_PLACEHOLDERS = {"{model}": r"(?P<name>[^:]+)", "{name}": r"(?P<name>.+)", "{id}": r"(?P<name>[^/]+)"}
+_GEMINI_CALL = ("/v1beta/models/{model}:", r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):")
+_VERSIONS = (("/v1beta/", "(?:/v1beta|/v1alpha)/"), ("/v1/", "(?:/v1)?/"))
+_DEPLOYMENT = re.compile(r"/openai/deployments/(?P<name>[^/]+)(?P<path>/.+)")
+_PREFIXES = (("/openai/", _CHAT), ("/anthropic/", _ANTHROPIC))
+"""Prefixes that clients of Azure and of hosts with several formats add, and the format where the path has none."""
+_PREFIX_FORMATS = (
+    ("/v1beta/", _GEMINI),
+    ("/v1alpha/", _GEMINI),
+    ("/upload/", _GEMINI),
+    ("/v1/messages", _ANTHROPIC),
+    ("/anthropic/", _ANTHROPIC),
+    ("/v1/responses", _RESPONSES),
+)
+"""The formats of paths that are not served."""
+
+
+def _pattern(path: str) -> str:
+    start, expression = _GEMINI_CALL
+    if path.startswith(start):
+        return expression + re.escape(path.removeprefix(start))
+    for version, expression in _VERSIONS:
+        if path.startswith(version):
+            start, path = expression, path.removeprefix(version)
+            break
+    else:
+        start = ""
+    for placeholder, expression in _PLACEHOLDERS.items():
+        before, found, after = path.partition(placeholder)
+        if found:
+            return start + re.escape(before) + expression + re.escape(after)
+    return start + re.escape(path)
+
+
+def _grouped() -> Iterator[tuple[str, dict[str, Endpoint]]]:
+    """Each path with its methods."""
+    for path in dict.fromkeys(route.path for route in ROUTES):
+        yield path, {route.method: route.endpoint for route in ROUTES if route.path == path}
+
+
 _STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
-    "/chat/completions": {"POST": Endpoint("generate", _CHAT)},
-    "/responses": {"POST": Endpoint("generate", _RESPONSES)},
-    "/messages": {"POST": Endpoint("generate", _ANTHROPIC)},
-    "/messages/count_tokens": {"POST": Endpoint("count", _ANTHROPIC)},
-    "/embeddings": {"POST": Endpoint("embed", _CHAT)},
-    "/models": {"GET": Endpoint("list_models")},
-    "/healthz": {"GET": Endpoint("health")},
-    "/readyz": {"GET": Endpoint("ready")},
-    "/metrics": {"GET": Endpoint("metrics")},
-    "/status": {"GET": Endpoint("status")},
-    "/credentials": {"GET": Endpoint("list_credentials"), "POST": Endpoint("switch_credential")},
+    served: methods
+    for path, methods in _grouped()
+    if "{" not in path and not path.startswith("/v1beta/")
+    for served in (path, path.removeprefix("/v1") if path.startswith("/v1/") else f"/v1{path}")
 }
-_GEMINI_CALL = re.compile(r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):(?P<verb>\w+)")
-_GEMINI_MODELS = re.compile(r"/v1(?:beta|alpha)/models(?:/(?P<name>[^:]+))?")
-_MODEL = re.compile(r"(?:/v1)?/models/(?P<name>.+)")
-_RESPONSE = re.compile(r"(?:/v1)?/responses/(?P<name>[^/]+)(?P<items>/input_items)?")
-_GEMINI_VERBS: dict[str, Endpoint] = {
-    "generateContent": Endpoint("generate", _GEMINI, stream=False),
-    "streamGenerateContent": Endpoint("generate", _GEMINI, stream=True),
-    "countTokens": Endpoint("count", _GEMINI),
-}
-
-
+_TEMPLATES = [
+    (re.compile(_pattern(path)).fullmatch, methods)
+    for path, methods in _grouped()
+    if "{" in path or path.startswith("/v1beta/")
+]
 _GENERATE_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", start + path): methods["POST"]
+    ("POST", path): methods["POST"]
     for path, methods in _STATIC_ROUTES.items()
-    for start in ("", "/v1")
     if "POST" in methods and methods["POST"].action == "generate"
 }
 """The most frequent endpoints, by method and path."""
@@ -85,22 +146,20 @@ def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint 
     if endpoint := _GENERATE_ROUTES.get((method, path)):
         return endpoint
     method = "GET" if method == "HEAD" else method
-    path = path.rstrip("/") or "/"
-    methods = _STATIC_ROUTES.get(path.removeprefix("/v1") or "/") or _match_parametrized(path)
-    if not methods:
-        return NoRoute()
+    methods = _methods_of(path.rstrip("/") or "/")
     endpoint = methods.get(method)
     if endpoint is None:
         return NoRoute(tuple(methods))
     if not endpoint.format and endpoint.action in ("list_models", "get_model"):
-        return Endpoint(endpoint.action, _format_from_headers(headers), endpoint.resource)
+        return structs.replace(endpoint, format=_format_from_headers(headers))
     return endpoint
 
 
-def error_format_for_path(path: str) -> str:
-    """The format in which clients of that path understand errors."""
-    endpoint = match_route("POST", path, {})
-    return endpoint.format if isinstance(endpoint, Endpoint) else ""
+def error_format_for_path(path: str, headers: Mapping[str, str] | None = None) -> str:
+    """The format in which clients of that path understand errors, whether it is served or not."""
+    served = next((endpoint.format for endpoint in _methods_of(path.rstrip("/")).values() if endpoint.format), "")
+    likely = next((name for start, name in _PREFIX_FORMATS if path.startswith(start)), "")
+    return served or likely or _format_from_headers(headers or {})
 
 
 def is_chat_path(path: str) -> bool:
@@ -108,23 +167,31 @@ def is_chat_path(path: str) -> bool:
     return path in ("/", "/chat", "/chat/") or path.startswith(("/chat/page/", "/chat/api/"))
 
 
-def _match_parametrized(path: str) -> dict[str, Endpoint]:
-    """Endpoints whose path contains a name."""
-    if (match := _GEMINI_CALL.fullmatch(path)) and (endpoint := _GEMINI_VERBS.get(match["verb"])):
-        return {"POST": Endpoint(endpoint.action, endpoint.format, match["name"], endpoint.stream)}
-    if match := _GEMINI_MODELS.fullmatch(path):
-        name = match["name"]
-        return {"GET": Endpoint("get_model", _GEMINI, name) if name else Endpoint("list_models", _GEMINI)}
-    if match := _MODEL.fullmatch(path):
-        return {"GET": Endpoint("get_model", "", match["name"])}
-    if match := _RESPONSE.fullmatch(path):
-        if match["items"]:
-            return {"GET": Endpoint("list_items", _RESPONSES, match["name"])}
-        return {
-            "GET": Endpoint("get_response", _RESPONSES, match["name"]),
-            "DELETE": Endpoint("delete_response", _RESPONSES, match["name"]),
-        }
+def _methods_of(path: str) -> dict[str, Endpoint]:
+    """The endpoints of a path, by method; empty if it is not served."""
+    if methods := _unprefixed(path):
+        return methods
+    if found := _DEPLOYMENT.fullmatch(path):  # Azure: the deployment is the model
+        return _with(_unprefixed(found["path"]), resource=found["name"])
+    for prefix, format_name in _PREFIXES:
+        if path.startswith(prefix):
+            methods = _unprefixed(path[len(prefix) - 1 :])
+            return methods if any(each.format for each in methods.values()) else _with(methods, format=format_name)
     return {}
+
+
+def _unprefixed(path: str) -> dict[str, Endpoint]:
+    if methods := _STATIC_ROUTES.get(path):
+        return methods
+    for match, methods in _TEMPLATES:
+        if found := match(path):
+            name = found.groupdict().get("name")
+            return _with(methods, resource=name) if name else methods
+    return {}
+
+
+def _with(methods: dict[str, Endpoint], **changes: str) -> dict[str, Endpoint]:
+    return {method: structs.replace(endpoint, **changes) for method, endpoint in methods.items()}
 
 
 def _format_from_headers(headers: Mapping[str, str]) -> str:

@@ -18,15 +18,14 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID
 
 from antiphon.conversation import Bounds, CompactionNeeded, Conversation, Turn
 from antiphon.conversation.conversation import CompactionCallback
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.participants import Participants
-from antiphon.conversation.sync import run_sync
+from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
 from antiphon.graph.leases import HeldConversation, LeaseCache
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 Next = Literal["llm", "tools", "human", "end"]
 
 
-class Conversations:
+class Conversations(SyncClosable):
     """The conversations of a store, for the nodes of graphs.
 
     `store` is a file, the URL of a server or a `HistoryStore`. `model`, `tools`, `provider` and `options` are passed to every
@@ -229,26 +228,6 @@ class Conversations:
         finally:
             if self._owns_store:
                 self.store.close()
-
-    def close(self) -> None:
-        """`aclose` from code that does not await."""
-        run_sync(self.aclose())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def _add_question(self, entry: ModelInputEntry, name: str, title: str, at: int | None) -> ConversationState:
         task = TaskInfo(task=new_id())

@@ -10,14 +10,14 @@ A process that must be the only writer for a while (a worker, a graph) claims th
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from antiphon.closing import Closable
 from antiphon.errors import StoreError, UnknownRun
 from antiphon.history.agent_history import AgentHistory, StoreJournal, StoreLog
 from antiphon.history.entries import HistoryEntry
@@ -140,7 +140,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.display_state
 
 
-class HistoryStore(ABC):
+class HistoryStore(Closable):
     """Stored conversations."""
 
     path: str
@@ -239,20 +239,8 @@ class HistoryStore(ABC):
         """The entries after number `after`, and then each new one as it is appended, by any process."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Close the store."""
-
-    @abstractmethod
     def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
         """The facts, with the first words of the user where there is no title."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def is_id_abbreviation(name: str) -> bool:

@@ -7,11 +7,11 @@ and for mistakes of the caller. Closing the iterator, or cancelling the task tha
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from antiphon.closing import AsyncClosable
 from antiphon.history import ContextEntry
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.wire.delta import ModelOutputDelta
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from antiphon.providers.engine.model_call import TargetCall
 
 
-class ProviderClient(ABC):
+class ProviderClient(AsyncClosable):
     """Calls models of a provider. `name` is its name in routes and origins."""
 
     name: str
@@ -43,13 +43,5 @@ class ProviderClient(ABC):
         del context, options
         return None
 
-    async def aclose(self) -> None:  # noqa: B027 - optional
+    async def aclose(self) -> None:
         """Close connections. Running calls end."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()

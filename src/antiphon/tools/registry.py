@@ -8,9 +8,9 @@ sent stays the same and its prompt cache keeps hitting (law L9). Two tools of on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
+from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool
 from antiphon.tools.argument_errors import near_misses
 from antiphon.tools.tool import FunctionTool, Tool
@@ -33,7 +33,7 @@ class ToolSource(Protocol):
 ToolLike: TypeAlias = Tool | ToolSource | Callable[..., Any]
 
 
-class ToolRegistry:
+class ToolRegistry(AsyncClosable):
     """The tools on offer. With sources among them, use it as `async with`, or call `open` and `aclose`."""
 
     def __init__(self, offered: Iterable[ToolLike] = ()) -> None:
@@ -142,11 +142,6 @@ class ToolRegistry:
             await self.aclose()
             raise
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(tuple(self._tools.values()))

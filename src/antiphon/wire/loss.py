@@ -10,7 +10,9 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError
 from antiphon.parts import NativeExtras
 
-_STORED_TURNS = frozenset({"previous_response_id", "previous_interaction_id", "conversation", "prompt", "thread", "cachedContent"})
+_STORED_TURNS = frozenset(
+    {"previous_response_id", "previous_interaction_id", "conversation", "prompt", "thread", "cachedContent"}
+)
 
 
 class Loss(Struct, frozen=True):

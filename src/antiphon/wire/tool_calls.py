@@ -20,10 +20,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.parts import OutputPart, ToolCallRequest
-from antiphon.wire.capabilities import format_capabilities, tool_name_lengths
+from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.wire.capabilities import format_capabilities, tool_name_lengths, tool_name_matcher
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
 from antiphon.wire.json_schema import must_be_wrapped
+from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolDefinition
 
@@ -36,6 +37,8 @@ FREEFORM_SCHEMA: dict[str, Any] = {
 
 GENERATED_ID_PREFIX = "call_gm_"
 """Ids generated for calls of a format that has none begin with this; they are never written back to it."""
+PORTABLE_NAME_LENGTH = 64
+"""The longest tool name that every host accepts; a replacement is not longer."""
 MAX_CACHED_LENGTH = 256
 """Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
 _MAX_CACHED = 4096
@@ -78,16 +81,24 @@ class IdMapper:
 class NameMapper:
     """Maps tool names into a pattern; a replacement has at most `max_length` characters."""
 
-    def __init__(self, pattern: str | Callable[[], str], max_length: int = 64) -> None:
+    def __init__(self, pattern: str | Callable[[], str], max_length: int = PORTABLE_NAME_LENGTH) -> None:
         self._is_legal = _matcher(pattern)
         self._max_length = max_length
         self.to_wire = ShortKeyCache(self._map).__getitem__
+
+    def declare(self, name: str, path: str, losses: list[Loss]) -> str:
+        """The name of a tool that is declared; another one than its own is reported."""
+        sent = self.to_wire(name)
+        if sent != name:
+            why = f"this API does not accept {name[:80]!r}; sent as {sent}, and calls come back under the original name"
+            losses.append(Loss(f"{path}.name", "name", why))
+        return sent
 
     def _map(self, name: str) -> str:
         return name if self._is_legal(name) else safe_name(name, self._max_length)
 
 
-def tool_names(format_name: str, max_length: int = 64) -> NameMapper:
+def tool_names(format_name: str, max_length: int = PORTABLE_NAME_LENGTH) -> NameMapper:
     """Maps tool names into what the capability table states for a format."""
     return NameMapper(lambda: format_capabilities(format_name).tool_name_pattern, max_length)
 
@@ -130,11 +141,21 @@ class _FreeformInput(Struct):
     input: str
 
 
+LEGACY_FUNCTION = "function_call"
+"""The mark of a call, result, tool or choice of the legacy function API of Chat Completions."""
+LEGACY_FUNCTION_EXTRAS: NativeExtras = {"openai-chat": {LEGACY_FUNCTION: True}}
+
+
+def is_legacy_function(native: NativeExtras | None) -> bool:
+    """Whether a part, tool or choice is one of the legacy function API."""
+    return native is not None and LEGACY_FUNCTION in native.get("openai-chat", ())
+
+
 class CallRestorer:
     """Puts the client's tool names, namespaces and arguments back into what a provider answers to `request`.
 
     Arguments were changed if the tool is freeform, if its schema is not an object (they are in `value`), or if a property name
-    was replaced.
+    was replaced. A call of a legacy function is a `function_call` again.
 
     Everything else is untouched: an answer without such calls comes back as the same object.
     """
@@ -149,6 +170,10 @@ class CallRestorer:
         self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in tool_name_lengths()}
         self._names |= {tool.name: tool.name for tool in tools}
         self._freeform = {tool.name for tool in tools if tool.freeform}
+        self._legacy = {tool.name for tool in tools if tool.native and is_legacy_function(tool.native)}
+        self._legacy_index: int | None = (
+            None  # of the call in a stream that is one of the legacy API, which has only one
+        )
         self._arguments = {tool.name: restore for tool in tools if (restore := _argument_restorer(tool)) is not None}
         self._buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
 
@@ -158,12 +183,15 @@ class CallRestorer:
         return (
             not self._arguments
             and not self._namespaces
+            and not self._legacy
             and all(map(operator.eq, self._names.keys(), self._names.values()))
         )
 
     def output(self, output: ModelOutput) -> ModelOutput:
         """Restore a whole answer."""
         parts = tuple(self._part(part) for part in output.parts)
+        if self._legacy:
+            parts = self._with_legacy_call(parts)
         others = tuple(self.output(other) for other in output.others)
         if _all_identical(parts, output.parts) and _all_identical(others, output.others):
             return output
@@ -173,6 +201,8 @@ class CallRestorer:
         """Restore a delta. Arguments that must be changed are buffered until they are complete."""
         if isinstance(delta, PartStarted) and isinstance(delta.part, ToolCallRequest):
             call = self._call(delta.part)
+            if self._legacy and (self._legacy_index is None or self._legacy_index == delta.index):
+                self._legacy_index, call = delta.index, self._as_legacy(call)
             restore = self._restorer_of(delta.part)
             if restore is not None:
                 self._buffered[delta.index] = restore, [call.arguments]
@@ -194,6 +224,18 @@ class CallRestorer:
             return call
         return structs.replace(call, arguments=arguments)
 
+    def _with_legacy_call(self, parts: tuple[OutputPart, ...]) -> tuple[OutputPart, ...]:
+        """The parts with their only call as one of the legacy API, which has no second call."""
+        calls = [index for index, part in enumerate(parts) if isinstance(part, ToolCallRequest)]
+        if len(calls) != 1:
+            return parts
+        return tuple(self._as_legacy(part) if isinstance(part, ToolCallRequest) else part for part in parts)
+
+    def _as_legacy(self, call: ToolCallRequest) -> ToolCallRequest:
+        if call.tool_name not in self._legacy or is_legacy_function(call.native):
+            return call
+        return structs.replace(call, native={**(call.native or {}), **LEGACY_FUNCTION_EXTRAS})
+
     def _restorer_of(self, call: ToolCallRequest) -> Callable[[str], str] | None:
         if call.freeform:
             return None
@@ -210,6 +252,16 @@ class CallRestorer:
             name, namespace = self._namespaces[name]
             native = {**(native or {}), _NAMESPACE_ORIGIN: {"namespace": namespace}}
         return structs.replace(call, tool_name=name, freeform=freeform, native=native)
+
+
+def must_restore_calls(request: ModelRequest, format_name: str) -> bool:
+    """Whether a body of this format, written for `request`, may bring calls that `CallRestorer` has to change."""
+    is_legal, has_freeform = tool_name_matcher(format_name), format_name == _NAMESPACE_ORIGIN
+    return any(
+        not is_legal(tool.name) or (_argument_restorer(tool) is not None and not (tool.freeform and has_freeform))
+        for tool in request.tools
+        if isinstance(tool, ToolDefinition)
+    )
 
 
 def unwrap_freeform(arguments: str) -> str:

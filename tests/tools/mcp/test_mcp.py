@@ -357,7 +357,7 @@ def test_an_older_server_is_understood(old: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("refuse", "MCP server 'old' could not answer refuse: out of order: …"),
+        ("refuse", "MCP server 'old' could not answer refuse: out of order: sk-…"),
         ("nonsense", "MCP server 'old' could not answer nonsense: "),
         ("silent", "The tool failed without saying why."),
     ],
@@ -399,7 +399,7 @@ def test_closing_ends_the_program(stdio: Bench) -> None:
             sys.executable,
             "import os, sys; sys.exit('bad token ' + os.environ['API_TOKEN'])",
             20.0,
-            "It said: bad token …$",
+            "It said: bad token sk-…7311$",
         ),
         (sys.executable, "import sys; sys.stdin.read()", 0.2, "no answer within 0.2 s"),
     ],

@@ -143,7 +143,7 @@ def test_ids_and_names_are_made_legal() -> None:
         tool_choice=ToolChoice("tool", ("functions.eval!",)),
     )
     body, losses = written(wanted)
-    assert losses == []
+    assert losses == ["tools[0].name", "tools[1].name"]
     assert check_request(body) == []
     block, answer = body["messages"][1]["content"][0], body["messages"][2]["content"][0]
     assert block["id"] == answer["tool_use_id"] != call.tool_call_id

@@ -110,6 +110,13 @@ def test_a_part_both_ways(part: dict[str, Any], read: Part) -> None:
     assert written(Message("user", (read,)))[0]["parts"] == [part]
 
 
+def test_result_with_an_empty_list_of_parts_keeps_its_text() -> None:
+    function = {"id": "c1", "name": "f", "response": {"output": "sunny"}}
+    (read,) = read_parts({"functionResponse": {**function, "parts": []}})
+    assert read == ToolCallResult("f", "c1", content=(Text("sunny"),))
+    assert written(Message("user", (read,)))[0]["parts"] == [{"functionResponse": function}]
+
+
 @pytest.mark.parametrize(
     "response", [{"result": 5}, {"error": {"code": 3}}, {"output": '{"a": 1}'}, {"output": [1]}, {}]
 )

@@ -153,6 +153,13 @@ def test_the_first_call_of_each_step_is_signed_for_gemini_3() -> None:
     assert check_request(body, WriteOptions(model="gemini-3-flash-preview")) == []
 
 
+@pytest.mark.parametrize("name", ["gemini-flash-latest", "models/gemini-pro-latest", "gemini-exp-1206"])
+def test_calls_are_signed_for_names_without_a_version(name: str) -> None:
+    call = ToolCallRequest("f", "c", "{}")
+    contents = written(user("go"), model(call), tool(ToolCallResult.of(call, "ok")), model=name)
+    assert contents[1]["parts"][0]["thoughtSignature"] == PLACEHOLDER_SIGNATURE
+
+
 def test_a_signature_of_its_own_is_kept() -> None:
     call = ToolCallRequest("f", "c", "{}", native={"gemini": {"thoughtSignature": "c2ln"}})
     contents = written(user("go"), model(call), tool(ToolCallResult.of(call, "ok")), model="gemini-3-flash")
@@ -199,7 +206,7 @@ def test_illegal_names_get_the_same_replacement_everywhere() -> None:
         tool_choice=ToolChoice("tool", ("1 bad name",)),
     )
     body, losses = write(request)
-    assert [loss.path for loss in losses] == ["tools[1]"]
+    assert [loss.path for loss in losses] == ["tools[0].name", "tools[1]"]
     name = body["tools"][0]["functionDeclarations"][0]["name"]
     assert body["contents"][1]["parts"][0]["functionCall"]["name"] == name
     assert body["contents"][2]["parts"][0]["functionResponse"]["name"] == name

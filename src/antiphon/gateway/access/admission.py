@@ -41,13 +41,15 @@ class Admission(Struct, frozen=True):
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
-    """The refusal of a path that does not exist, or of a method that it does not have."""
+    """The refusal of a path that does not exist, or of a method that it does not have, in the shape its clients read."""
+    format_name = error_format_for_path(request.path, request.headers)
     if missing.allowed:
         allowed = ", ".join(missing.allowed)
-        error = ProviderError(f"method {request.method} is not allowed for {request.path}; use {allowed}", "not_found")
-        return error_response("", error, status=405, headers={"allow": allowed})
+        message = f"method {request.method} is not allowed for {request.path[:200]}; use {allowed}"
+        error = ProviderError(message, "not_found", code="method_not_allowed")
+        return error_response(format_name, error, status=405, headers={"allow": allowed})
     return error_response(
-        "", ProviderError(f"no route for {request.path[:200]}; see /v1/models", "not_found", code="not_found")
+        format_name, ProviderError(f"no route for {request.path[:200]}; see /v1/models", "not_found", code="not_found")
     )
 
 
@@ -70,7 +72,11 @@ def presented_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | N
     """The client of the presented key, in any header or parameter that clients use; None if the key is unknown."""
     headers = request.headers
     return loaded.keys.authenticate(
-        headers.get("authorization"), headers.get("x-api-key"), headers.get("x-goog-api-key"), request.query.get("key")
+        headers.get("authorization"),
+        headers.get("x-api-key"),
+        headers.get("x-goog-api-key"),
+        request.query.get("key"),
+        headers.get("api-key"),
     )
 
 

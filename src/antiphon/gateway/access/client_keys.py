@@ -76,12 +76,13 @@ class ClientKeys:
         x_api_key: str | None = None,
         x_goog_api_key: str | None = None,
         query_key: str | None = None,
+        api_key: str | None = None,
     ) -> ClientKey | None:
         """The client of the presented key, in any header or parameter that clients use; None if the key is unknown."""
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         match: ClientKey | None = None
-        for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key)):
+        for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key, api_key)):
             digest = _digest(key)
             for known, client in self._known:
                 if compare_digest(digest, known):

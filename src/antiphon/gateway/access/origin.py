@@ -8,7 +8,7 @@ them out:
 - `Origin` and `Sec-Fetch-Site`, which a page cannot change, must not name another site.
 
 Programs that are not browsers send neither of the last two. `gateway.allowed_hosts` and `gateway.allowed_origins` add names
-that are legitimate.
+that are legitimate. Pages of the allowed origins also get the CORS headers without which a browser hides the response.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.messages import ClientRequest, Response
 
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for our own page, and for a URL that the user typed."""
 _MAX_HOST_LENGTH = 300
+_PREFLIGHT_SECONDS = 600
+_EXPOSED_HEADERS = (
+    "x-request-id, x-antiphon-target, x-antiphon-repairs, x-antiphon-losses, x-antiphon-estimate, retry-after"
+)
 
 
 class OriginRules(Struct, frozen=True):
@@ -56,13 +61,46 @@ def site_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "")
     if origin is None and not site:
         return ""
-    if origin is not None and origin.lower() in map(str.lower, rules.origins):
+    if origin is not None and is_allowed_origin(origin, rules.origins):
         return ""
     if site and site.lower() not in _OWN_SITE:
         return "requests from the web page of another site are refused; add its origin to gateway.allowed_origins"
     if origin is not None and not _is_same_origin(origin, headers.get("host", "")):
         return "requests from a web page of another origin are refused; add its origin to gateway.allowed_origins"
     return ""
+
+
+def is_allowed_origin(origin: str, origins: tuple[str, ...]) -> bool:
+    """Whether an origin is one of those in the configuration."""
+    return origin.lower() in map(str.lower, origins)
+
+
+def cors_headers(origin: str, origins: tuple[str, ...]) -> dict[str, str]:
+    """The headers with which a browser shows a response to a page of an allowed origin."""
+    if not is_allowed_origin(origin, origins):
+        return {"vary": "Origin"}
+    return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED_HEADERS, "vary": "Origin"}
+
+
+def preflight_response(request: ClientRequest, methods: tuple[str, ...], origins: tuple[str, ...]) -> Response | None:
+    """The answer to a browser that asks whether a page may send a request; None if it does not ask, or may not.
+
+    The origin itself is in `cors_headers`, as in every other response.
+    """
+    headers = request.headers
+    if request.method != "OPTIONS" or "access-control-request-method" not in headers:
+        return None
+    if not is_allowed_origin(headers.get("origin", ""), origins):
+        return None
+    answer = {
+        "access-control-allow-methods": ", ".join(methods),
+        "access-control-max-age": str(_PREFLIGHT_SECONDS),
+    }
+    if requested := headers.get("access-control-request-headers"):
+        answer["access-control-allow-headers"] = requested
+    if headers.get("access-control-request-private-network") == "true":
+        answer["access-control-allow-private-network"] = "true"
+    return Response(status=204, headers=answer)
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from antiphon.errors import AntiphonError
+from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.transport.request import HttpRequest, Timeouts, read_body
@@ -67,10 +68,7 @@ class ProviderModels:
 
 def provider_error(provider: Provider, error: Exception) -> str:
     """The text of an error without the provider's secrets."""
-    text = str(error)
-    for secret in provider.secrets:
-        text = text.replace(secret, "…")
-    return text
+    return scrub_text(str(error), provider.secrets)
 
 
 async def fetch_models(provider: Provider) -> tuple[str, ...]:

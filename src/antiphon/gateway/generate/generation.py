@@ -179,7 +179,9 @@ class Generation:
         if prepared.tools:
             output = with_calls_read(output, prepared.tools)
         restored = structs.replace(
-            CallRestorer(parsed_request).output(output), model=parsed_request.model, id=self._new_id(output.id)
+            CallRestorer(parsed_request).output(output),
+            model=parsed_request.model,
+            id=self._id_maker(prepared)(output.id),
         )
         body, losses = self._wire.encode_response(restored)
         trace.losses = [*trace.losses, *filter(_is_response_loss, losses)]
@@ -200,7 +202,7 @@ class Generation:
                 self._wire,
                 requested_model,
                 CallRestorer(self._preparer.parsed_request),
-                self._new_id,
+                self._id_maker(prepared),
                 hides_usage=hides_usage,
             )
         headers = _STREAM_HEADERS
@@ -236,9 +238,11 @@ class Generation:
             before_end=store if recording is not None else None,
         )
 
-    def _new_id(self, given: str) -> str:
-        """The id of a response: the upstream's, or a unique one where responses are looked up by id here."""
-        return f"resp_{new_id()}" if self._endpoint.format == _RESPONSES else given
+    def _id_maker(self, prepared: Prepared) -> Callable[[str], str]:
+        """Gives a response its id: the upstream's, or a unique one where responses are looked up by id here."""
+        if self._endpoint.format == _RESPONSES and not prepared.same_format:
+            return lambda _: f"resp_{new_id()}"
+        return lambda given: given
 
     def _should_store(self, prepared: Prepared) -> bool:
         """Whether the response is stored for requests that continue it."""

@@ -38,6 +38,7 @@ from antiphon.wire import formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition, server_state
+from antiphon.wire.tool_calls import must_restore_calls
 
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
@@ -60,11 +61,13 @@ class Prepared(Struct, frozen=True):
     """Whether the stream reports usage that the client did not request."""
     tools: tuple[ToolDefinition, ...] = ()
     """The tools whose calls are read from the text of the answer; the answer is then never passed on as it came."""
+    restores_calls: bool = False
+    """Whether calls may come back under another name, or with other arguments, than the client's tools have."""
 
     @property
     def passes_answer(self) -> bool:
         """Whether the client gets the bytes of the answer."""
-        return self.same_format and not self.tools
+        return self.same_format and not self.tools and not self.restores_calls
 
     def call(self, headers: dict[str, str], *, streams: bool) -> TargetCall:
         """The call that sends it."""
@@ -191,7 +194,18 @@ class RequestPreparer:
         named = structs.replace(repaired, model=target.model)
         data, lost = provider.wire.encode_request(named, **provider.wire_options)
         hides_usage = same_format and self._lacks_usage(provider, streams)
-        return Prepared(target, provider, [data], same_format, False, repairs, losses + lost, hides_usage)
+        restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
+        return Prepared(
+            target,
+            provider,
+            [data],
+            same_format,
+            False,
+            repairs,
+            losses + lost,
+            hides_usage,
+            restores_calls=restores_calls,
+        )
 
     async def _with_stored_responses(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
         """The request with the responses it continues, where the upstream does not store them itself.
@@ -265,6 +279,12 @@ def replace_model(body: bytes, model: str) -> bytes:
     fields = top_level_fields(body)
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """The same body with that model; unchanged if it names it already."""
+    named = top_level_fields(body).get("model")
+    return body if named is not None and msgspec.json.decode(named) == model else replace_model(body, model)
 
 
 def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:

@@ -24,7 +24,7 @@ from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.messages import Response, StreamSource
+from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
 from antiphon.gateway.observe.logs import request_id_scope, set_request_id
@@ -73,8 +73,8 @@ class ConnectionListener(RequestAdmission, Protocol):
     def forget_connection(self, connection: ServerConnection) -> None: ...
     def request_started(self) -> None: ...
     def request_finished(self) -> None: ...
-    def with_common_headers(self, response: Response, request_id: str) -> Response: ...
-    def request_timeout(self, path: str, request_id: str) -> Response: ...
+    def with_common_headers(self, response: Response, request: ClientRequest) -> Response: ...
+    def request_timeout(self, request: ClientRequest) -> Response: ...
     def body_timeout(self, path: str) -> Response: ...
 
 
@@ -224,7 +224,7 @@ class ServerConnection(asyncio.Protocol):
         request.deadline = time.monotonic() + seconds
         self._timer.set_timeout(seconds)
         if isinstance(incoming.admission, Response):
-            response = self._listener.with_common_headers(incoming.admission, request.request_id)
+            response = self._listener.with_common_headers(incoming.admission, request)
             self._send(self._whole(response))
             return
         task = start_task(self._run_handler(incoming), self._loop)
@@ -240,7 +240,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             response = await listener.gateway.handle(request, incoming.admission)
             self._parser.release(incoming)  # the upstream has it
-            listener.with_common_headers(response, request.request_id)
+            listener.with_common_headers(response, request)
             if isinstance(response.body, bytes):
                 whole = self._whole(response)
             elif isinstance(response.body, AsyncIterator):
@@ -251,7 +251,7 @@ class ServerConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             if self._timed_out:
                 logger.warning("request timed out")
-                failure = listener.request_timeout(request.path, request.request_id)
+                failure = listener.request_timeout(request)
             else:
                 self._transport.abort()
         except Exception:
@@ -445,7 +445,7 @@ class ServerConnection(asyncio.Protocol):
             source, self._source = self._source, None
             if source is not None:
                 source.cancel()
-            self._fail(self._listener.request_timeout(request.path, request.request_id))
+            self._fail(self._listener.request_timeout(request))
 
 
 @lru_cache(maxsize=2)

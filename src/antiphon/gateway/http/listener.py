@@ -19,6 +19,7 @@ from typing import Any
 
 from antiphon.errors import GatewayStartError
 from antiphon.gateway.access.admission import body_too_large, refuse_body
+from antiphon.gateway.access.origin import cors_headers
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.body_budget import BodyBudget
@@ -147,17 +148,19 @@ class Listener:
             return admission
         return refuse_body(request, length, self._settings().max_body_bytes) or admission
 
-    def with_common_headers(self, response: Response, request_id: str) -> Response:
-        """The response with the id of the request."""
-        response.headers.setdefault("x-request-id", request_id)
+    def with_common_headers(self, response: Response, request: ClientRequest) -> Response:
+        """The response with the id of the request, and with CORS headers for a page of an allowed origin."""
+        response.headers.setdefault("x-request-id", request.request_id)
         response.headers.setdefault("server", SERVER_HEADER)
+        if "origin" in request.headers and (origins := self._settings().allowed_origins):
+            response.headers.update(cors_headers(request.headers["origin"], origins))
         return response
 
-    def request_timeout(self, path: str, request_id: str) -> Response:
+    def request_timeout(self, request: ClientRequest) -> Response:
         """A request took too long."""
         message = f"request timed out after {self.settings.request_seconds:g} s (gateway.request_seconds)"
-        response = error_response(error_format_for_path(path), ProviderError(message, "timeout"))
-        return self.with_common_headers(response, request_id)
+        response = error_response(error_format_for_path(request.path), ProviderError(message, "timeout"))
+        return self.with_common_headers(response, request)
 
     def body_timeout(self, path: str) -> Response:
         """A body took too long."""
@@ -177,7 +180,8 @@ class Listener:
     def internal_error(self, request_id: str) -> Response:
         """The gateway has a defect."""
         message = f"internal error; see the log for request {request_id}"
-        return self.with_common_headers(error_response("", ProviderError(message, "server"), status=500), request_id)
+        headers = {"x-request-id": request_id, "server": SERVER_HEADER}
+        return error_response("", ProviderError(message, "server"), status=500, headers=headers)
 
     def request_id_from(self, headers: Mapping[str, str]) -> str:
         """The id a client sent with its request, if it is valid; else a new one."""

@@ -26,7 +26,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.providers.credentials.secret import mask
+from antiphon.providers.credentials.secret import longest_first, mask
 
 LogFormat: TypeAlias = Literal["json", "console"]
 
@@ -46,7 +46,6 @@ _RECORD_DEFAULTS = vars(
 _NAMES = {number: name for name, number in _LEVELS.items()}
 _STANDARD = {*_RECORD_DEFAULTS, "message", "asctime", "taskName", "color_message"}
 _RESERVED_FIELDS = {"time", "level", "logger", "message", "request_id", "exception"}
-_SHORTEST_SECRET = 4
 _DEEPEST = 6
 _MOST_HELD = 50
 _LONGEST_TEXT = 16_384
@@ -253,8 +252,7 @@ class _Sanitizer:
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         self.secrets = secrets
-        # The longest first: where one secret begins another, masking the short one would leave the rest of the long one.
-        self.hidden = sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+        self.hidden = longest_first(secrets)
 
     def text(self, text: str) -> str:
         for secret in self.hidden:

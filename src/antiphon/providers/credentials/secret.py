@@ -116,15 +116,23 @@ def mask(secret: str) -> str:
     return f"{'sk-' if secret.startswith('sk-') else ''}{HIDDEN}{secret[-4:]}"
 
 
+def longest_first(secrets: Iterable[str]) -> list[str]:
+    """The secrets in the order in which text is cleared of them: if one is a prefix of another, masking the short one first
+    would leave the rest of the long one."""
+    return sorted((secret for secret in secrets if len(secret) >= _MIN_SCRUBBED_LENGTH), key=len, reverse=True)
+
+
+def scrub_text(text: str, secrets: Iterable[str]) -> str:
+    """The text with every secret masked."""
+    for secret in longest_first(secrets):
+        text = text.replace(secret, mask(secret))
+    return text
+
+
 def scrub(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
     """The error with every secret masked; the same object if it contains none."""
-    # If one secret is a prefix of another, masking the short one first would leave the rest of the long one.
-    longest_first = sorted((secret for secret in secrets if len(secret) >= _MIN_SCRUBBED_LENGTH), key=len, reverse=True)
-    if not longest_first:
-        return error
-    text = msgspec.json.encode(error).decode()
-    clean = text
-    for secret in longest_first:
+    text = clean = msgspec.json.encode(error).decode()
+    for secret in longest_first(secrets):
         # The secret may be escaped in JSON, so compare its escaped form without quotes.
         clean = clean.replace(msgspec.json.encode(secret).decode()[1:-1], mask(secret))
     if clean == text:

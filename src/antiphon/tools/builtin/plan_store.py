@@ -19,11 +19,11 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
+from antiphon.closing import Closable
 from antiphon.errors import PlanChanged, StoreDamaged, UnknownPlan
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, TaskDraft, apply_change, new_plan, now_in_seconds
@@ -46,7 +46,7 @@ _REMEMBERED = 7 * 24 * 3600
 _PLAN_NUMBER = re.compile(r"(?:plan)?[\s_#-]*(\d{1,18})", re.IGNORECASE | re.ASCII)
 
 
-class PlanStore:
+class PlanStore(Closable):
     """Plans, kept. `:memory:` keeps them until the store is closed."""
 
     def __init__(self, path: str | os.PathLike[str] = ":memory:", *, timeout: float = 10.0) -> None:
@@ -64,14 +64,6 @@ class PlanStore:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def create(self, title: str, goal: str = "", tasks: Sequence[str | TaskDraft] = (), *, key: str = "") -> Plan:
         """Make a plan and keep it. Raises `PlanRefused` for one that cannot be."""

@@ -24,14 +24,15 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
+from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.parts import ToolCallResult
+from antiphon.providers.credentials.secret import scrub_text
 from antiphon.tools.context import ToolContext
 from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, StderrLog, first_cause, to_result
 from antiphon.tools.tool import Effect, Tool, ToolSettings
@@ -45,12 +46,11 @@ logger = logging.getLogger("antiphon.tools.mcp")
 LONGEST_NAME = 64
 _SERVER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9-])*")
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_SHORTEST_SECRET = 4
 # The messages of the SDK that replace the response's status.
 _SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 
 
-class McpServer:
+class McpServer(AsyncClosable):
     """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
 
     `on_change` is called when the server reports that its tools have changed; `has_changed` is true until they are listed again.
@@ -78,7 +78,7 @@ class McpServer:
         self.on_change = on_change
         self._where = where
         self._open_transport = open_transport
-        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+        self._secrets = tuple(secrets)
         self._connect_timeout = connect_timeout
         self._approve_destructive = approve_destructive
         self._settings = settings
@@ -309,17 +309,7 @@ class McpServer:
         return status if words in _SDK_FILLERS else f"{status}: {words}"
 
     def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+        return scrub_text(text, self._secrets)
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name} at {self._where}>"

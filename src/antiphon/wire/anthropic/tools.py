@@ -104,7 +104,7 @@ def write_tools(
 
 
 def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
-    block: dict[str, Any] = {"name": NAMES.to_wire(tool.name)}
+    block: dict[str, Any] = {"name": NAMES.declare(tool.name, path, losses)}
     if tool.description is not None:
         block["description"] = tool.description
     block["input_schema"] = (

@@ -33,8 +33,8 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, tool_names
@@ -140,8 +140,8 @@ def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> Too
     name, response, raw_id = fields.get("name"), fields.get("response"), fields.get("id")
     if type(name) is not str or not name or type(response) not in (dict, type(None)):
         return None
-    parts = fields.get("parts", ())
-    if type(parts) is not tuple and (type(parts) is not list or not parts):
+    parts = fields.get("parts", [])  # an empty list is absent, as everywhere in proto3 (Kimi Code sends one)
+    if type(parts) is not list:
         return None
     media = tuple(_read_result_media(part) for part in parts)
     return build_result(name, raw_id, response, calls, media, extras, inner_extras)
@@ -272,7 +272,6 @@ NAMES = tool_names(FORMAT)
 """Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
-_PART_FIELDS = field_spellings((*DATA_FIELDS, *OTHER_PART_FIELDS))
 _DATA_FIELDS = frozenset(DATA_FIELDS)
 _NO_TEXT = spelling_mark("no-text")
 
@@ -290,8 +289,8 @@ def read_part(part: Any, calls: CallIdTracker) -> Part:
 
 
 def _read_fields(part: WrittenPart, calls: CallIdTracker) -> Part | None:
-    fields, extras = split_fields(part, _PART_FIELDS)
-    if extras.keys() & _PART_FIELDS.keys():  # one field in both spellings: ambiguous
+    fields, extras = split_fields(part, PART_SPELLINGS)
+    if extras.keys() & PART_SPELLINGS.keys():  # one field in both spellings: ambiguous
         return None
     data: str | None = None
     for name, value in fields.items():

@@ -18,6 +18,7 @@ from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
+from antiphon.wire.gemini.limits import NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS, PARAMETERS
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
     MessageListReader,
@@ -26,7 +27,6 @@ from antiphon.wire.gemini.messages import (
     write_turns,
 )
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
-from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.readable import replace_media
@@ -44,7 +44,6 @@ from antiphon.wire.vendors.google import (
 )
 from antiphon.wire.vendors.google_parameters import SERVICE_TIERS, UNSUPPORTED_TIERS, service_tier
 
-_BODY_FIELDS = field_spellings(PARAMETERS)
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
 _SYSTEM_ROLE = "role:"
@@ -58,7 +57,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
 
 
 def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
-    return _build_request(messages, *split_fields(unread, _BODY_FIELDS))
+    return _build_request(messages, *split_fields(unread, PARAMETER_SPELLINGS))
 
 
 decode_request = TypedReader("contents", TypedContent, PARAMETERS, MessageListReader, _build_from_unread).read
@@ -139,7 +138,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
     )
     if leading:
-        system = _write_system(messages[:leading], writer)
+        system = write_system(messages[:leading], writer)
         if system is not None:
             body["systemInstruction"] = system
     body["contents"] = write_turns(messages, leading, writer, capabilities)
@@ -151,7 +150,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     config = write_generation(request, native, capabilities, losses)
     if config:
         body["generationConfig"] = config
-    _write_other_fields(request, native, body, losses)
+    write_other_fields(request, native, body, losses)
     return body
 
 
@@ -167,9 +166,8 @@ def _write_tool_config(
     return config
 
 
-def _write_other_fields(
-    request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]
-) -> None:
+def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
+    """Put what is neither content, tools nor generation config into a body."""
     if request.parallel_tool_calls is False:
         reason = "Gemini does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
@@ -186,13 +184,13 @@ def _write_other_fields(
             losses.append(Loss(f"native.{name}", name, "overridden by another field of the request; dropped"))
         else:
             body[name] = value
-    if body.get("cachedContent") and body.keys() & {"tools", "toolConfig", "systemInstruction"}:  # GM-19
+    if body.get("cachedContent") and not body.keys().isdisjoint(NOT_WITH_CACHED_CONTENT):
         del body["cachedContent"]
         reason = "cannot be combined with tools or a system prompt; dropped (GM-19)"
         losses.append(Loss("native.cachedContent", "cachedContent", reason))
 
 
-def _write_system(messages: Sequence[Message], writer: ContentWriter) -> dict[str, Any] | None:
+def write_system(messages: Sequence[Message], writer: ContentWriter) -> dict[str, Any] | None:
     """The leading system messages as one instruction (GM-15: text only)."""
     parts: list[Any] = []
     system: dict[str, Any] = {}

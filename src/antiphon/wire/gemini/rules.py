@@ -15,12 +15,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.capabilities import EFFORTS, Capabilities, look_up, tool_name_matcher
+from antiphon.wire.capabilities import EFFORTS, Capabilities, format_capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini.parameters import PARAMETER_TABLE
+from antiphon.wire.gemini.content import NAMES, ContentWriter, write_call
+from antiphon.wire.gemini.limits import (
+    DATA_FIELDS,
+    MODES,
+    NOT_WITH_CACHED_CONTENT,
+    PARAMETER_SPELLINGS,
+    PART_SPELLINGS,
+)
+from antiphon.wire.gemini.media import is_image_type, write_media
+from antiphon.wire.gemini.messages import write_turns
+from antiphon.wire.gemini.parameters import PARAMETER_TABLE, write_generation
+from antiphon.wire.gemini.request import write_other_fields, write_request, write_system
+from antiphon.wire.gemini.tools import write_tool_choice, write_tools
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.readable import TEXT_ONLY, find_media
-from antiphon.wire.rules import Violation, name_list, name_set
+from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation
+from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
 from antiphon.wire.vendors.google import (
     FORMAT,
     as_list,
@@ -32,59 +45,33 @@ from antiphon.wire.vendors.google import (
 )
 from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, WORDING
 
-DATA_FIELDS = name_list(
-    "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
-)
-OTHER_PART_FIELDS = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
-PARAMETERS = name_set(
-    "contents model systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels serviceTier"
-    " modelArmorConfig store"
-)
-
-_PART_FIELDS = {form: name for name in (*DATA_FIELDS, *OTHER_PART_FIELDS) for form in (name, to_snake_case(name))}
-_PARAMETER_FORMS = frozenset(form for name in PARAMETERS for form in (name, to_snake_case(name)))
 _OBJECT_RULES = {"functionCall": "GM-08", "functionResponse": "GM-09", "inlineData": "GM-17"}
 _STRUCTS = {"functionCall": "args", "functionResponse": "response"}
-
-
-class _RuleContext(Struct):
-    """A body under check: the capabilities of its model, and the violations so far."""
-
-    body: dict[str, Any]
-    model: Capabilities
-    violations: list[Violation] = []
-
-    def error(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message))
 
 
 def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """The rules of generateContent that a request body breaks; `options.model` is the name in the URL."""
     if not isinstance(body, dict):
         return [Violation("GM-01", "", "Invalid JSON payload received. The body is not an object.")]
-    context = _RuleContext(body, look_up(options.model, FORMAT, options.capabilities))
-    violations = context.violations
-    for name in body:
-        if name not in _PARAMETER_FORMS:
+    return RULES.check(RuleContext(body, look_up(options.model, FORMAT, options.capabilities), advisories))
+
+
+def _check_names(context: RuleContext) -> None:
+    for name in context.body:
+        if name not in PARAMETER_SPELLINGS:
             context.error("GM-18", name, unknown_field(name, ""))
-    _check_system(context)
-    violations.extend(check_tools(body))
-    if get_field(body, "cachedContent") and any(
-        get_field(body, name) for name in ("tools", "toolConfig", "systemInstruction")
-    ):
+
+
+def _check_cached_content(context: RuleContext) -> None:
+    body = context.body
+    if get_field(body, "cachedContent") and any(get_field(body, name) for name in NOT_WITH_CACHED_CONTENT):
         message = (
             "Tool config, tools and system instruction should not be set in the request when using cached content."
         )
         context.error("GM-19", spelling_used(body, "cachedContent"), message)
-    _check_generation_config(context)
-    _check_contents(context)
-    if context.model.text_only:
-        for path, kind in find_media(get_field(body, "contents"), "contents"):
-            context.error("GM-17", path, TEXT_ONLY.format(kind))
-    return violations if advisories else [violation for violation in violations if not violation.advisory]
 
 
-def _check_contents(context: _RuleContext) -> None:
+def _check_contents(context: RuleContext) -> None:
     contents = as_list(context.body.get("contents"))
     if not contents:
         context.error("GM-01", "contents", "* GenerateContentRequest.contents: contents is not specified")
@@ -96,9 +83,12 @@ def _check_contents(context: _RuleContext) -> None:
     _check_ending(context, contents)
     if context.model.call_signatures:
         _check_signatures(context, contents)
+    if context.model.text_only:
+        for path, kind in find_media(get_field(context.body, "contents"), "contents"):
+            context.error("GM-17", path, TEXT_ONLY.format(kind))
 
 
-def _check_content(context: _RuleContext, path: str, content: Any) -> None:
+def _check_content(context: RuleContext, path: str, content: Any) -> None:
     if not isinstance(content, dict):
         context.error("GM-01", path, f"Invalid value at '{path}'")
         return
@@ -119,14 +109,14 @@ def _check_content(context: _RuleContext, path: str, content: Any) -> None:
         _check_part(context, f"{path}.parts[{position}]", part)
 
 
-def _check_part(context: _RuleContext, path: str, part: Any) -> None:
+def _check_part(context: RuleContext, path: str, part: Any) -> None:
     if not isinstance(part, dict):
         context.error("GM-04", path, f"Invalid value at '{path}'")
         return
     has_data = False
     is_empty = True
     for key, value in part.items():
-        name = _PART_FIELDS.get(key)
+        name = PART_SPELLINGS.get(key)
         if name is None:
             context.error("GM-04", f"{path}.{key}", unknown_field(key, path))
         elif value is not None:
@@ -142,7 +132,7 @@ def _check_part(context: _RuleContext, path: str, part: Any) -> None:
                 context.error(
                     violation.rule, violation_path, violation.message.replace("{at}", f"{path}.{to_snake_case(key)}")
                 )
-    if is_empty and not part.keys() - _PART_FIELDS.keys():
+    if is_empty and not part.keys() - PART_SPELLINGS.keys():
         message = f"* GenerateContentRequest.{path}.data: required oneof field 'data' must have one initialized field"
         context.error("GM-04", path, message)
 
@@ -163,7 +153,7 @@ def _data_violations(name: str, value: Any, model: Capabilities) -> Iterator[Vio
         if not isinstance(mime_type, str) or not mime_type:
             message = "* GenerateContentRequest.{at}.mime_type: must be specified"
             yield Violation(rule, spelling_used(value, "mimeType"), message)
-        elif mime_type[:6].lower() == "image/" and not model.accepts_image(mime_type.lower()):
+        elif is_image_type(mime_type) and not model.accepts_image(mime_type.lower()):
             yield Violation(rule, spelling_used(value, "mimeType"), f"Unsupported MIME type: {mime_type[:80]}")
     elif name in _STRUCTS:
         field = _STRUCTS[name]
@@ -190,7 +180,7 @@ def _has(part: Any, name: str) -> bool:
     return isinstance(part, dict) and get_field(part, name) is not None
 
 
-def _check_ending(context: _RuleContext, contents: list[Any]) -> None:
+def _check_ending(context: RuleContext, contents: list[Any]) -> None:
     last = contents[-1]
     if not _is_model(last):
         return
@@ -203,7 +193,7 @@ def _check_ending(context: _RuleContext, contents: list[Any]) -> None:
         context.error("GM-16", path, message)
 
 
-def _check_signatures(context: _RuleContext, contents: list[Any]) -> None:
+def _check_signatures(context: RuleContext, contents: list[Any]) -> None:
     """The first call of each step of the current turn carries its signature (GM-10)."""
     is_same_step = False
     for index in range(_turn_start(contents), len(contents)):
@@ -237,7 +227,7 @@ def _turn_start(contents: list[Any]) -> int:
     return 0
 
 
-def _check_system(context: _RuleContext) -> None:
+def _check_system(context: RuleContext) -> None:
     key = spelling_used(context.body, "systemInstruction")
     system = context.body.get(key)
     if system is None:
@@ -257,7 +247,7 @@ def _check_system(context: _RuleContext) -> None:
             )
 
 
-def _check_generation_config(context: _RuleContext) -> None:
+def _check_generation_config(context: RuleContext) -> None:
     key = spelling_used(context.body, "generationConfig")
     config = context.body.get(key)
     if config is None:
@@ -282,7 +272,7 @@ def _check_generation_config(context: _RuleContext) -> None:
         context.violations.extend(check_schema(schema, f"{key}.{spelling_used(config, 'responseSchema')}"))
 
 
-def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> None:
+def _check_thinking(context: RuleContext, config: dict[str, Any], key: str) -> None:
     thinking = get_field(config, "thinkingConfig")
     if not isinstance(thinking, dict):
         return
@@ -302,7 +292,7 @@ def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> 
         context.error("GM-14", f"{path}.{spelling_used(thinking, 'thinkingLevel')}", message)
 
 
-def _check_budget(context: _RuleContext, budget: int, path: str) -> None:
+def _check_budget(context: RuleContext, budget: int, path: str) -> None:
     model = context.model
     if budget == 0:
         if not model.accepts_thinking("off") and not model.efforts:
@@ -371,12 +361,15 @@ class _Turn(Struct):
 
 
 # Fields of tools in other formats. Google adds tools often, so unknown names are accepted.
-FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
-MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
+_FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
 
 
-def check_tools(body: dict[str, Any]) -> Iterator[Violation]:
-    """The rules the tools and the tool configuration of a body break (GM-11, GM-12, GM-13, GM-18, GM-20)."""
+def _check_tools(context: RuleContext) -> None:
+    """The tools and the tool configuration (GM-11, GM-12, GM-13, GM-18, GM-20)."""
+    context.violations.extend(_tool_violations(context.body))
+
+
+def _tool_violations(body: dict[str, Any]) -> Iterator[Violation]:
     names: set[str] = set()
     is_function_calling = is_other = False
     for index, tool in enumerate(as_list(body.get("tools"))):
@@ -385,7 +378,7 @@ def check_tools(body: dict[str, Any]) -> Iterator[Violation]:
             yield Violation("GM-18", path, f"Invalid value at '{path}'")
             continue
         for name in tool:
-            if name in FOREIGN_TOOL_FIELDS:
+            if name in _FOREIGN_TOOL_FIELDS:
                 yield Violation("GM-18", f"{path}.{name}", unknown_field(name, path))
         key = spelling_used(tool, "functionDeclarations")
         declarations = as_list(tool.get(key))
@@ -413,15 +406,16 @@ def _name_violations(name: Any, path: str, names: set[str]) -> Iterator[Violatio
     if not isinstance(name, str) or not tool_name_matcher(FORMAT)(name):
         message = (
             "Invalid function name. Must start with a letter or an underscore. Must be a-z, A-Z, 0-9, or contain "
-            "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 128."
+            "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of "
+            f"{format_capabilities(FORMAT).tool_name_length}."
         )
         yield Violation("GM-11", f"{path}.name", message)
         return
     if name in names:
         yield Violation("GM-11", f"{path}.name", f"Duplicate function declaration found: {name}")
     names.add(name)
-    if len(name) > 64:
-        message = "Invalid function name. Older models and hosts take a maximum length of 64."
+    if len(name) > PORTABLE_NAME_LENGTH:
+        message = f"Invalid function name. Older models and hosts take a maximum length of {PORTABLE_NAME_LENGTH}."
         yield Violation("GM-20", f"{path}.name", message, advisory=True)
 
 
@@ -454,3 +448,27 @@ def _calling_violations(config: dict[str, Any], path: str) -> Iterator[Violation
     ):
         names_path = f"{path}.{spelling_used(config, 'allowedFunctionNames')}"
         yield Violation("GM-13", names_path, "allowed_function_names should only be set when the mode is ANY.")
+
+
+RULES = RuleBook(
+    Rule("GM-18", _check_names, write_request, "recorded; proto3 JSON refuses unknown names"),
+    Rule("GM-15", _check_system, write_system, "vendor: systemInstruction is a Content of text"),
+    Rule("GM-11", _check_tools, write_tools, "reports kaitranntt/ccs#219, smarter-sh/smarter#537; google-genai 3.1.0"),
+    Rule("GM-12", _check_tools, write_tools, "reports thClaws/thClaws#172, TableProApp/TablePro#1276"),
+    Rule("GM-13", _check_tools, write_tool_choice, "pydantic-ai 2.66.0; recorded"),
+    Rule("GM-20", _check_tools, NAMES.to_wire, "report kaitranntt/ccs#219: 64 until 2025-12"),
+    Rule("GM-19", _check_cached_content, write_other_fields, "pydantic-ai 2.66.0"),
+    Rule("GM-14", _check_generation_config, write_generation, "vendor; pydantic-ai 2.66.0"),
+    Rule("GM-01", _check_contents, write_turns, "report vercel/ai#3775"),
+    Rule("GM-02", _check_contents, write_turns, "report the-open-agent/openagent#1666"),
+    Rule("GM-03", _check_contents, write_turns, "report egoist/chatwise-releases#250"),
+    Rule("GM-04", _check_contents, ContentWriter.write, "recorded"),
+    Rule("GM-08", _check_contents, write_call, "vendor: args is a Struct"),
+    Rule("GM-09", _check_contents, ContentWriter.result, "report vercel/ai#3589"),
+    Rule("GM-17", _check_contents, write_media, "vendor; recorded"),
+    Rule("GM-05", _check_contents, write_turns, "report google-gemini/gemini-cli#11814"),
+    Rule("GM-06", _check_contents, None, "report langchain-ai/langchain#27799"),
+    Rule("GM-07", _check_contents, None, "report google-gemini/gemini-cli#16543"),
+    Rule("GM-16", _check_contents, write_turns, "reports LibreChat-AI/agents#323, microsoft/semantic-kernel#13288"),
+    Rule("GM-10", _check_contents, ContentWriter.call, "report lbjlaq/Antigravity-Manager#733"),
+)

@@ -17,7 +17,7 @@ import msgspec
 
 from antiphon.parts import Native, NativeExtras
 from antiphon.wire.gemini.content import NAMES, ContentWriter
-from antiphon.wire.gemini.rules import MODES
+from antiphon.wire.gemini.limits import MODES
 from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
@@ -141,7 +141,7 @@ def _write_declaration(
     if name in names:  # GM-11
         losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GM-11)"))
         return None
-    names.add(name)
+    names.add(NAMES.declare(tool.name, path, losses))
     extras = own_extras(tool.native, losses, path, FORMAT)
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))

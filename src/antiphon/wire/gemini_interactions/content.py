@@ -31,7 +31,8 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.media import MEDIA_TYPES, read_media, write_media
+from antiphon.wire.gemini_interactions.limits import MEDIA_TYPES, RESULT_CONTENT
+from antiphon.wire.gemini_interactions.media import read_media, write_media
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, tool_names
@@ -250,7 +251,7 @@ class StepWriter:
             for block in self.content(part, f"{path}.content[{position}]"):
                 kind = block.get("type") if isinstance(block, dict) else "text"
                 is_own = isinstance(part, Native) and part.origin == FORMAT
-                fits = kind == "text" or (kind == "image" and self._accepts_media) or is_own
+                fits = is_own or (kind in RESULT_CONTENT and (kind == "text" or self._accepts_media))
                 (written if fits else self.media_after_results).append(block)
         return written
 
@@ -310,4 +311,3 @@ def write_model_steps(
                 open_step.update(fields or {})
                 steps.append(open_step)
             open_step["content"] += contents
-

@@ -13,25 +13,13 @@ from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image, NativeExtras
 from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.limits import MEDIA_TYPES
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
-from antiphon.wire.rules import name_set
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 Media: TypeAlias = Image | Audio | Document
 
-MEDIA_TYPES: dict[str, frozenset[str]] = {
-    "image": name_set("image/png image/jpeg image/webp image/heic image/heif image/gif image/bmp image/tiff"),
-    "audio": name_set(
-        "audio/wav audio/mp3 audio/aiff audio/aac audio/ogg audio/flac audio/mpeg audio/m4a audio/l16 audio/opus"
-        " audio/alaw audio/mulaw"
-    ),
-    "document": name_set("application/pdf text/csv"),
-    "video": name_set(
-        "video/mp4 video/mpeg video/mpg video/mov video/avi video/x-flv video/webm video/wmv video/3gpp"
-    ),
-}
-"""The MIME types of each kind of medium (GI-06)."""
 _OTHER_NAMES = {
     "image/jpg": "image/jpeg",
     "audio/x-wav": "audio/wav",

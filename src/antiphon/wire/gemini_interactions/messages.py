@@ -65,10 +65,7 @@ class MessageListReader:
 
     def add_typed(self, steps: Sequence[TypedStep]) -> bool:
         """Add typed steps; False at the first that must be read generically."""
-        for step in steps:
-            if not self._add_typed(step):
-                return False
-        return True
+        return all(self._add_typed(step) for step in steps)
 
     def _add_typed(self, step: TypedStep) -> bool:
         kind, content, arguments = step.type, step.content, step.arguments

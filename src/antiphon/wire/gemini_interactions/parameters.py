@@ -161,7 +161,9 @@ def write_output_format(output_format: OutputFormat, body: dict[str, Any], losse
     if output_format.kind == "text":
         written = {"type": "text", "mime_type": "text/plain"}
     elif output_format.kind == "json_schema" and output_format.schema is not None:
-        written = output_format.schema if has_mark(native, "raw") else {**(written or {}), "schema": output_format.schema}
+        written = (
+            output_format.schema if has_mark(native, "raw") else {**(written or {}), "schema": output_format.schema}
+        )
     elif has_mark(native, "mime"):
         written = None
     if written is not None:

@@ -20,6 +20,7 @@ from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameter
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, StepWriter
+from antiphon.wire.gemini_interactions.limits import PARAMETERS
 from antiphon.wire.gemini_interactions.messages import MessageListReader, TypedStep, as_entries, write_steps
 from antiphon.wire.gemini_interactions.parameters import (
     PREFIX,
@@ -28,7 +29,6 @@ from antiphon.wire.gemini_interactions.parameters import (
     write_generation,
     write_output_format,
 )
-from antiphon.wire.gemini_interactions.rules import PARAMETERS
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.readable import replace_media

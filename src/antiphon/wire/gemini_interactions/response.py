@@ -146,9 +146,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
 
 
 def report_candidates(count: int, losses: list[Loss]) -> None:
-    losses.extend(
-        Loss(f"others[{index}]", "candidate", f"{NAME} gives one answer; dropped") for index in range(count)
-    )
+    losses.extend(Loss(f"others[{index}]", "candidate", f"{NAME} gives one answer; dropped") for index in range(count))
 
 
 def to_interaction_id(response_id: str, format_name: str) -> str:

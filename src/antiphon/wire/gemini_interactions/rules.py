@@ -1,7 +1,7 @@
 """The rules of the Interactions API, checked before the request is sent.
 
-`SOURCES` has where each rule comes from: the published specification (OpenAPI, v1beta, as bundled by llm-comply), the vendor's
-guides, or generateContent, whose models answer here too. Nothing here raises: a value of the wrong type is a violation and is
+Their sources are the published specification (OpenAPI, v1beta, as bundled by llm-comply 0.5.0), the vendor's guides, and
+generateContent, whose models answer here too. Nothing here raises: a value of the wrong type is a violation and is
 not examined further. The provider's wording is not known; messages follow its sentences about other fields.
 """
 
@@ -10,60 +10,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct
-
 from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.media import MEDIA_TYPES
-from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_model_step
-from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE
-from antiphon.wire.gemini_interactions.tools import MODES
-from antiphon.wire.parameters import refused_fields
-from antiphon.wire.readable import TEXT_ONLY, find_media
-from antiphon.wire.rules import Violation, json_type_name, name_set
-from antiphon.wire.vendors.google import unknown_field
-from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, THINKING_LEVELS, WORDING
-
-SOURCES = {
-    "GI-01": "specification, CreateModelInteractionParams and CreateAgentInteractionParams: input, and model or agent",
-    "GI-02": "specification: types and names of the parameters",
-    "GI-03": "specification, InteractionsInput and Step: the shapes of input and the fields each step requires",
-    "GI-04": "specification, FunctionCallStep: id, name and arguments, an object",
-    "GI-05": "specification, Content: the fields each content requires",
-    "GI-06": "specification, ImageContent, AudioContent, DocumentContent, VideoContent: the lists of MIME types",
-    "GI-07": "specification, GenerationConfig; the models' limits as in generateContent (GM-14)",
-    "GI-08": "specification, Tool and Function; names of functions as in generateContent (GM-11)",
-    "GI-09": "specification, ToolChoiceConfig; that it needs tools as in generateContent (GM-13)",
-    "GI-10": "order of turns, calls and results as in generateContent (GM-05, GM-06, GM-07, GM-16)",
-    "GI-11": "specification, ResponseFormat",
-    "GI-12": "specification, ServiceTier",
-    "GI-13": "vendor guide, Interactions: background execution needs store",
-    "GI-14": "specification, FunctionResultStep: result is a string, an object, or a list of texts and images",
-    "GI-15": "media accepted by the model, as in generateContent (GM-17)",
-}
-PARAMETERS = name_set(
-    "input model agent agent_config background environment generation_config labels previous_interaction_id"
-    " response_format response_mime_type response_modalities safety_settings service_tier store stream"
-    " system_instruction tools webhook_config continuation_token id created updated status environment_id"
+from antiphon.wire.gemini_interactions.content import StepWriter
+from antiphon.wire.gemini_interactions.limits import (
+    MEDIA_TYPES,
+    MODES,
+    OUTPUT_TYPES,
+    PARAMETERS,
+    RESULT_CONTENT,
+    SERVICE_TIERS,
 )
-SERVICE_TIERS = ("flex", "standard", "priority", "deferred")
+from antiphon.wire.gemini_interactions.media import write_media
+from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_model_step, write_steps
+from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE, write_generation, write_output_format
+from antiphon.wire.gemini_interactions.request import write_request
+from antiphon.wire.gemini_interactions.tools import write_tool_choice, write_tools
+from antiphon.wire.parameters import refused_fields
+from antiphon.wire.readable import TEXT_ONLY, find_media, replace_media
+from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation, json_type_name
+from antiphon.wire.vendors.google import unknown_field
+from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, THINKING_LEVELS, WORDING, service_tier
 
 _STRINGS = ("model", "agent", "previous_interaction_id", "system_instruction", "response_mime_type")
 _BOOLEANS = ("background", "store", "stream")
 _TOOL_FIELDS = {"function", "input_schema"}
 _CONTENT = "content"
-
-
-class _RuleContext(Struct):
-    """A body under check: the capabilities of its model, and the violations so far."""
-
-    body: dict[str, Any]
-    model: Capabilities
-    violations: list[Violation] = []
-
-    def error(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message))
 
 
 def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
@@ -72,17 +45,10 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
         return [Violation("GI-01", "", f"Invalid JSON payload received: the body is {json_type_name(body)}.")]
     name = body.get("model")
     model = look_up(name if isinstance(name, str) else "", FORMAT, options.capabilities)
-    context = _RuleContext(body, model)
-    _check_parameters(context)
-    _check_generation_config(context)
-    context.violations.extend(_check_tools(body))
-    _check_response_format(context)
-    _check_input(context)
-    violations = context.violations
-    return violations if advisories else [violation for violation in violations if not violation.advisory]
+    return RULES.check(RuleContext(body, model, advisories))
 
 
-def _check_parameters(context: _RuleContext) -> None:
+def _check_parameters(context: RuleContext) -> None:
     body = context.body
     given = [name for name in ("model", "agent") if body.get(name)]
     if len(given) != 1:
@@ -102,7 +68,7 @@ def _check_parameters(context: _RuleContext) -> None:
         context.error("GI-13", "background", "background requires store to be true")
 
 
-def _check_generation_config(context: _RuleContext) -> None:
+def _check_generation_config(context: RuleContext) -> None:
     config = context.body.get("generation_config")
     if config is None:
         return
@@ -135,7 +101,7 @@ def _check_generation_config(context: _RuleContext) -> None:
         _check_tool_choice(context, choice, "generation_config.tool_choice")
 
 
-def _check_tool_choice(context: _RuleContext, choice: Any, path: str) -> None:
+def _check_tool_choice(context: RuleContext, choice: Any, path: str) -> None:
     allowed = choice.get("allowed_tools") if isinstance(choice, dict) else None
     if isinstance(choice, dict) and isinstance(allowed, dict):
         if allowed.get("mode") not in (None, *MODES):
@@ -146,8 +112,12 @@ def _check_tool_choice(context: _RuleContext, choice: Any, path: str) -> None:
         context.error("GI-09", path, "tool_choice is set without tools")
 
 
-def _check_tools(body: dict[str, Any]) -> Iterator[Violation]:
-    tools, names = body.get("tools"), set()
+def _check_tools(context: RuleContext) -> None:
+    context.violations.extend(_tool_violations(context.body))
+
+
+def _tool_violations(body: dict[str, Any]) -> Iterator[Violation]:
+    tools, names = body.get("tools"), set[str]()
     if tools is not None and not isinstance(tools, list):
         yield Violation("GI-08", "tools", "Invalid value at 'tools'")
         return
@@ -171,20 +141,20 @@ def _check_tools(body: dict[str, Any]) -> Iterator[Violation]:
             yield Violation("GI-08", f"{path}.parameters", f"Invalid value at '{path}.parameters'")
 
 
-def _check_response_format(context: _RuleContext) -> None:
+def _check_response_format(context: RuleContext) -> None:
     given = context.body.get("response_format")
     for entry in given if isinstance(given, list) else [given]:
         if entry is not None and not isinstance(entry, dict):
             context.error("GI-11", "response_format", "Invalid value at 'response_format'")
         elif isinstance(entry, dict) and entry.get("type") == "text":
             mime_type, schema = entry.get("mime_type"), entry.get("schema")
-            if mime_type not in (None, "application/json", "text/plain"):
-                context.error("GI-11", "response_format.mime_type", "must be application/json or text/plain")
+            if mime_type not in (None, *OUTPUT_TYPES):
+                context.error("GI-11", "response_format.mime_type", f"must be one of {', '.join(OUTPUT_TYPES)}")
             elif schema is not None and (mime_type != "application/json" or not isinstance(schema, dict)):
                 context.error("GI-11", "response_format.schema", "a schema needs mime_type application/json")
 
 
-def _check_input(context: _RuleContext) -> None:
+def _check_input(context: RuleContext) -> None:
     body = context.body
     is_continued = bool(body.get("previous_interaction_id") or body.get("continuation_token"))
     entries = as_entries(body.get("input"))
@@ -202,7 +172,7 @@ def _check_input(context: _RuleContext) -> None:
             context.error("GI-15", path, TEXT_ONLY.format(kind))
 
 
-def _check_step(context: _RuleContext, step: Any, path: str) -> None:
+def _check_step(context: RuleContext, step: Any, path: str) -> None:
     kind = step.get("type") if isinstance(step, dict) else None
     if not isinstance(kind, str):
         context.error("GI-03", path, f"{path}: a step must be an object with a type")
@@ -227,7 +197,7 @@ def _check_step(context: _RuleContext, step: Any, path: str) -> None:
         context.error("GI-03", path, f"{path}: contents and steps cannot be mixed")
 
 
-def _check_content(context: _RuleContext, content: Any, path: str) -> None:
+def _check_content(context: RuleContext, content: Any, path: str) -> None:
     kind = content.get("type") if isinstance(content, dict) else None
     if kind == "text":
         if not isinstance(content.get("text"), str):
@@ -237,14 +207,16 @@ def _check_content(context: _RuleContext, content: Any, path: str) -> None:
     else:
         data, mime_type = content.get("data"), content.get("mime_type")
         if data is not None and (not isinstance(data, str) or data.startswith("data:") or not data.isascii()):
-            context.error("GI-05", f"{path}.data", f"Invalid value at '{path}.data' (TYPE_BYTES), Base64 decoding failed")
+            context.error(
+                "GI-05", f"{path}.data", f"Invalid value at '{path}.data' (TYPE_BYTES), Base64 decoding failed"
+            )
         if data is None and content.get("uri") is None:
             context.error("GI-05", path, f"{path}: data or uri is required")
         if mime_type is not None and mime_type not in MEDIA_TYPES[kind]:
             context.error("GI-06", f"{path}.mime_type", f"Unsupported MIME type: {str(mime_type)[:80]}")
 
 
-def _check_result(context: _RuleContext, step: dict[str, Any], path: str) -> None:
+def _check_result(context: RuleContext, step: dict[str, Any], path: str) -> None:
     if not isinstance(step.get("call_id"), str) or not step["call_id"]:
         context.error("GI-03", f"{path}.call_id", f"{path}.call_id: must be a string that is not empty")
     result = step.get("result")
@@ -252,7 +224,7 @@ def _check_result(context: _RuleContext, step: dict[str, Any], path: str) -> Non
         context.error("GI-14", f"{path}.result", f"{path}.result: must be a string, an object or a list of contents")
     for position, block in enumerate(result if isinstance(result, list) else ()):
         where = f"{path}.result[{position}]"
-        if not isinstance(block, dict) or block.get("type") not in ("text", "image"):
+        if not isinstance(block, dict) or block.get("type") not in RESULT_CONTENT:
             context.error("GI-14", where, f"{where}: a result holds texts and images")
         else:
             _check_content(context, block, where)
@@ -282,3 +254,24 @@ def check_sequence(steps: list[Any], model: Capabilities, *, is_continued: bool 
             open_calls.clear()
     if steps and is_model_step(steps[-1]) and not is_continued and (len(steps) == 1 or not model.prefill):
         yield Violation("GI-10", f"input[{len(steps) - 1}]", "the input must end with input of the user or a result")
+
+
+RULES = RuleBook(
+    Rule(
+        "GI-01", _check_parameters, write_request, "specification, CreateModelInteractionParams: input, model or agent"
+    ),
+    Rule("GI-02", _check_parameters, write_request, "specification: names and types of the parameters"),
+    Rule("GI-12", _check_parameters, service_tier, "specification, ServiceTier"),
+    Rule("GI-13", _check_parameters, None, "vendor guide: background execution needs store"),
+    Rule("GI-07", _check_generation_config, write_generation, "specification, GenerationConfig; models as in GM-14"),
+    Rule("GI-09", _check_generation_config, write_tool_choice, "specification, ToolChoiceConfig; tools as in GM-13"),
+    Rule("GI-08", _check_tools, write_tools, "specification, Tool and Function; names as in GM-11"),
+    Rule("GI-11", _check_response_format, write_output_format, "specification, ResponseFormat"),
+    Rule("GI-03", _check_input, write_steps, "specification, InteractionsInput and Step"),
+    Rule("GI-04", _check_input, StepWriter.call, "specification, FunctionCallStep"),
+    Rule("GI-05", _check_input, StepWriter.content, "specification, Content"),
+    Rule("GI-06", _check_input, write_media, "specification: the MIME types of each content"),
+    Rule("GI-14", _check_input, StepWriter.result, "specification, FunctionResultStep"),
+    Rule("GI-10", _check_input, write_steps, "the models are those of GM-05, GM-06, GM-07 and GM-16"),
+    Rule("GI-15", _check_input, replace_media, "media of the model, as in GM-17"),
+)

@@ -143,7 +143,9 @@ class StreamReader(DeltaReader[SseEvent]):
                 self._has_calls = True
                 opened.part = self._begin(ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native))
         elif kind == "thought":
-            extras = {name: value for name, value in step.items() if name not in ("type", _SUMMARY) and value is not None}
+            extras = {
+                name: value for name, value in step.items() if name not in ("type", _SUMMARY) and value is not None
+            }
             opened.part = self._begin(Thinking(native={FORMAT: extras}))
             for content in step[_SUMMARY] if type(step.get(_SUMMARY)) is list else ():
                 self._add_summary(opened, content)
@@ -261,9 +263,8 @@ class StreamReader(DeltaReader[SseEvent]):
             arguments = step.step.get("arguments")
             if type(arguments) is dict and arguments:
                 self._out.append(PartDelta(step.part, _encode(arguments).decode()))
-        elif step.kind == "thought" and step.part is not None:
-            if not all(is_plain_text(read_content(content)) for content in step.summary):
-                self._out.append(PartExtended(step.part, {FORMAT: {_SUMMARY: step.summary}}))
+        elif step.summary and step.part is not None and not all(map(is_plain_text, map(read_content, step.summary))):
+            self._out.append(PartExtended(step.part, {FORMAT: {_SUMMARY: step.summary}}))
         self._end_part(step)
 
     def _end_part(self, step: _Step) -> None:

@@ -1,7 +1,7 @@
 """Writes streams of the Interactions API.
 
-Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, everything
-else whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
+Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else whole
+in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
 """
 
 from __future__ import annotations

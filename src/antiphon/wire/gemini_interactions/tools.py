@@ -15,7 +15,6 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
 
-MODES = ("auto", "any", "none", "validated")
 _FIELDS = frozenset({"type", "name", "description", "parameters"})
 
 

@@ -40,13 +40,13 @@ from antiphon.wire.openai_chat.content import (
 )
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
 from antiphon.wire.openai_chat.tools import (
-    is_legacy_function,
     read_calls,
     read_function_call,
     unreadable_calls,
     write_call,
 )
 from antiphon.wire.rules import name_set
+from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI
 

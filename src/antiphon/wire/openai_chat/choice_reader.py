@@ -29,7 +29,8 @@ from antiphon.wire.openai_chat.assistant import (
 )
 from antiphon.wire.openai_chat.content import read_part, thinking_text
 from antiphon.wire.openai_chat.response import candidate_native, stop_reason
-from antiphon.wire.openai_chat.tools import LEGACY_FUNCTION_EXTRAS, is_object
+from antiphon.wire.openai_chat.tools import is_object
+from antiphon.wire.tool_calls import LEGACY_FUNCTION_EXTRAS
 
 _REASONING = frozenset((*REASONING_FIELDS, "reasoning_details"))
 _IGNORED_DELTA_FIELDS = frozenset(("role", "padding", "token_id", "obfuscation"))

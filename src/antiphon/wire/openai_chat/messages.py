@@ -40,8 +40,9 @@ from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, re
 from antiphon.wire.openai_chat.content import canonical_json, collapse_text, read_content, read_part, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.rules import PARTICIPANT_NAMES
-from antiphon.wire.openai_chat.tools import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function, is_object
+from antiphon.wire.openai_chat.tools import is_object
 from antiphon.wire.request import Message
+from antiphon.wire.tool_calls import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI
 
 _SUCCESS = ToolExecutionStatus.SUCCESS

@@ -74,6 +74,8 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
         if read is not None:
             del native["functions"]
             declared.extend(read)
+            if not tools and "parallel_tool_calls" not in fields:
+                fields["parallel_tool_calls"] = False  # an answer in this shape has one call
     fields["tools"] = tuple(declared)
     choice = read_choice(native.get("tool_choice"))
     if choice is not None:

@@ -27,9 +27,9 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.openai_chat.tools import is_legacy_function
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.tool_calls import is_legacy_function
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",

@@ -35,8 +35,9 @@ from antiphon.wire.openai_chat.assistant import REASONING_FIELDS, AssistantWrite
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, finish_reason_for, write_usage
-from antiphon.wire.openai_chat.tools import is_legacy_function, write_call
+from antiphon.wire.openai_chat.tools import write_call
 from antiphon.wire.output import STREAM_CUT, ProviderError
+from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
 _encode = msgspec.json.encode

@@ -19,18 +19,20 @@ from typing import Any, Literal
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import Native, NativeExtras, ToolCallRequest
+from antiphon.parts import Native, ToolCallRequest
 from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA, raw_json_object
+from antiphon.wire.tool_calls import (
+    FREEFORM_SCHEMA,
+    LEGACY_FUNCTION,
+    LEGACY_FUNCTION_EXTRAS,
+    is_legacy_function,
+    raw_json_object,
+)
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
-
-LEGACY_FUNCTION = "function_call"
-"""The mark of a call, result, tool or choice of the legacy function API."""
-LEGACY_FUNCTION_EXTRAS: NativeExtras = {FORMAT: {LEGACY_FUNCTION: True}}
 
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
@@ -109,7 +111,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
     if functions:
         body["functions"] = functions
     _write_choice(request, body, losses, dialect, declared)
-    if request.parallel_tool_calls is not None:
+    if request.parallel_tool_calls is not None and (tools or not functions or request.parallel_tool_calls):
         if tools or dialect.allows_choice_without_tools:
             body["parallel_tool_calls"] = request.parallel_tool_calls
         else:
@@ -119,7 +121,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
 def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
     if tool.freeform and dialect.has_custom_tools:
         more = own_extras(translate_grammar(tool.native, FORMAT), losses, path, OPENAI, FORMAT)
-        custom: dict[str, Any] = {"name": dialect.name_rule.to_wire(tool.name)}
+        custom: dict[str, Any] = {"name": dialect.name_rule.declare(tool.name, path, losses)}
         if tool.description is not None:
             custom["description"] = tool.description
         ignored = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
@@ -134,7 +136,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Di
 
 
 def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": dialect.name_rule.to_wire(tool.name)}
+    function: dict[str, Any] = {"name": dialect.name_rule.declare(tool.name, path, losses)}
     if tool.description is not None:
         function["description"] = tool.description
     parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
@@ -250,10 +252,6 @@ def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, decl
         )
     allowed = {"mode": "required" if choice.must_call else "auto", "tools": named}
     return {"type": "allowed_tools", "allowed_tools": allowed}
-
-
-def is_legacy_function(native: NativeExtras | None) -> bool:
-    return native is not None and LEGACY_FUNCTION in native.get(FORMAT, ())
 
 
 def is_object(arguments: str) -> bool:

@@ -67,7 +67,8 @@ def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) ->
 
 
 def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": "custom" if tool.freeform else "function", "name": NAMES.to_wire(tool.name)}
+    name = NAMES.declare(tool.name, path, losses)
+    body: dict[str, Any] = {"type": "custom" if tool.freeform else "function", "name": name}
     if tool.description is not None:
         body["description"] = tool.description
     if tool.freeform:
