@@ -31,11 +31,11 @@ _CODES: dict[ErrorKind, str] = {
     "permission": "permission_denied permission_error unsupported_country_region_territory PERMISSION_DENIED",
     "not_found": "model_not_found previous_response_not_found not_found_error not_found NOT_FOUND",
     "timeout": "timeout timeout_error deadline_exceeded DEADLINE_EXCEEDED",
-    "conflict": "conflict conflict_error ALREADY_EXISTS ABORTED",
+    "conflict": "conflict conflict_error already_exists aborted ALREADY_EXISTS ABORTED",
     "too_large": "request_too_large",
     "rate_limit": "rate_limit_exceeded rate_limit_error too_many_requests resource_exhausted RESOURCE_EXHAUSTED",
     "overloaded": "server_is_overloaded overloaded overloaded_error slow_down unavailable UNAVAILABLE",
-    "server": "server_error internal_server_error api_error CANCELLED INTERNAL UNKNOWN DATA_LOSS",
+    "server": "server_error internal_server_error api_error internal CANCELLED INTERNAL UNKNOWN DATA_LOSS",
     "stream_cut": "stream_cut",
 }
 _KIND_BY_CODE: dict[str, ErrorKind] = {code: kind for kind, codes in _CODES.items() for code in codes.split()}

@@ -118,7 +118,7 @@ def read_call(step: dict[str, Any]) -> ToolCallRequest | None:
         return None
     if arguments is not None and type(arguments) is not dict:
         return None
-    extras = _extras(step, _CALL_FIELDS) if len(step) > 4 else {}
+    extras = {} if step.keys() <= _CALL_FIELDS else _extras(step, _CALL_FIELDS)
     try:
         text = _encode(arguments).decode() if arguments else "{}"
     except (RecursionError, UnicodeEncodeError):
@@ -147,7 +147,7 @@ def read_result(step: dict[str, Any]) -> ToolCallResult | None:
     call_id, name, result, is_error = (step.get(field) for field in ("call_id", "name", "result", "is_error"))
     if type(call_id) is not str or type(name) not in (str, type(None)) or type(is_error) not in (bool, type(None)):
         return None
-    extras = _extras(step, _RESULT_FIELDS) if len(step) > 4 else {}
+    extras = {} if step.keys() <= _RESULT_FIELDS else _extras(step, _RESULT_FIELDS)
     native: NativeExtras = {FORMAT: extras} if extras else {}
     content: tuple[Any, ...]
     if type(result) is str:
@@ -229,11 +229,11 @@ class StepWriter:
         step.update(own_extras(native, self.losses, path, FORMAT))
         return step
 
-    def result(self, result: ToolCallResult, name: str, path: str) -> dict[str, Any]:
-        """A result as a step; `name` is the name of its tool, if known."""
+    def result(self, result: ToolCallResult, path: str) -> dict[str, Any]:
+        """A result as a step."""
         step: dict[str, Any] = {"type": "function_result", "call_id": CALL_ID.to_wire(result.tool_call_id)}
-        if name:
-            step["name"] = NAMES.to_wire(name) if self._is_request else name
+        if result.tool_name:
+            step["name"] = NAMES.to_wire(result.tool_name) if self._is_request else result.tool_name
         if result.status is not _SUCCESS:
             step["is_error"] = True
         content = result.content
@@ -279,17 +279,13 @@ def step_fields(part: Part) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def write_model_steps(
-    parts: tuple[Part, ...], writer: StepWriter, steps: list[Any], place: str, names: dict[str, str] | None = None
-) -> None:
-    """Append the steps of a turn of the model; the names of its calls go into `names`."""
+def write_model_steps(parts: tuple[Part, ...], writer: StepWriter, steps: list[Any], place: str) -> None:
+    """Append the steps of a turn of the model."""
     open_step: dict[str, Any] | None = None
     for position, part in enumerate(parts):
         path = f"{place}[{position}]"
         if isinstance(part, ToolCallRequest):
             open_step = None
-            if names is not None:
-                names[part.tool_call_id] = part.tool_name
             steps.append(writer.call(part, path))
         elif isinstance(part, Thinking):
             open_step = None
@@ -300,7 +296,7 @@ def write_model_steps(
             steps.append(part.data)
         elif isinstance(part, ToolCallResult):
             open_step = None
-            steps.append(writer.result(part, part.tool_name, path))
+            steps.append(writer.result(part, path))
         else:
             fields = step_fields(part)
             contents = writer.content(part, path)

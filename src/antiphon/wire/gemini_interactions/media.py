@@ -59,8 +59,9 @@ def read_media(content: dict[str, Any]) -> Media | None:
         if "-" in source or "_" in source:
             fields["native"] = native | _URL_SAFE
         fields["data"] = source.translate(_TO_STANDARD)
-    part = {"image": Image, "audio": Audio}.get(kind, Document)
-    return part(media_type or "", **fields)
+    if kind == "image":
+        return Image(media_type or "", **fields)
+    return Audio(media_type or "", **fields) if kind == "audio" else Document(media_type or "", **fields)
 
 
 def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
@@ -68,18 +69,21 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     data, url, media_type = part.data, part.url, part.media_type
     if isinstance(part, Document) and part.text and not data:
         return _as_text(part, part.text, losses, path)
-    if url.startswith("data:"):
-        parsed = parse_data_url(url)
-        if parsed is not None and parsed.is_base64:
-            data, url, media_type = parsed.data, "", media_type or parsed.media_type
-    if not data and (not url or url.startswith("data:")):
+    inline = data if data.startswith("data:") else "" if data else url
+    if inline.startswith("data:"):
+        parsed = parse_data_url(inline)
+        data, url = (parsed.data, "") if parsed is not None and parsed.is_base64 else ("", "")
+        media_type = media_type or (parsed.media_type if parsed is not None else "")
+    if not data.isascii() or (not data and not url):
         kind = type(part).__name__.lower()
-        reason = "file id belongs to another provider; dropped" if part.file_id else f"{kind} without data; dropped"
+        reason = f"{kind} without base64 data; dropped"
+        if part.file_id:
+            reason = "file id belongs to another provider; dropped"
         losses.append(Loss(path, kind, reason))
         return None
     is_untyped = has_mark(part.native, "untyped")
     if not media_type and not is_untyped:
-        media_type = media_type_of_url(url) if url else sniff_base64(data)
+        media_type = sniff_base64(data) if data else media_type_of_url(url)
     media_type = _OTHER_NAMES.get(media_type.lower(), media_type.lower())
     kind = _kind(part, media_type)
     if not media_type and data and not is_untyped:
@@ -93,7 +97,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     if isinstance(part, Document) and part.name:
         losses.append(Loss(f"{path}.name", "name", "the Interactions API has no file names; dropped"))
     written: dict[str, Any] = {"type": kind}
-    if url:
+    if not data:
         written["uri"] = url
     else:
         written["data"] = data.translate(_TO_URL_SAFE) if has_mark(part.native, "urlSafe") else data

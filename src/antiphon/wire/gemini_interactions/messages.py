@@ -205,7 +205,6 @@ class _StepListWriter:
     def __init__(self, writer: StepWriter) -> None:
         self.steps: list[Any] = []
         self._writer = writer
-        self._names: dict[str, str] = {}  # of the tools that were called, by call id
 
     def add(self, message: Message, index: int) -> None:
         """Write one message."""
@@ -216,7 +215,7 @@ class _StepListWriter:
             lose_native(self._writer.losses, place, message.native, FORMAT)
         if message.role == "assistant":
             self.end_results()
-            write_model_steps(message.parts, self._writer, self.steps, f"{place}.parts", self._names)
+            write_model_steps(message.parts, self._writer, self.steps, f"{place}.parts")
         elif message.role == "unknown":
             self._add_unknown(message, place)
         else:
@@ -226,8 +225,7 @@ class _StepListWriter:
         rest: list[tuple[int, Any]] = []
         for position, part in enumerate(message.parts):
             if isinstance(part, ToolCallResult):
-                name = part.tool_name or self._names.get(part.tool_call_id, "")
-                self.steps.append(self._writer.result(part, name, f"{place}.parts[{position}]"))
+                self.steps.append(self._writer.result(part, f"{place}.parts[{position}]"))
             else:
                 rest.append((position, part))
         if not rest:

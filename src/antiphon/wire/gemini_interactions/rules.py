@@ -245,7 +245,7 @@ def check_sequence(steps: list[Any], model: Capabilities, *, is_continued: bool 
             open_calls[str(step.get("id"))] = index
         elif kind == "function_result":
             call_id = str(step.get("call_id"))
-            if call_id not in open_calls and not is_continued:
+            if call_id not in open_calls and not is_continued and isinstance(step.get("call_id"), str):
                 yield Violation("GI-10", f"{path}.call_id", f"no function call before has the id {call_id[:80]}")
             open_calls.pop(call_id, None)
         elif kind == "user_input" and open_calls:

@@ -1,7 +1,7 @@
 """Writes streams of the Interactions API.
 
-Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else whole
-in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
+Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else
+whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DONE = b"event: done\ndata: [DONE]\n\n"
 
 
 class _Part(Struct):
-    """An open part, the index of its step, and the extras it gained. `pieces` are kept where it must be written whole."""
+    """An open part, the index of its step, and the extras it gained. `pieces` are kept where they are needed at its end."""
 
     part: Any
     index: int
@@ -189,6 +189,7 @@ class StreamWriter:
         elif isinstance(part, Thinking):
             self._delta(opened, {"type": "thought_summary", "content": {"type": "text", "text": text}})
         else:
+            opened.pieces = [text]
             self._delta(opened, {"type": "text", "text": text})
 
     def _delta(self, opened: _Part, delta: dict[str, Any]) -> None:
@@ -210,8 +211,11 @@ class StreamWriter:
                     self._delta(opened, {"type": "thought_summary", "content": content})
             if gained.get("signature") is not None:
                 self._delta(opened, {"type": "thought_signature", "signature": gained["signature"]})
-        elif gained.get("annotations"):
-            self._delta(opened, {"type": "text_annotation_delta", "annotations": gained["annotations"]})
+        else:
+            if not opened.pieces:
+                self._delta(opened, {"type": "text", "text": ""})  # a step without content is not a text
+            if gained.get("annotations"):
+                self._delta(opened, {"type": "text_annotation_delta", "annotations": gained["annotations"]})
         self._emit("step.stop", {"index": opened.index})
 
     def _finish(self, finished: Finished) -> None:
