@@ -17,12 +17,15 @@ from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon.gateway.context import Services
-from antiphon.gateway.endpoints.response_store import ResponseStore
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
+from antiphon.gateway.state.background import BackgroundAnswers
+from antiphon.gateway.state.conversations import ConversationStore
+from antiphon.gateway.state.store import ResponseStore
+from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.providers.transport.connection import BodyReceiver
 from antiphon.providers.transport.request import HttpRequest
 from bench.streams import streams, words_of
@@ -130,14 +133,17 @@ def gateway() -> Gateway:
             ModelSettings(name="claude-*", targets=(f"scripted/{MODEL}",)),
         ),
     )
+    state = ResponseStore("", seconds=60, limit=100)
     services = Services(
         transport=MemoryUpstream(),
-        state=ResponseStore("", seconds=60, limit=100),
+        state=state,
+        conversations=ConversationStore(state.file, seconds=60, limit=100),
+        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=60)),
         media=MediaFetcher(),
         limits=RateLimits(),
         metrics=Metrics((model.name for model in config.models), version="bench"),
         recent=RecentRequests(),
-        spans=tracer_from_environment("bench"),
+        spans=tracer_from_environment(),
     )
     return Gateway(LoadedConfig(config, services.transport, environ=_ENVIRON), services)
 

@@ -23,6 +23,7 @@ MAP = [
     "context",
     "wire",
     "repair",
+    "telemetry",
     "providers",
     "tools",
     "conversation",

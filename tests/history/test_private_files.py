@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.endpoints.response_store import ResponseStore
+from antiphon.gateway.state.store import ResponseStore
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.history.private_files import create_private_file, exposure, make_private_folder
 from antiphon.tools.builtin import builtin_tools

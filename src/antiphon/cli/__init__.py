@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        with _warnings_shown(parsed):
+        with _warnings_shown(parsed), _telemetry(parsed.command):
             code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
         sys.stdout.flush()
     except AntiphonError as error:
@@ -82,6 +82,21 @@ def _warnings_shown(parsed: argparse.Namespace) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def _telemetry(command: str) -> Iterator[None]:
+    """Export spans and metrics if the environment names an endpoint. The gateway does so itself, in each worker process."""
+    if command not in ("chat", "worker") or not any(name.startswith("OTEL_EXPORTER_OTLP") for name in os.environ):
+        yield
+        return
+    from antiphon import telemetry
+
+    telemetry.enable_from_environment()
+    try:
+        yield
+    finally:
+        telemetry.disable()
 
 
 class _ArgumentParser(argparse.ArgumentParser):

@@ -47,6 +47,7 @@ _EXTRAS = (
     ("local", "xllamacpp"),
     ("otel", "opentelemetry-sdk"),
     ("redis", "redis"),
+    ("zstd", "backports.zstd"),
     ("postgres", "psycopg"),
 )
 _TIMEOUTS = Timeouts(connect=5.0, read=5.0, total=8.0)

@@ -99,7 +99,7 @@ class Agent:
             )
             async with chat:
                 context.progress(f"{self.name} is at work")
-                result = await ToolLoop(chat, bounds=limits).run(request)
+                result = await ToolLoop(chat, bounds=limits, name=self.name).run(request)
                 if result.pending:
                     names = ", ".join(call.tool_name for call in result.pending)
                     raise ToolError(
@@ -137,6 +137,11 @@ class AgentTeam(Participants):
         self._last_speaker = ""
         self._seen = chat.history.snapshot()
         self._active_name = _last_agent(self._seen.effective)
+
+    @property
+    def descriptions(self) -> dict[str, str]:
+        """The descriptions of the agents by name."""
+        return {agent.name: agent.description for agent in self._agents.values()}
 
     @property
     def active(self) -> Agent:

@@ -52,7 +52,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
-    from antiphon.conversation.loop import ActiveTurn
+    from antiphon.conversation.turn_runner import ActiveTurn
     from antiphon.tools.embedded import EmbeddedSetting
 
 logger = logging.getLogger(__name__)
@@ -287,6 +287,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         if not self._embedded.is_idle:
             context, options, reader = self._embedded.prepare(context, options, self.history.version)
         model_call = RecordedCall(client, context, options, self._record_call, reader, source, ended, executor)
+        model_call.conversation_id = self._key
         if self.executor.hooks:
             model_call.hooks, model_call.usage = self.executor.hooks, self.usage
         return model_call

@@ -11,6 +11,8 @@ mistake of the caller or a store that cannot write raises an error instead.
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -210,3 +212,36 @@ LoopEvent: TypeAlias = (
     | AgentSwitched
     | LoopFinished
 )
+
+
+class EventQueue:
+    """Events from the running task to the reader; closed when that task is done."""
+
+    def __init__(self) -> None:
+        self._events: deque[LoopEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_closed = False
+
+    def put(self, event: LoopEvent) -> None:
+        self._events.append(event)
+        self._wake()
+
+    def close(self, _: object = None) -> None:
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> EventQueue:
+        return self
+
+    async def __anext__(self) -> LoopEvent:
+        while not self._events:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        return self._events.popleft()

@@ -10,7 +10,6 @@ Calls that need approval suspend the turn. `approve`, `deny` and `edit` record d
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -20,23 +19,24 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished, StepResult, without_text
+from antiphon.conversation.events import EndReason, EventQueue, LoopEvent, LoopFinished, StepResult, without_text
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
 from antiphon.errors import ConversationError, InvalidOutput
 from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage, ToolCallResultsEntry
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
+from antiphon.telemetry import switch
 from antiphon.tools.call_runner import OnInterrupt
 from antiphon.wire.request import ModelRequest
 
 if TYPE_CHECKING:
-    from antiphon.conversation.turn_runner import TurnRunner
+    from antiphon.telemetry.spans import Telemetry
 
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class ToolLoop:
     `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` decides whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
     an answer. `settings` go before those of the conversation. With `rolls_back_failures`, a turn whose model call fails is
-    rolled back, its question included.
+    rolled back, its question included. `name` is the agent's name in traces.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class ToolLoop:
         max_hand_overs: int = 10,
         rolls_back_failures: bool = False,
         settings: SettingsLike | None = None,
+        name: str = "",
         max_rounds: int | None = None,
         max_failed_rounds: int | None = None,
         max_repeats: int | None = None,
@@ -102,6 +103,7 @@ class ToolLoop:
         if route is not None and not agents:
             raise ConversationError("route= needs agents=")
         self.chat = chat
+        self.name = name
         self.bounds = Bounds.of(
             bounds,
             max_rounds=max_rounds,
@@ -136,7 +138,7 @@ class ToolLoop:
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`); `spent` is how
         many seconds the turn was played before, for its time budget.
         """
-        events = _EventQueue()
+        events = EventQueue()
         request = self._output_request(output, output_retries)
         async with self._start_turn(content, events.put, steps, spent, settings, request) as active_turn:
             active_turn.task.add_done_callback(events.close)
@@ -342,7 +344,10 @@ class ToolLoop:
         if isinstance(question, ModelInputEntry):
             runner.start(question)
         active_turn = self.chat.active_turn = ActiveTurn(runner, output)
-        active_turn.task = task = asyncio.ensure_future(self._run_turn(active_turn))
+        running = (
+            self._run_turn(active_turn) if switch.active is None else self._run_in_span(active_turn, switch.active)
+        )
+        active_turn.task = task = asyncio.ensure_future(running)
         try:
             yield active_turn
         finally:
@@ -386,6 +391,24 @@ class ToolLoop:
             active_turn.finished = self._finish_interrupted(runner)
             if not active_turn.is_interrupted:
                 raise
+
+    async def _run_in_span(self, active_turn: ActiveTurn, active: Telemetry) -> None:
+        """Run the turn as the span `invoke_agent`; a turn of several agents as `invoke_workflow`, with a span for each agent."""
+        chat, team = self.chat, self._participants
+        descriptions = team.descriptions if isinstance(team, AgentTeam) else None
+        span = active.start_turn(self.name, model=chat.model, conversation_id=chat.key, descriptions=descriptions)
+        active_turn.runner.span = span
+        error = ""
+        try:
+            await self._run_turn(active_turn)
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            finished = active_turn.finished or self._finished("failed")
+            if not error and finished.reason in ("failed", "interrupted"):
+                error = finished.error.kind if finished.error is not None else finished.reason
+            span.end(finished.reason, finished.rounds, chat.turn.calls, finished.usage, error)
 
     def _result_event(self, active_turn: ActiveTurn) -> LoopFinished | None:
         """The last event of the turn; None if the turn failed with an error."""
@@ -440,60 +463,3 @@ class ToolLoop:
             with suppress(InvalidOutput):
                 value = output.type.read(turn.output)
         return LoopFinished(reason, text, output.rounds + turn.rounds, output.usage + turn.usage, error, value)
-
-
-class _EventQueue:
-    """Events from the running task to the reader; closed when that task is done."""
-
-    def __init__(self) -> None:
-        self._events: deque[LoopEvent] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._is_closed = False
-
-    def put(self, event: LoopEvent) -> None:
-        self._events.append(event)
-        self._wake()
-
-    def close(self, _: object = None) -> None:
-        self._is_closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def __aiter__(self) -> _EventQueue:
-        return self
-
-    async def __anext__(self) -> LoopEvent:
-        while not self._events:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-            self._waiter = None
-        return self._events.popleft()
-
-
-class ActiveTurn:
-    """The running turn of a conversation: its task, how it ended, and whether `interrupt` was called."""
-
-    __slots__ = ("finished", "is_interrupted", "output", "runner", "task")
-
-    task: asyncio.Task[None]
-
-    def __init__(self, runner: TurnRunner, output: OutputRequest[Any] | None = None) -> None:
-        self.runner = runner
-        self.output = output
-        self.finished: LoopFinished | None = None
-        self.is_interrupted = False
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the task was cancelled before it could close the turn."""
-        return self.task.cancelled() and self.is_interrupted
-
-    async def wait(self) -> None:
-        """Wait for the task and raise its error, if it has one."""
-        if not self.was_interrupted:
-            await self.task

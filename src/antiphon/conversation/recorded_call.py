@@ -23,6 +23,7 @@ from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOu
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
+from antiphon.telemetry import switch
 from antiphon.tools.hooks import HookedModelCall, Hooks, run_after_model, run_before_model
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.output import ProviderError
@@ -30,6 +31,7 @@ from antiphon.wire.output import ProviderError
 if TYPE_CHECKING:
     import asyncio
 
+    from antiphon.telemetry.spans import ModelCallSpan, Telemetry
     from antiphon.tools.embedded import EmbeddedCalls, EmbeddedSetting
     from antiphon.tools.executor import ToolExecutor
 
@@ -110,9 +112,13 @@ class RecordedCall(Struct, eq=False):
     sent: Sequence[ContextEntry] | None = None
     """The context as the hooks left it, if there are hooks."""
     usage: TokenUsage | None = None
+    conversation_id: str = ""
+    span: ModelCallSpan | None = None
 
     def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
         """The deltas of the provider; pass each to `feed`."""
+        if switch.active is not None:
+            self._start_span(switch.active)
         self.seconds = -perf_counter()
         deltas: Any = self.client.call_model(self.context if self.sent is None else self.sent, self.options)
         return deltas  # type: ignore[no-any-return]  # clients are async generators, though their type does not show it
@@ -123,7 +129,9 @@ class RecordedCall(Struct, eq=False):
             await self.run_before_hooks()
         with self as deltas:
             try:
-                if listener is None and self.embedded is None:
+                if self.span is not None:
+                    self.span.attach()
+                if listener is None and self.embedded is None and self.span is None:
                     add = self.tracker.add
                     async for delta in deltas:
                         add(delta)
@@ -161,6 +169,8 @@ class RecordedCall(Struct, eq=False):
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Add a delta; returns the deltas for a listener."""
+        if self.span is not None:
+            self.span.observe(delta)
         if self.embedded is None:
             self.tracker.add(delta)
             return (delta,)
@@ -184,6 +194,8 @@ class RecordedCall(Struct, eq=False):
         elif not tracker.is_finished:
             self.stop_reason = FAILED
         self.seconds += perf_counter()
+        if self.span is not None:
+            self._end_span(self.span)
         self.record(self)
         if error is None and self.stop_reason == FAILED:
             if tracker.error is not None:
@@ -195,6 +207,38 @@ class RecordedCall(Struct, eq=False):
         """Why the call failed, if it did."""
         error = self.tracker.error
         return f"{error.kind}: {error.message}" if error is not None else self.error_text or "no terminal event"
+
+    def _start_span(self, active: Telemetry) -> None:
+        options = self.options
+        provider, _, _ = options.model.rpartition("/")
+        self.span = active.start_model_call(
+            options.model,
+            provider.partition("/")[0] or self.client.name,
+            settings=options.settings,
+            context=self.context if self.sent is None else self.sent,
+            tools=options.tools,
+            conversation_id=self.conversation_id,
+            agent=self.source.partition(":")[2],
+        )
+        options.headers = {**(options.headers or {}), **self.span.headers()}
+
+    def _end_span(self, span: ModelCallSpan) -> None:
+        report, tracker, output = self.options.report, self.tracker, self.tracker.output
+        if tracker.replaced is not None:
+            output = structs.replace(output, parts=tracker.replaced)
+        error = "" if not self.stop_reason else self.ended if self.stop_reason == INTERRUPTED else FAILED
+        span.end(
+            output,
+            provider=report.origin.provider or self.client.name,
+            model=report.origin.model or self.options.model,
+            base_url=report.base_url,
+            error=tracker.error.kind if tracker.error is not None else error,
+            failed_attempts=[
+                {"gen_ai.provider.name": one.provider, "gen_ai.request.model": one.model, "error.type": one.error.kind}
+                for one in report.attempts
+                if one.error is not None
+            ],
+        )
 
     def _track(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
         for delta in deltas:

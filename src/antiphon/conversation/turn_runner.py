@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -26,6 +26,7 @@ from antiphon.conversation.events import (
     ApprovalNeeded,
     EndReason,
     LoopEvent,
+    LoopFinished,
     ModelSwitched,
     RoundStarted,
     RoundUsage,
@@ -40,7 +41,7 @@ from antiphon.conversation.events import (
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.recorded_call import INTERRUPTED, RecordedCall
-from antiphon.conversation.turn import Bounds, Turn, count_hand_overs
+from antiphon.conversation.turn import AGENT_PREFIX, Bounds, Turn, count_hand_overs
 from antiphon.errors import CallRefused
 from antiphon.history import (
     ApprovalRequestedEntry,
@@ -62,6 +63,9 @@ from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Tool
 from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.request import ModelRequest, ToolChoice
+
+if TYPE_CHECKING:
+    from antiphon.telemetry.spans import TurnSpan
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +106,8 @@ class TurnRunner:
         self._output = output
         self.refusal = ""
         """Why a hook refused the model call, if one did."""
+        self.span: TurnSpan | None = None
+        """The span of the turn, if it is traced."""
         self._chat = participants.chat
         self._bounds = bounds
         self._has_listener = emit is not None
@@ -202,6 +208,8 @@ class TurnRunner:
         chat, participants = self._chat, self._participants
         if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
+        if self.span is not None:
+            self.span.enter_agent(participants.source.removeprefix(AGENT_PREFIX))
         bound = self._bounds.exceeded(turn, monotonic() - self._started)
         tools, settings, notice = participants.tools, self._settings or chat.settings, ""
         if self._output is not None:
@@ -284,6 +292,30 @@ class TurnRunner:
         allowed = self._bounds.calls - (turn.calls - len(turn.open_calls))
         reason = f"the budget of {self._bounds.calls} tool calls is used"
         return dict.fromkeys(list(turn.open_calls)[max(0, allowed) :], reason)
+
+
+class ActiveTurn:
+    """The running turn of a conversation: its task, how it ended, and whether `interrupt` was called."""
+
+    __slots__ = ("finished", "is_interrupted", "output", "runner", "task")
+
+    task: asyncio.Task[None]
+
+    def __init__(self, runner: TurnRunner, output: OutputRequest[Any] | None = None) -> None:
+        self.runner = runner
+        self.output = output
+        self.finished: LoopFinished | None = None
+        self.is_interrupted = False
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the task was cancelled before it could close the turn."""
+        return self.task.cancelled() and self.is_interrupted
+
+    async def wait(self) -> None:
+        """Wait for the task and raise its error, if it has one."""
+        if not self.was_interrupted:
+            await self.task
 
 
 def _discard_event(_: LoopEvent) -> None:

@@ -22,10 +22,10 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import RequestContext, Services
+from antiphon.gateway.endpoints.background import SHAPES, create_in_background, requests_background
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
-from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
@@ -38,6 +38,7 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.status import ReloadResult, build_status
 from antiphon.gateway.observe.status_page import status_answer
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
+from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
@@ -157,6 +158,8 @@ class Gateway:
             if endpoint.resource and action in _BODIES_WITH_MODEL and endpoint.format != "gemini":
                 request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
             if action == "generate":
+                if endpoint.format in SHAPES and requests_background(context):
+                    return await create_in_background(context, self._record_request)
                 return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":
                 return await handle_embeddings(context, self._record_request)
@@ -232,7 +235,7 @@ class Gateway:
             streamed=trace.streams,
         )
         services.recent.add(RequestRecord.of(trace))
-        services.spans.record(trace, context.request.headers)
+        services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
             services.limits.charge_tokens(context.key, charged_tokens(trace))
         self._log(trace, seconds, overhead)

@@ -8,13 +8,16 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.config.loaded import LoadedConfig
-from antiphon.gateway.endpoints.response_store import ResponseStore
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import RequestTracer
 from antiphon.gateway.routes import Endpoint
+from antiphon.gateway.state.background import BackgroundAnswers
+from antiphon.gateway.state.connection import ConnectionAnswers
+from antiphon.gateway.state.conversations import ConversationStore
+from antiphon.gateway.state.store import ResponseStore
 from antiphon.providers.transport.request import Transport
 
 
@@ -23,6 +26,8 @@ class Services(Struct, kw_only=True):
 
     transport: Transport
     state: ResponseStore
+    conversations: ConversationStore
+    background: BackgroundAnswers
     media: MediaFetcher
     limits: RateLimits
     metrics: Metrics
@@ -40,3 +45,5 @@ class RequestContext(Struct, frozen=True):
     request: ClientRequest
     endpoint: Endpoint
     key: ClientKey
+    connection: ConnectionAnswers | None = None
+    """The answers of the client's WebSocket connection, if it has one."""

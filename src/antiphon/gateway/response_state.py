@@ -1,6 +1,6 @@
-"""The documented import path of names in `antiphon.gateway.endpoints.response_store`."""
+"""The documented import path of names in `antiphon.gateway.state.store`."""
 
-from antiphon.gateway.endpoints.response_store import ResponseStore
+from antiphon.gateway.state.store import ResponseStore
 
 ResponseState = ResponseStore
 

@@ -24,7 +24,6 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import Services
-from antiphon.gateway.endpoints.response_store import ResponseStore
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
@@ -32,6 +31,10 @@ from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
+from antiphon.gateway.state.background import BackgroundAnswers
+from antiphon.gateway.state.conversations import ConversationStore
+from antiphon.gateway.state.store import ResponseStore
+from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.providers.transport.client import HttpClient
 
 logger = logging.getLogger("antiphon.gateway")
@@ -90,16 +93,18 @@ async def serve(
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
     shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.credential_pools)
+    kept = config.gateway.state_seconds
+    state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
     services = Services(
         transport=HttpClient(environ),
-        state=ResponseStore(
-            config.gateway.state, seconds=config.gateway.state_seconds, limit=config.gateway.state_limit
-        ),
+        state=state,
+        conversations=ConversationStore(state.file, seconds=kept, limit=config.gateway.state_limit),
+        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=kept)),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
-        spans=tracer_from_environment(__version__),
+        spans=tracer_from_environment(),
         shared=shared,
     )
     gateway = Gateway(LoadedConfig(config, services.transport, environ=environ), services)
@@ -153,6 +158,7 @@ async def serve(
         await asyncio.gather(*tasks, return_exceptions=True)
         if shared is not None:
             await shared.aclose()
+        await services.background.aclose()
         metrics.close()
         services.state.close()
         services.spans.close()

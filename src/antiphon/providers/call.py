@@ -6,6 +6,8 @@ It contains no secrets; credentials are masked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 
 from antiphon.errors import AntiphonError
@@ -36,13 +38,15 @@ class CallReport(Struct, kw_only=True):
     losses: list[Loss] = field(default_factory=list)
     repairs: list[Action] = field(default_factory=list)
     provider_request_id: str = ""
+    base_url: str = ""
+    """The address of the provider that was called last, if it has one."""
 
 
 class ProviderCallOptions(Struct, kw_only=True):
     """Options of a call besides the context.
 
     `settings` has all other request fields (temperature, reasoning, output format, …); its messages, model and tools are
-    ignored. `request_id` is in every log line of the call.
+    ignored. `request_id` is in every log line of the call; `headers` are sent with its HTTP requests (`traceparent`).
     """
 
     model: str = ""
@@ -50,6 +54,7 @@ class ProviderCallOptions(Struct, kw_only=True):
     settings: ModelRequest = field(default_factory=ModelRequest)
     request_id: str = ""
     report: CallReport = field(default_factory=CallReport)
+    headers: Mapping[str, str] | None = None
 
 
 class ModelCallFailed(AntiphonError):

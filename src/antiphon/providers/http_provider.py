@@ -150,11 +150,12 @@ class HttpProviderClient(ProviderClient):
         """The request for a call. The report gets its origin, losses and repairs."""
         provider, report, model = self._provider, options.report, options.model
         report.origin = origin = Origin(self.name, provider.format, model)
+        report.base_url = self.base_url
         rendered = render_call(context, self._with_replayable_reasoning(options), origin, **provider.wire_options)
         report.losses += rendered.losses
         report.repairs += rendered.repairs
         url, restorer = provider.url_for(model), self._restorer(rendered.request)
-        return UpstreamRequest(provider, model, url, rendered.chunks, restorer=restorer)
+        return UpstreamRequest(provider, model, url, rendered.chunks, options.headers, restorer=restorer)
 
     def _with_replayable_reasoning(self, options: ProviderCallOptions) -> ProviderCallOptions:
         """The options for the Responses API with stored responses off (the history is ours) and encrypted reasoning on, which

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from antiphon.errors import ToolError
 from antiphon.history import AgentHistory, AgentHistorySnapshot, ModelOutputEntry, TokenUsage
+from antiphon.telemetry import switch
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -83,6 +84,11 @@ class ToolContext(Struct, Generic[State], frozen=True, kw_only=True, eq=False):
         """Raise `ToolError` if the call was given up."""
         if self.is_cancelled:
             raise ToolError("The call was given up.")
+
+    @property
+    def trace_headers(self) -> dict[str, str]:
+        """Headers that continue the trace of this call in a service the tool calls (`traceparent`); empty if telemetry is off."""
+        return switch.trace_headers()
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         """Report progress to the observer of the call; `fraction` runs from 0 to 1. Callable from any thread, and never fails."""

@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from antiphon.errors import InvalidSetting, ToolError
 from antiphon.history import AgentHistory
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.telemetry import switch
 from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
@@ -33,6 +34,7 @@ from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arg
 
 if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
+    from antiphon.telemetry.spans import Telemetry
 
 
 class CallOutcome(Struct, frozen=True, gc=False):
@@ -235,16 +237,24 @@ class _CallExecution(Struct, eq=False):
     is_truncated: bool = False
     is_over: bool = False
     traceback: str = ""
+    error_type: str = ""
 
     def answer(self) -> Coroutine[Any, Any, ToolCallResult]:
         """Run the call, when it is its turn, and give its result."""
         if self.tool is None or self.tool.slots is None:
-            return self._answer()
+            return self._answer() if switch.active is None else self._answer_in_span(switch.active)
         return self._run_in_slot(self.tool.slots)
 
     async def _run_in_slot(self, slots: ConcurrencyLimit) -> ToolCallResult:
         async with slots:
-            return await self._answer()
+            return await (self._answer() if switch.active is None else self._answer_in_span(switch.active))
+
+    async def _answer_in_span(self, active: Telemetry) -> ToolCallResult:
+        description = "" if self.tool is None else self.tool.description
+        with active.tool_call(self.call, description, self.conversation_id) as span:
+            result = await self._answer()
+            span.finish(result, self.error_type)
+        return result
 
     async def _answer(self) -> ToolCallResult:
         observer, on_call = self.observer, self.executor.on_call
@@ -254,6 +264,7 @@ class _CallExecution(Struct, eq=False):
         try:
             result = await (self._running_with_hooks() if self.executor.hooks else self._running())
         except ToolError as error:
+            self.error_type = type(error).__name__
             result = self._failed(str(error))
         finally:
             self.is_over = True
@@ -377,6 +388,7 @@ class _CallExecution(Struct, eq=False):
     def _describe_failure(self, tool: Tool, ending: AttemptOutcome) -> str:
         """Why it failed, for the model; and for the log, with all there is."""
         error = ending.error
+        self.error_type = "timeout" if error is None else type(error).__name__
         if error is None:
             logger.warning("%s did not finish within %s s (call %s)", tool.name, tool.timeout, self.call.tool_call_id)
             return _timeout_message(tool)

@@ -3,7 +3,7 @@
 A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
 
     request.py        read_request, decode_request (from bytes), scan_request, write_request, needs_whole_request
-    rules.py          check_request
+    rules             RULES (one entry per rule), check_request
     response.py       read_response, scan_usage, write_response
     errors.py         read_error, write_error
     stream_reader.py  StreamReader: feed(bytes), close() -> deltas
@@ -15,7 +15,7 @@ A new format is such a package and its name in `FORMATS`. Decoding bytes and str
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
+from antiphon.parts import NativeExtras
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -102,6 +103,8 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     """Whether hosts of this format stream in ways that its official client cannot read."""
     has_tool_namespaces: bool = False
     """Whether tools may be in namespaces and in messages."""
+    repeats_settings: bool = False
+    """Whether a response repeats settings of its request; they are in the module `echo`."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
 
@@ -280,6 +283,19 @@ class Format:
         """A new writer for one stream; `model` is the name the client asked for, written instead of the provider's."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
 
+    def request_settings(self, body: bytes) -> dict[str, Any]:
+        """The settings of a request that its response repeats; empty where responses of the format repeat none."""
+        if not self.module.repeats_settings:
+            return {}
+        return cast(dict[str, Any], self._echo.request_settings(self._decode(body)))
+
+    def repeat_settings(self, native: NativeExtras | None, settings: Mapping[str, Any]) -> NativeExtras | None:
+        """The extras of a response with the settings of its request."""
+        if not self.module.repeats_settings:
+            return native
+        own = (native or {}).get(self.name, {})
+        return {**(native or {}), self.name: self._echo.with_settings(own, settings)}
+
     def stream_normalizer(self) -> StreamNormalizer | None:
         """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
         if not self.module.normalizes_streams:
@@ -325,6 +341,10 @@ class Format:
     @cached_property
     def _errors(self) -> _ErrorsModule:
         return cast(_ErrorsModule, import_module(f"{self._package}.errors"))
+
+    @cached_property
+    def _echo(self) -> Any:
+        return import_module(f"{self._package}.echo")
 
     @cached_property
     def _stream_reader(self) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,8 @@ def fields_of(incoming: IncomingRequest) -> dict[str, Any]:
 
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 PACKED = gzip.compress(BODY)
+PACKED_WITH_MARK = gzip.compress(b"\xef\xbb\xbf" + BODY)
+ZSTD_PACKED = zstd.compress(BODY)
 REQUESTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "length": (ASK, {"method": "POST", "path": "/v1/chat/completions", "body": BODY, "peer": "127.0.0.1"}),
     "get": (b"GET /v1/models HTTP/1.1\r\nhost: here\r\n\r\n", {"method": "GET", "headers": {"host": "here"}}),
@@ -133,6 +136,18 @@ REQUESTS: dict[str, tuple[bytes, dict[str, Any]]] = {
         HEAD + b"content-encoding: GZIP\r\ncontent-length: %d\r\n\r\n" % len(PACKED) + PACKED,
         {"body": BODY},
     ),
+    "zstd": (
+        HEAD + b"content-encoding: zstd\r\ncontent-length: %d\r\n\r\n" % len(ZSTD_PACKED) + ZSTD_PACKED,
+        {"body": BODY},
+    ),
+    "byte-order mark": (
+        HEAD + b"content-length: %d\r\n\r\n" % (len(BODY) + 3) + b"\xef\xbb\xbf" + BODY,
+        {"body": BODY},
+    ),
+    "compressed byte-order mark": (
+        HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(PACKED_WITH_MARK) + PACKED_WITH_MARK,
+        {"body": BODY},
+    ),
 }
 """Each request with what the server must read of it."""
 
@@ -171,7 +186,16 @@ REFUSED = {
     "no host": (ASK.replace(b"Host: here\r\n", b""), 400, "exactly one Host"),
     "chunks of HTTP/1.0": (CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n", 400, "transfer coding"),
     "another transfer coding": (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", 400, "transfer coding"),
-    "unknown content encoding": (ASK.replace(b"X-Name", b"content-encoding: br\r\nX-Name"), 415, "send gzip, deflate"),
+    "unknown content encoding": (
+        ASK.replace(b"X-Name", b"content-encoding: br\r\nX-Name"),
+        415,
+        "send gzip, deflate, zstd",
+    ),
+    "damaged zstd": (
+        HEAD + b"content-encoding: zstd\r\ncontent-length: %d\r\n\r\n" % len(PACKED) + PACKED,
+        400,
+        "damaged",
+    ),
     "truncated gzip": (
         HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % (len(PACKED) - 9) + PACKED[:-9],
         400,
@@ -205,6 +229,25 @@ def test_a_request_is_refused_with_the_reason(name: str) -> None:
         assert isinstance(incoming.admission.body, bytes)
         assert message in msgspec.json.decode(incoming.admission.body)["error"]["message"]
         assert incoming.request.body == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (b"/v1/chat/completions", {"message", "type", "param", "code"}),
+        (b"/v1/messages", {"message", "type"}),
+        (b"/v1beta/models/m:generateContent", {"message", "status", "code"}),
+    ],
+)
+def test_bodies_that_cannot_be_decompressed_are_refused_in_the_shape_of_the_client(
+    path: bytes, fields: set[str]
+) -> None:
+    head = b"POST %b HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\ncontent-length: 5\r\n" % path
+    for encoding in (b"br", b"gzip", b"zstd"):
+        (incoming, *_) = read(head + b"content-encoding: %b\r\n\r\nxxxxx" % encoding)
+        assert isinstance(incoming.admission, Response)
+        assert isinstance(incoming.admission.body, bytes)
+        assert msgspec.json.decode(incoming.admission.body)["error"].keys() == fields
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -13,11 +15,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environment
+from antiphon.gateway.observe.tracing import RequestTracer
 from antiphon.history.entries import TokenUsage
+from antiphon.parts import Text
 from antiphon.providers.call import Attempt
+from antiphon.telemetry.spans import Telemetry
 from antiphon.wire.output import ProviderError
-from support.local_server import LocalServer
+from antiphon.wire.request import Message, ModelRequest
+from gateway.rig import MODELS, Rig, rig
+from support.otlp_receiver import OtlpReceiver
 
 
 def passage(**changes: object) -> RequestTrace:
@@ -43,7 +49,7 @@ def recorded(made: RequestTrace, **headers: str) -> dict[str, ReadableSpan]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    RequestTracer(provider).record(made, headers)
+    RequestTracer(Telemetry(provider)).record(made, headers)
     provider.shutdown()
     return {span.name: span for span in exporter.get_finished_spans()}
 
@@ -140,13 +146,45 @@ def test_without_opentelemetry_tracing_is_off() -> None:
     assert "pip install 'antiphon[otel]'" in run.stderr
 
 
-def test_spans_are_sent_to_the_configured_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    with LocalServer() as server:
-        server.answer(200, "application/x-protobuf", b"")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-        spans = tracer_from_environment("1.0")
-        spans.record(passage(), {})
-        spans.close()
-        assert b"gen_ai.request.model" in server.received
-        assert b"claude-x" in server.received
+REQUEST = ModelRequest(messages=(Message("user", (Text("Hello."),)),))
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@contextmanager
+def traced_gateway() -> Iterator[tuple[Rig, OtlpReceiver]]:
+    """A gateway that exports to a receiver, which has everything after the block."""
+    with OtlpReceiver() as receiver, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        with rig() as gateway:
+            yield gateway, receiver
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic"])
+def test_a_request_is_exported_and_its_trace_reaches_the_upstream(target: str, streams: bool) -> None:
+    with traced_gateway() as (gateway, receiver), gateway.client() as client:
+        got = client.ask("openai-chat", f"to-{target}", REQUEST, streams=streams, headers={"traceparent": PARENT})
+        assert got.status == 200
+        sent = gateway.upstreams[target].received[-1].headers["traceparent"]
+    request, attempt = receiver.named(f"chat to-{target}"), receiver.named(f"chat {MODELS[target]}")
+    assert (request.trace_id, request.parent_id) == tuple(PARENT.split("-")[1:3])
+    assert sent.split("-")[1:3] == [request.trace_id, request.span_id]
+    assert attempt.parent_id == request.span_id
+    assert attempt.attributes["server.address"] == "127.0.0.1"
+    assert attempt.attributes["gen_ai.usage.output_tokens"] > 0
+    if streams or target != "openai-chat":
+        assert attempt.attributes["gen_ai.response.finish_reasons"] == ["stop"]
+    (point,) = receiver.metrics["gen_ai.client.inference.duration"]
+    assert point["gen_ai.request.model"] == MODELS[target]
+    assert receiver.metrics["gen_ai.client.inference.usage.output_tokens"][0]["value"] > 0
+    assert ("gen_ai.client.inference.time_to_first_chunk" in receiver.metrics) is streams
+
+
+def test_a_trace_is_passed_on_while_nothing_is_traced() -> None:
+    with rig() as gateway, gateway.client() as client:
+        headers = {"traceparent": PARENT, "tracestate": "vendor=1"}
+        assert client.ask("openai-chat", "to-openai-chat", REQUEST, streams=False, headers=headers).status == 200
+        sent = gateway.upstreams["openai-chat"].received[-1].headers
+        assert (sent["traceparent"], sent["tracestate"]) == (PARENT, "vendor=1")
+        assert client.ask("openai-chat", "to-openai-chat", REQUEST, streams=False).status == 200
+        assert "traceparent" not in gateway.upstreams["openai-chat"].received[-1].headers

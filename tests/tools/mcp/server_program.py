@@ -121,6 +121,12 @@ def headers(context: Context[Any, Any]) -> str:
     return (context.headers or {}).get("authorization", "none")
 
 
+@server.tool(annotations=READ)
+def traced(context: Context[Any, Any]) -> str:
+    note("traceparent", str((context.request_context.meta or {}).get("traceparent", "")))
+    return "noted"
+
+
 @server.tool()
 async def learn(context: Context[Any, Any]) -> str:
     """Have another tool from now on."""

@@ -203,6 +203,7 @@ def test_a_server_is_a_source_of_tools(stdio: Bench) -> None:
         "test__fail": ("once", False),
         "test__everything": ("idempotent", True),
         "test__work": ("once", True),
+        "test__traced": ("read", False),
         "test__crash": ("once", True),
         "test__crash_first": ("read", False),
         "test__process": ("once", True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -148,7 +148,7 @@ def test_every_answer_fits_the_specification_and_is_read_back(parts: tuple[Any, 
     assert rewritten(body) == body
 
 
-KINDS = [kind for kind in ErrorKind.__args__ if kind != "unknown"]
+KINDS = [kind for kind in get_args(ErrorKind) if kind != "unknown"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

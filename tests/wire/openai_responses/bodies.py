@@ -14,8 +14,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.openai_responses.limits import ITEM_TYPES
 from antiphon.wire.openai_responses.messages import CALL_ID
-from antiphon.wire.openai_responses.rules import ITEM_TYPES
 from antiphon.wire.openai_responses.stream_reader import StreamReader
 from antiphon.wire.tool_calls import safe_name
 from support.corpus import CORPUS, accepted_requests, client_requests, recorded

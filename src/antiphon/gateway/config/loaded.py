@@ -45,6 +45,9 @@ class LoadedConfig:
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
+        self.base_urls = {
+            name: upstream.base_url for name, upstream in self.providers.items() if isinstance(upstream, Provider)
+        }
         self.embedded_calls = {each.name: each.embedded_calls for each in config.providers if each.embedded_calls}
         """The models of each provider, as globs, whose calls are read from their text."""
         self.formats = frozenset(upstream.format for upstream in self.providers.values())

@@ -95,8 +95,11 @@ async def _respond(context: RequestContext, trace: RequestTrace) -> Response:
         assert isinstance(provider, Provider), "only able targets are called"
         assert address is not None, "only able targets are called"
         sent = [replace_model(body, target.model)]
-        return UpstreamRequest(provider, target.model, address, sent, streams=False, read=_read_usage)
+        return UpstreamRequest(
+            provider, target.model, address, sent, trace.trace_headers, streams=False, read=_read_usage
+        )
 
+    context.services.spans.start(trace, context.request.headers)
     call = ModelCall(able, prepare, CallReport(attempts=trace.attempts))
     try:
         reply = await call.reply()

@@ -10,7 +10,12 @@ from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
 )
-from antiphon.gateway.endpoints.responses import handle_delete_response, handle_get_response, handle_list_items
+from antiphon.gateway.endpoints.responses import (
+    handle_cancel_response,
+    handle_delete_response,
+    handle_get_response,
+    handle_list_items,
+)
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
 from antiphon.gateway.http.messages import Response
 
@@ -20,6 +25,7 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "count": handle_count_tokens,
     "get_response": handle_get_response,
     "delete_response": handle_delete_response,
+    "cancel_response": handle_cancel_response,
     "list_items": handle_list_items,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,

@@ -1,4 +1,4 @@
-"""Stored responses over HTTP: get, delete, and list input items as the Responses API does.
+"""Stored responses over HTTP: get, follow, cancel, delete, and list input items as the Responses API does.
 
 The input items of a response are the input and output of all responses before it, then its own input. Items that the client
 sent without an id get one here, the same each time.
@@ -14,22 +14,37 @@ import msgspec
 
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.response_store import FORMAT, StoredResponse
+from antiphon.gateway.endpoints.background import cancelled_object, current_object, delete_answer, followed_events
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.state.store import FORMAT, StoredResponse
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
 
 async def handle_get_response(context: RequestContext) -> Response:
-    """Return a stored response."""
-    return Response.json(context.services.state.get(context.endpoint.resource, owner=context.key.name).body)
+    """Return a response as it is now, or its events with `stream=true`."""
+    query = context.request.query
+    if query.get("stream") == "true":
+        return followed_events(context, _event_number(query.get("starting_after")))
+    return Response.json(await current_object(context))
 
 
 async def handle_delete_response(context: RequestContext) -> Response:
-    """Delete a stored response."""
-    context.services.state.delete(context.endpoint.resource, owner=context.key.name)
+    """Delete a response; one that is generated in the background is cancelled."""
+    await delete_answer(context)
     return Response.json(deletion_body(context.endpoint.resource))
+
+
+async def handle_cancel_response(context: RequestContext) -> Response:
+    """Cancel a response that is generated in the background."""
+    cancelled = await cancelled_object(context)
+    if cancelled is not None:
+        return Response.json(cancelled)
+    body = await current_object(context)
+    if msgspec.json.decode(body).get("background") is True:
+        return Response.json(body)  # it was complete before the client knew
+    raise WireError("only responses created with background: true can be cancelled")
 
 
 async def handle_list_items(context: RequestContext) -> Response:
@@ -43,19 +58,22 @@ _PREFIXES = {"function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"
 
 
 def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A page of the input items of a response. Raises `WireError` for an invalid query."""
+    return page_of_items(list(_items(chain)), query or {})
+
+
+def page_of_items(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
     """A page of items, the newest first unless `order` is `asc`. Raises `WireError` for an invalid query."""
-    query = query or {}
     order, after = query.get("order") or "desc", query.get("after")
     if order not in ("asc", "desc"):
         raise WireError("order: expected 'asc' or 'desc'")
-    items = list(_items(chain))
     if order == "desc":
         items.reverse()
     start = 0
     if after:
         start = next((index for index, item in enumerate(items, 1) if item.get("id") == after), -1)
         if start < 0:
-            raise WireError("after: the response has no item with that id")
+            raise WireError("after: there is no item with that id")
     size = _page_size(query.get("limit"))
     page = items[start : start + size]
     return {
@@ -94,6 +112,14 @@ def _input_items(stored: StoredResponse) -> Iterator[dict[str, Any]]:
                 part = "output_text" if item.get("role") == "assistant" else "input_text"
                 item["content"] = [{"type": part, "text": item["content"]}]
         yield item
+
+
+def _event_number(given: str | None) -> int:
+    if not given:
+        return -1
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise WireError(f"starting_after: expected the sequence_number of an event, got {given[:20]!r}")
+    return int(given)
 
 
 def _page_size(given: str | None) -> int:

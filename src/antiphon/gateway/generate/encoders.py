@@ -8,8 +8,8 @@ choices; where the gateway requested it and the client did not, `UsageHidingEnco
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -17,11 +17,13 @@ from msgspec import Struct, structs
 from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
-from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started, UsageReported
+from antiphon.wire.delta import Assembler, Failed, Finished, ModelOutputDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.sse import SseReader
 from antiphon.wire.tool_calls import CallRestorer
+
+_Extended = TypeVar("_Extended", Started, Finished)
 
 KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
 
@@ -78,7 +80,10 @@ class TranslatingEncoder:
         id_of: Callable[[str], str],
         *,
         hides_usage: bool = False,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        self._wire = wire
+        self._settings = settings  # of the request, where responses repeat them
         self._writer = wire.stream_writer(requested_model)
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._requested_model = requested_model
@@ -93,10 +98,18 @@ class TranslatingEncoder:
         write = self._writer.write
         if deltas and isinstance(deltas[0], Started):
             started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._requested_model)
-            deltas = [started, *deltas[1:]]
+            deltas = [self._with_settings(started), *deltas[1:]]
+        if deltas and isinstance(deltas[-1], Finished) and self._wire.name in (deltas[-1].native or ()):
+            deltas = [*deltas[:-1], self._with_settings(deltas[-1])]
         if self._hides_usage:
             deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
         return b"".join([write(data) for delta in deltas for data in self._restorer.delta(delta)])
+
+    def _with_settings(self, delta: _Extended) -> _Extended:
+        """A delta with the settings of the request, where the client's format repeats them."""
+        if self._settings is None:
+            return delta
+        return structs.replace(delta, native=self._wire.repeat_settings(delta.native, self._settings))
 
     def finish(self, failed: Failed | None) -> bytes:
         last = self._writer.write(failed) if failed is not None else b""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,7 +19,6 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
-from antiphon.gateway.endpoints.response_store import should_store
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.encoders import (
     CallReadingEncoder,
@@ -31,10 +31,12 @@ from antiphon.gateway.generate.encoders import (
 )
 from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage
 from antiphon.gateway.generate.relay import Relay
+from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.state.store import STATE_FIELDS, should_store
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.providers.call import CallReport
@@ -50,21 +52,25 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
 
-_STREAM_HEADERS = {
+STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
-_ARRAY_HEADERS = {**_STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
+_ARRAY_HEADERS = {**STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
 _UNPROCESSABLE = 422
 _MAX_HEADER_CHARS = 900
-_RESPONSES = "openai-responses"
 
 logger = logging.getLogger("antiphon.gateway")
 
 
-class _ResponseId(Struct):
+ID_PREFIXES = {"openai-responses": "resp_"}
+"""How the ids of answers begin, in formats whose answers are looked up by id here."""
+
+
+class _Answer(Struct):
     id: str
+    output: list[Any] = []
 
 
 class _StrictRefusal(Exception):
@@ -72,10 +78,23 @@ class _StrictRefusal(Exception):
 
 
 class Generation:
-    """One generation request. `on_finish` gets its trace at the end."""
+    """One generation request. `on_finish` gets its trace at the end.
 
-    def __init__(self, context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]) -> None:
+    With an `answer_id` the answer gets that id and is kept here whatever the format of the upstream is. `settings` are those the
+    answer repeats beside the ones of the request.
+    """
+
+    def __init__(
+        self,
+        context: RequestContext,
+        on_finish: Callable[[RequestTrace, RequestContext], None],
+        *,
+        answer_id: str = "",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self._context = context
+        self._answer_id = answer_id
+        self._settings = settings or {}
         self._loaded = context.loaded
         self._services = context.services
         self._request = request = context.request
@@ -132,6 +151,7 @@ class Generation:
     async def _call(self, targets: list[Target]) -> Response:
         """Call the targets in order until one answers."""
         trace = self._trace
+        self._services.spans.start(trace, self._request.headers)
         call = ModelCall(targets, self._prepare, CallReport(attempts=trace.attempts), rewrite=self._prepare_again)
         try:
             reply = await call.reply()
@@ -157,12 +177,29 @@ class Generation:
     async def _prepare(self, target: Target) -> TargetCall:
         return self._use(await self._preparer.prepare(target, streams=self._trace.streams))
 
+    def _keeps_answer(self) -> bool:
+        """Whether the gateway keeps the answer also of an upstream that has the client's format."""
+        if self._endpoint.format not in STATE_FIELDS:
+            return False
+        if self._answer_id or self._context.connection is not None:
+            return True
+        expanded = self._preparer.expanded  # with what is stored here; the upstream does not know the ids
+        return expanded is not None and expanded is not self._preparer.parsed_request
+
+    def _local_conversation(self) -> str:
+        """The conversation of the request, if the gateway has it; empty otherwise."""
+        expanded = self._preparer.expanded
+        conversation = conversation_id(self._preparer.parsed_request)
+        return conversation if conversation and expanded is not None and not conversation_id(expanded) else ""
+
     async def _prepare_again(self, _: Target, error: ProviderError) -> TargetCall | None:
         assert self._prepared is not None, "it was refused"
         again = await self._preparer.prepare_again(self._prepared, error, streams=self._trace.streams)
         return None if again is None else self._use(again)
 
     def _use(self, prepared: Prepared) -> TargetCall:
+        if prepared.same_format and self._keeps_answer():
+            prepared = structs.replace(prepared, keeps_answer=True)
         trace, target = self._trace, prepared.target
         self._prepared = prepared
         trace.provider, trace.model = target.provider, target.model
@@ -170,23 +207,28 @@ class Generation:
         trace.repairs, trace.losses = prepared.repairs, prepared.losses
         if self._key.strict and (prepared.repairs or prepared.losses):
             raise _StrictRefusal
-        return prepared.call(self._preparer.forwarded_headers(prepared.provider), streams=trace.streams)
+        headers = self._preparer.forwarded_headers(prepared.provider)
+        if trace.trace_headers:
+            headers |= trace.trace_headers
+        return prepared.call(headers, streams=trace.streams)
 
     async def _translate(self, output: ModelOutput, prepared: Prepared) -> Response:
         """A whole answer in the client's format."""
         trace, parsed_request = self._trace, self._preparer.parsed_request
         trace.usage = output.usage
+        trace.stop_reason, trace.response_id, trace.response_model = output.stop_reason, output.id, output.model
         if prepared.tools:
             output = with_calls_read(output, prepared.tools)
         restored = structs.replace(
             CallRestorer(parsed_request).output(output),
             model=parsed_request.model,
             id=self._id_maker(prepared)(output.id),
+            native=self._wire.repeat_settings(output.native, self._repeated_settings()),
         )
         body, losses = self._wire.encode_response(restored)
         trace.losses = [*trace.losses, *filter(_is_response_loss, losses)]
-        if self._should_store(prepared):
-            await self._store_response(parsed_request, restored, body)
+        if self._should_record(prepared):
+            await self._keep(parsed_request, restored, body)
         return self._with_report_headers(Response.json(body))
 
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
@@ -204,8 +246,9 @@ class Generation:
                 CallRestorer(self._preparer.parsed_request),
                 self._id_maker(prepared),
                 hides_usage=hides_usage,
+                settings=self._repeated_settings(),
             )
-        headers = _STREAM_HEADERS
+        headers = STREAM_HEADERS
         if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
             encoder, headers = JsonArrayEncoder(encoder), _ARRAY_HEADERS
         prepared.body.clear()  # nothing is sent again from here on
@@ -215,12 +258,14 @@ class Generation:
         return self._with_report_headers(Response(headers=dict(headers), body=relay))
 
     def _relay(self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared) -> Relay:
-        recording = RecordingEncoder(encoder) if self._should_store(prepared) else None
+        recording = RecordingEncoder(encoder) if self._should_record(prepared) else None
+        input_items = self._input_items()
 
         async def store() -> None:
             if recording is not None and recording.body:
                 request = self._preparer.parsed_request
-                await self._store_response(request, CallRestorer(request).output(recording.output), recording.body)
+                output = CallRestorer(request).output(recording.output)
+                await self._keep(request, output, recording.body, input_items)
 
         def end(status: int) -> None:
             self._trace.losses = [*self._trace.losses, *filter(_is_response_loss, encoder.losses)]
@@ -238,28 +283,47 @@ class Generation:
             before_end=store if recording is not None else None,
         )
 
+    def _repeated_settings(self) -> dict[str, Any]:
+        return {**self._wire.request_settings(self._request.body), **self._settings}
+
     def _id_maker(self, prepared: Prepared) -> Callable[[str], str]:
         """Gives a response its id: the upstream's, or a unique one where responses are looked up by id here."""
-        if self._endpoint.format == _RESPONSES and not prepared.same_format:
-            return lambda _: f"resp_{new_id()}"
+        prefix = ID_PREFIXES.get(self._endpoint.format)
+        if self._answer_id:
+            return lambda _: self._answer_id
+        if prefix is not None and (prepared.keeps_answer or not prepared.same_format):
+            return lambda _: f"{prefix}{new_id()}"
         return lambda given: given
 
-    def _should_store(self, prepared: Prepared) -> bool:
-        """Whether the response is stored for requests that continue it."""
-        return (
-            self._endpoint.format == _RESPONSES
-            and not prepared.same_format
-            and should_store(self._preparer.parsed_request)
-        )
+    def _should_record(self, prepared: Prepared) -> bool:
+        """Whether the answer is kept for requests that continue it."""
+        if self._endpoint.format not in STATE_FIELDS:
+            return False
+        return prepared.keeps_answer or (not prepared.same_format and should_store(self._preparer.parsed_request))
 
-    async def _store_response(self, parsed_request: ModelRequest, output: ModelOutput, body: bytes) -> None:
+    def _input_items(self) -> list[Any]:
+        """The items that the request adds to its conversation."""
+        if not self._local_conversation():
+            return []
+        given = msgspec.json.decode(self._request.body).get("input")
+        return given if isinstance(given, list) else [{"role": "user", "content": given}] if given else []
+
+    async def _keep(
+        self, request: ModelRequest, output: ModelOutput, body: bytes, input_items: list[Any] | None = None
+    ) -> None:
+        """Keep an answer where requests that continue it look for it."""
+        services, owner, conversation = self._services, self._key.name, self._local_conversation()
         try:
-            response_id = str(msgspec.json.decode(body, type=_ResponseId).id)
-            await run_in_thread(
-                self._services.state.store, response_id, parsed_request, output, owner=self._key.name, body=body
-            )
+            seen = msgspec.json.decode(body, type=_Answer)
+            if self._context.connection is not None and self._preparer.expanded is not None:
+                self._context.connection.store(seen.id, self._preparer.expanded, output)
+            if should_store(request):
+                await run_in_thread(services.state.store, seen.id, request, output, owner=owner, body=body)
+            if conversation:
+                items = [*(self._input_items() if input_items is None else input_items), *seen.output]
+                await run_in_thread(services.conversations.add, conversation, owner, items)
         except (AntiphonError, msgspec.DecodeError):
-            logger.exception("response could not be stored; previous_response_id will not find it")
+            logger.exception("the answer could not be stored; requests that continue it will not find it")
 
     def _strict_refusal(self) -> Response:
         """The response for a strict key: what would have been changed, and was not."""

@@ -20,10 +20,10 @@ from msgspec import Struct, structs
 
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.offline import OfflineProvider
-from antiphon.gateway.generate.server_state import check_server_state
+from antiphon.gateway.generate.server_state import check_server_state, expand_state
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
+from antiphon.gateway.state.store import STATE_FIELDS, to_provider_error
 from antiphon.gateway.threads import run_in_thread
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.engine.attempt import UpstreamRequest
@@ -42,8 +42,6 @@ from antiphon.wire.tool_calls import must_restore_calls
 
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
-_RESPONSES = "openai-responses"
-
 AnyProvider: TypeAlias = Provider | OfflineProvider
 
 
@@ -61,13 +59,15 @@ class Prepared(Struct, frozen=True):
     """Whether the stream reports usage that the client did not request."""
     tools: tuple[ToolDefinition, ...] = ()
     """The tools whose calls are read from the text of the answer; the answer is then never passed on as it came."""
+    keeps_answer: bool = False
+    """Whether the gateway keeps the answer itself, under an id of its own, although the upstream has the client's format."""
     restores_calls: bool = False
     """Whether calls may come back under another name, or with other arguments, than the client's tools have."""
 
     @property
     def passes_answer(self) -> bool:
         """Whether the client gets the bytes of the answer."""
-        return self.same_format and not self.tools and not self.restores_calls
+        return self.same_format and not (self.tools or self.keeps_answer or self.restores_calls)
 
     def call(self, headers: dict[str, str], *, streams: bool) -> TargetCall:
         """The call that sends it."""
@@ -86,6 +86,8 @@ class RequestPreparer:
         self._context = context
         self._outline: ModelRequest | None = None
         self._parsed: ModelRequest | None = None
+        self.expanded: ModelRequest | None = None
+        """The request with the earlier messages it names, where the gateway has them."""
         self._is_rewritten = False
         self._may_request_usage = True
 
@@ -175,9 +177,9 @@ class RequestPreparer:
         parsed_request, provider = self.parsed_request, self._context.loaded.providers[target.provider]
         client_format = self._context.endpoint.format
         same_format = provider.format == client_format
+        request = await self._with_state(parsed_request, provider)
         if not same_format:
-            check_server_state(parsed_request, client_format, target)
-        request = await self._with_stored_responses(parsed_request, provider)
+            check_server_state(request, client_format, target)
         losses: list[Loss] = []
         if self._context.loaded.config.gateway.fetch_media:
             request, losses = await self._context.services.media.inline_media(request, needs_inline_media(provider))
@@ -207,19 +209,23 @@ class RequestPreparer:
             restores_calls=restores_calls,
         )
 
-    async def _with_stored_responses(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
-        """The request with the responses it continues, where the upstream does not store them itself.
+    async def _with_state(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
+        """The request with the earlier messages that it names and the gateway has stored.
 
-        Raises `UpstreamFailed` if they are not stored here either.
+        Raises `UpstreamFailed` if they are not stored here, and not at the upstream either because it has another format.
         """
-        if self._context.endpoint.format != _RESPONSES:
+        if self._context.endpoint.format not in STATE_FIELDS:
             return request
         try:
-            return await run_in_thread(self._context.services.state.expand, request, owner=self._context.key.name)
+            self.expanded = await run_in_thread(expand_state, self._context, request)
         except UnknownResponse as unknown:
-            if provider.format == _RESPONSES:
+            if provider.format == self._context.endpoint.format and self._context.connection is None:
                 return request  # the response may be stored at the upstream
+            if unknown.param == "conversation":
+                return request  # refused with advice, as everything that only the upstream can have
             error = structs.replace(to_provider_error(unknown), status=400)
+        else:
+            return self.expanded
         raise UpstreamFailed(error)
 
     def _original_body(self, request: ModelRequest, target: Target) -> bytes:

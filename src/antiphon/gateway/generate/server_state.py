@@ -1,20 +1,24 @@
-"""Refusing requests that only another server can answer, because a part of the conversation is there.
+"""State that a request names: added to the request where the gateway has it, refused where only another server has it.
 
-A Responses `conversation` or `prompt`, an Anthropic `thread` that is continued and Gemini's `cachedContent` name what the
-provider of that format has. A model of another format would answer without the conversation, so the request is refused, in the
-client's format; the official Anthropic client then sends the whole history again. (`previous_response_id` is different: the
-gateway has the responses that it translated.)
+`previous_response_id`, `conversation` and `item_reference` name what the gateway has stored; `expand_state` puts it into the
+request. A Responses `prompt`, an Anthropic `thread` that is continued and Gemini's `cachedContent` name what the provider of that
+format has. A model of another format would answer without it, so `check_server_state` refuses the request, in the client's
+format; the official Anthropic client then sends the whole history again.
 """
 
 from __future__ import annotations
 
+from antiphon.errors import WireError
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.state.store import FORMAT, continue_from, previous_response_id
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
+from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, server_state
 
 _ADVICE = {
-    "conversation": "send the earlier items in input, or continue with previous_response_id",
+    "conversation": "create it with POST /v1/conversations, or send the earlier items in input",
     "prompt": "send the instructions and messages of the template in the request",
     "thread": "send the whole history in messages",
     "cachedContent": "send the cached contents in contents",
@@ -22,13 +26,33 @@ _ADVICE = {
 _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_not_found"}}}}
 
 
+def expand_state(context: RequestContext, request: ModelRequest) -> ModelRequest:
+    """The request with the earlier messages that it names. Raises `UnknownResponse` if they are not stored here."""
+    services, owner = context.services, context.key.name
+    conversation = conversation_id(request)
+    if conversation:
+        if previous_response_id(request):
+            raise WireError("previous_response_id and conversation cannot be used together; send one of them")
+        items = services.conversations.items(conversation, owner)
+        request = continue_from(request, formats[FORMAT].read_request({"input": items}).messages)
+    elif context.connection is not None:
+        request = context.connection.expand(request) or request
+    return services.state.expand(request, owner=owner)
+
+
+def conversation_id(request: ModelRequest) -> str:
+    """The id of the conversation that a request belongs to; empty if there is none."""
+    named = (request.native or {}).get(FORMAT, {}).get("conversation")
+    given = named.get("id") if isinstance(named, dict) else named
+    return given if isinstance(given, str) else ""
+
+
 def check_server_state(request: ModelRequest, client_format: str, target: Target) -> None:
     """Raises `UpstreamFailed` if the request needs what only a server of the client's format has."""
     extras = (request.native or {}).get(client_format)
     if not extras:
         return
-    unresolved = {name: value for name, value in extras.items() if name != "previous_response_id"}
-    field = server_state(ModelRequest(native={client_format: unresolved}), client_format)
+    field = server_state(request, client_format)
     if field is None:
         return
     message = f"{field}: the provider of {target} does not have what this refers to; {_ADVICE[field]}"

@@ -22,6 +22,7 @@ import httptools
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.routes import error_format_for_path
 from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody
 from antiphon.wire.output import ProviderError
 
@@ -35,6 +36,8 @@ MAX_PIPELINED = 32
 """More requests than this in one read are not answered; the connection is closed after the last one that is."""
 
 _SCHEME_AND_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE).match
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some programs on Windows write it before UTF-8; a JSON parser may ignore it (RFC 8259, section 8.1)."""
 _VERSIONS = frozenset({"1.0", "1.1"})
 _REPEATED = "\n"
 """Joins repeated Host fields: a value cannot contain it."""
@@ -173,7 +176,9 @@ class RequestParser:
                 self._drop_body(incoming, self._listener.body_too_large(incoming.request.path))
                 return
             except MalformedBody as error:
-                self._drop_body(incoming, _bad_request(f"cannot decompress the request body: {error}"))
+                self._drop_body(
+                    incoming, _bad_request(f"cannot decompress the request body: {error}", request=incoming.request)
+                )
                 return
         incoming.size += len(data)
         if incoming.length != incoming.size and incoming.size > self._listener.max_body_bytes:
@@ -193,9 +198,12 @@ class RequestParser:
             try:
                 incoming.decompressor.close()
             except MalformedBody as error:
-                self._drop_body(incoming, _bad_request(f"cannot decompress the request body: {error}"))
+                self._drop_body(
+                    incoming, _bad_request(f"cannot decompress the request body: {error}", request=incoming.request)
+                )
         pieces, incoming.pieces = incoming.pieces, []
-        incoming.request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        incoming.request.body = body.removeprefix(_BYTE_ORDER_MARK)
         incoming.is_complete = True
         self.requests.append(incoming)
         if len(self.requests) == MAX_PIPELINED:
@@ -276,7 +284,10 @@ class RequestParser:
         try:
             incoming.decompressor = Decompressor(encoding, self._listener.max_body_bytes)
         except MalformedBody as error:
-            self._drop_body(incoming, _bad_request(f"{error}; send gzip, deflate or no content encoding", 415))
+            self._drop_body(
+                incoming,
+                _bad_request(f"{error}; send gzip, deflate, zstd or no content encoding", 415, incoming.request),
+            )
 
     def _check_upgrade(self, incoming: IncomingRequest) -> None:
         """Refuse a WebSocket or a tunnel; ignore other upgrades (some clients offer h2c with every first request)."""
@@ -325,8 +336,10 @@ class RequestParser:
         self.is_finished = True
 
 
-def _bad_request(problem: str, status: int = 400) -> Response:
-    return error_response("", ProviderError(problem, "invalid_request"), status=status)
+def _bad_request(problem: str, status: int = 400, request: ClientRequest | None = None) -> Response:
+    """The refusal of a request, in the shape that its client reads where the request is known so far."""
+    format_name = error_format_for_path(request.path, request.headers) if request is not None else ""
+    return error_response(format_name, ProviderError(problem, "invalid_request"), status=status)
 
 
 def _read_fields(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, field
 
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, UsageReported, is_visible
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 
@@ -43,6 +45,14 @@ class RequestTrace(Struct, kw_only=True):
     """Whether its tokens are charged, so that relayed text is counted."""
     prompt_estimate: int = 0
     output_bytes: int = 0
+    span: Any = None
+    """Its span of OpenTelemetry, if it is traced."""
+    span_began: int = 0
+    trace_headers: Mapping[str, str] | None = None
+    """The headers that continue its trace upstream."""
+    stop_reason: str = ""
+    response_id: str = ""
+    response_model: str = ""
 
     def observe(self, deltas: list[ModelOutputDelta]) -> None:
         """Record the facts in a response."""
@@ -55,6 +65,17 @@ class RequestTrace(Struct, kw_only=True):
                 self.usage = delta.usage
             elif isinstance(delta, Failed):
                 self.error = delta.error
+        if self.span is not None:
+            self._observe_answer(deltas)
+
+    def _observe_answer(self, deltas: list[ModelOutputDelta]) -> None:
+        """What a span has besides: who answered, and why the answer ended."""
+        for delta in deltas:
+            if isinstance(delta, Finished):
+                self.stop_reason = delta.stop_reason
+                self.response_model = delta.model or self.response_model
+            elif isinstance(delta, Started):
+                self.response_id, self.response_model = delta.id, delta.model
 
     def status_after(self, error: BaseException, deadline: float) -> int:
         """The status of a request ended by `error`: a defect of ours, a timeout, or a disconnect."""

@@ -1,16 +1,22 @@
-"""`Decompressor`: removes the content encoding of a response body, piece by piece and with limits.
+"""`Decompressor`: removes the content encoding of a body, piece by piece and with limits.
 
-Responses are requested uncompressed; some hosts and proxies compress them anyway. A gzip body may have several members. The
-size is limited per piece and in total, and a body that ends inside a member is malformed.
+Clients may send gzip, deflate or zstd. Responses are requested uncompressed; some hosts and proxies compress them anyway. A body
+of gzip or zstd may have several members (zstd: frames). The size is limited per piece and in total, and a body that ends inside
+a member is malformed. zstd is in Python's library from 3.14 on; before, its backport is the extra `zstd`.
 """
 
 from __future__ import annotations
 
+import importlib
 import zlib
+from functools import cache
+from typing import Any, Protocol
 
 MAX_PIECE = 64 * 1024 * 1024
 MAX_TOTAL = 256 * 1024 * 1024
 _GZIP_OR_ZLIB, _GZIP = 47, 31  # zlib's codes for the header of a member
+_ZSTD_WINDOW_LOG = 23
+"""8 MiB: what every decoder of HTTP content must have at most (RFC 9659)."""
 
 
 class MalformedBody(Exception):
@@ -21,15 +27,27 @@ class BodyTooLarge(MalformedBody):
     """The content is larger than allowed."""
 
 
+class _Member(Protocol):
+    """One compressed stream. `unused_data` is what follows its end."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+
 class Decompressor:
     """Compressed bytes in, content out. Raises `MalformedBody`."""
 
     def __init__(self, coding: str, max_total: int = MAX_TOTAL) -> None:
         self._is_identity = coding in ("", "identity")
-        if not self._is_identity and coding not in ("gzip", "x-gzip", "deflate"):
+        if not self._is_identity and coding not in ("gzip", "x-gzip", "deflate", "zstd"):
             raise MalformedBody(f"content encoding {coding[:40]!r} is not supported")
-        self._is_gzip = coding != "deflate"
-        self._member: zlib._Decompress | None = None
+        self._has_several = coding != "deflate"
+        self._zstd = _load_zstd() if coding == "zstd" else None
+        self._error: type[Exception] = zlib.error if self._zstd is None else self._zstd.ZstdError
+        self._member: _Member | None = None
         self._has_members = False
         self._left = max_total
 
@@ -44,15 +62,15 @@ class Decompressor:
                 data = data.lstrip(b"\0") if self._has_members else data  # padding between members
                 if not data:
                     break
-                if self._has_members and not self._is_gzip:
+                if self._has_members and not self._has_several:
                     raise MalformedBody("unexpected bytes after the compressed body")
-                self._member = zlib.decompressobj(_GZIP if self._has_members else _GZIP_OR_ZLIB)
+                self._member = self._open_member()
             try:
                 piece = self._member.decompress(data, room + 1)
-            except zlib.error:
+            except self._error:
                 raise MalformedBody("the compressed body is damaged") from None
             room -= len(piece)
-            if room < 0 or self._member.unconsumed_tail:
+            if room < 0:
                 raise BodyTooLarge("the decompressed body is too large")
             self._left -= len(piece)
             pieces.append(piece)
@@ -65,3 +83,20 @@ class Decompressor:
         """The body ended."""
         if self._member is not None:
             raise MalformedBody("the compressed body is truncated")
+
+    def _open_member(self) -> _Member:
+        if self._zstd is None:
+            return zlib.decompressobj(_GZIP if self._has_members else _GZIP_OR_ZLIB)
+        limit = {self._zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
+        member: _Member = self._zstd.ZstdDecompressor(options=limit)
+        return member
+
+
+@cache
+def _load_zstd() -> Any:
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise MalformedBody("content encoding 'zstd' needs a package: pip install 'antiphon[zstd]'")

@@ -33,7 +33,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.limits import is_blank
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
@@ -41,7 +41,7 @@ from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
-from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
+from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, block_type, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
 IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
@@ -185,10 +185,6 @@ class ResultBlock(Struct, gc=False, tag="tool_result", tag_field="type"):
 
     tool_use_id: str
     content: str
-
-
-def is_blank(text: str) -> bool:
-    return not text or text.isspace()
 
 
 def collapse_text(write: list[Any]) -> Any:

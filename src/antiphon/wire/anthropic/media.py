@@ -16,16 +16,14 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
+from antiphon.wire.anthropic.limits import PDF, PLAIN_TEXT
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import is_web_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.anthropic import is_same_format, origin_marker, unread_fields
 
-PDF = "application/pdf"
-PLAIN = "text/plain"
-
 _BASE64_FIELDS = {"type", "media_type", "data"}
-_DOCUMENT_TYPES = ("", PDF, PLAIN)
+_DOCUMENT_TYPES = ("", PDF, PLAIN_TEXT)
 
 
 def read_image(block: dict[str, Any]) -> Image | None:
@@ -58,7 +56,7 @@ def read_document(block: dict[str, Any]) -> Document | None:
         case {"type": "text", "media_type": "text/plain", "data": str(text)} if (
             source.keys() == _BASE64_FIELDS and text
         ):
-            return Document(PLAIN, text=text, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
+            return Document(PLAIN_TEXT, text=text, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
             return Document(url=url, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
@@ -67,7 +65,7 @@ def read_document(block: dict[str, Any]) -> Document | None:
         case {"type": "content", "content": content} if document_text(content):
             # Other formats get the text; the blocks are kept as an extra.
             return Document(
-                PLAIN, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS)
+                PLAIN_TEXT, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS)
             )
     return None
 
@@ -120,9 +118,9 @@ def write_document(document: Document, path: str, losses: list[Loss]) -> dict[st
 
 def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     if document.text:
-        if document.media_type not in ("", PLAIN):
+        if document.media_type not in ("", PLAIN_TEXT):
             losses.append(Loss(f"{path}.media_type", document.media_type, "sent as text/plain (AN-24)"))
-        return {"type": "text", "media_type": PLAIN, "data": document.text}
+        return {"type": "text", "media_type": PLAIN_TEXT, "data": document.text}
     media_type, data = _inline(document)
     if data:
         return _inline_document(media_type, data, path, losses)
@@ -143,9 +141,9 @@ def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) 
         with suppress(binascii.Error, ValueError):
             text = base64.b64decode(data, validate=True).decode()
         if text:
-            if media_type != PLAIN:
+            if media_type != PLAIN_TEXT:
                 losses.append(Loss(f"{path}.media_type", media_type, "sent as text/plain (AN-24)"))
-            return {"type": "text", "media_type": PLAIN, "data": text}
+            return {"type": "text", "media_type": PLAIN_TEXT, "data": text}
     losses.append(
         Loss(path, "document", f"Anthropic does not support {media_type or 'unknown document types'}; dropped (AN-24)")
     )

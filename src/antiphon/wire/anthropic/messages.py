@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
-from antiphon.wire.anthropic.block_rules import block_type
 from antiphon.wire.anthropic.content import (
     FAILED,
     SUCCESS,
@@ -27,16 +26,22 @@ from antiphon.wire.anthropic.content import (
     part_path,
     read_block,
 )
+from antiphon.wire.anthropic.limits import SERVER_CALLS, is_server_block
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
-from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields, with_cache_control
+from antiphon.wire.vendors.anthropic import (
+    FORMAT,
+    block_type,
+    is_same_format,
+    origin_marker,
+    unread_fields,
+    with_cache_control,
+)
 
 CONTINUE_TEXT = "(continue)"
 SYSTEM_NOTE_PREFIX = "[system note] "
-
-_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
 _ROLES = ("user", "assistant", "system")
@@ -265,7 +270,7 @@ class MessageListWriter:
             if isinstance(text, str) and text[-1:].isspace():
                 replaced = self._writer.replace_text(content[-1], text.rstrip())
                 self.messages[-1] = {**last, "content": [*content[:-1], replaced]}
-        is_continued = isinstance(content, list) and any(block_type(block) in _SERVER_CALLS for block in content)
+        is_continued = isinstance(content, list) and any(block_type(block) in SERVER_CALLS for block in content)
         if not self._target.model.prefill and not is_continued and not can_continue:
             reason = f'model does not support prefill; added a user message "{CONTINUE_TEXT}" (AN-07)'
             self._losses.append(Loss("messages", "prefill", reason))
@@ -457,4 +462,4 @@ def _can_precede_system(message: Any) -> bool:
         return role in ("user", "system")
     content = message.get("content")
     last = block_type(content[-1]) if isinstance(content, list) and content else ""
-    return last in _SERVER_CALLS or last.endswith("_tool_result")
+    return is_server_block(last)

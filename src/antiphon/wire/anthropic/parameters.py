@@ -14,7 +14,16 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.limits import (
+    EFFORTS,
+    FORCED_CHOICES,
+    MAX_USER_LENGTH,
+    MIN_BUDGET,
+    MIN_TOP_P_WITH_THINKING,
+    SAMPLING,
+    THINKING_BLOCKS,
+    is_blank,
+)
 from antiphon.wire.anthropic.schema import as_output_schema
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, CapabilityTable, effort_for_budget, look_up
 from antiphon.wire.loss import Loss, lose_native
@@ -29,8 +38,7 @@ from antiphon.wire.parameters import (
     refused_fields,
 )
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.rules import name_set
-from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker
+from antiphon.wire.vendors.anthropic import FORMAT, block_type, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"
@@ -59,7 +67,6 @@ def target_for(model: Any, version: str, host: Any, table: CapabilityTable | Non
     )
 
 
-MIN_BUDGET = 1024
 DEFAULT_MAX_TOKENS = 4096
 
 _DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
@@ -206,7 +213,7 @@ def allow_thinking(
     if thinking["type"] == "disabled":
         return True
     reason = ""
-    is_forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
+    is_forced = forces_tool(body)
     if thinking["type"] == "adaptive":
         # Anthropic accepts this for older models too, and does not think then; Bedrock refuses it.
         is_stated = request.reasoning is not None and is_same_format(request.reasoning.native)
@@ -214,7 +221,7 @@ def allow_thinking(
             reason = "thinking cannot be combined with a forced tool call on this model; dropped (AN-19)"
     elif is_forced:
         reason = "thinking cannot be combined with a forced tool call; dropped (AN-19)"
-    elif _tool_loop_lacks_thinking(body["messages"]):
+    elif find_loop_without_thinking(body["messages"]) is not None:
         reason = "the current tool loop has no thinking blocks; dropped (AN-30)"
     elif not target.model.prefill_with_thinking and is_prefilled_without_thinking(body["messages"]):
         reason = "thinking cannot be combined with a prefilled answer; dropped (AN-19)"
@@ -251,13 +258,16 @@ def is_prefilled_without_thinking(messages: list[Any]) -> bool:
         return False
     content = last.get("content")
     first = block_type(content[0]) if isinstance(content, list) and content else ""
-    return first not in ("thinking", "redacted_thinking")
+    return first not in THINKING_BLOCKS
 
 
-def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
-    """Whether the current tool loop has no thinking blocks (AN-30). Adjacent messages of one role are one turn."""
-    has_calls = has_results = is_users_turn = False
-    for message in reversed(messages):
+def find_loop_without_thinking(messages: list[Any]) -> tuple[int, str] | None:
+    """The last call of the current tool loop if that has no thinking blocks (AN-30): the index of its message, and the type of
+    the message's first block. Adjacent messages of one role are one turn."""
+    last_call: tuple[int, str] | None = None
+    has_results = is_users_turn = False
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
         content = message.get("content") if isinstance(message, dict) else None
         kinds = [block_type(block) for block in content] if isinstance(content, list) else []
         role = message.get("role") if isinstance(message, dict) else None
@@ -267,34 +277,30 @@ def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
         elif role == "assistant":
             if is_users_turn and not has_results:
                 break
-            if "thinking" in kinds or "redacted_thinking" in kinds:
-                return False
+            if any(kind in THINKING_BLOCKS for kind in kinds):
+                return None
             is_users_turn = has_results = False
-            has_calls = has_calls or "tool_use" in kinds
-    return has_calls
+            if last_call is None and "tool_use" in kinds:
+                last_call = index, kinds[0]
+    return last_call
 
 
-PARAMETERS = name_set(
-    "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
-    "service_tier container context_management mcp_servers output_config output_format cache_control inference_geo speed "
-    "user_profile_id diagnostics fallbacks fallback_credit_token compaction thread"
-)
-# Hosts with the model in the URL accept version and betas in the body (AN-01, errata).
-HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
-MAX_USER_LENGTH = 512
-MIN_TOP_P_WITH_THINKING = 0.95
-"""The smallest `top_p` accepted with thinking."""
+def forces_tool(body: dict[str, Any]) -> bool:
+    """Whether the `tool_choice` of a body forces a call."""
+    choice = body.get("tool_choice")
+    return isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
 
 
-def _write_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+def write_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+    """The stop sequences without blank ones."""
     for index, sequence in enumerate(stop):
-        if not sequence or sequence.isspace():
+        if is_blank(sequence):
             losses.append(Loss(f"stop[{index}]", repr(sequence), "blank stop sequence; dropped (AN-22)"))
-    return [sequence for sequence in stop if sequence and not sequence.isspace()]
+    return [sequence for sequence in stop if not is_blank(sequence)]
 
 
-def _write_user(user: str, losses: list[Loss]) -> dict[str, str]:
+def write_user(user: str, losses: list[Loss]) -> dict[str, str]:
+    """The `metadata` of a user, whose id has a limited length."""
     limit = MAX_USER_LENGTH
     if len(user) > limit:
         losses.append(Loss("user", "user", f"limited to {limit} characters; sent the first {limit} (AN-23)"))
@@ -318,8 +324,8 @@ PARAMETER_TABLE = ParameterTable(
         Parameter("temperature", "temperature", NUMBER, "AN-21", 0, 1, sends_default=True),
         _fit_unless_unset(Parameter("top_p", "top_p", NUMBER, "AN-21", 0, 1, sends_default=True)),
         _fit_unless_unset(Parameter("top_k", "top_k", (int,), "AN-21", 0, below_minimum="drop")),
-        Parameter("stop", "stop_sequences", (), "AN-22", convert=_write_stops),
-        Parameter("user", "metadata", (), "AN-23", convert=_write_user),
+        Parameter("stop", "stop_sequences", (), "AN-22", convert=write_stops),
+        Parameter("user", "metadata", (), "AN-23", convert=write_user),
         Parameter(
             "service_tier",
             "service_tier",
@@ -330,7 +336,6 @@ PARAMETER_TABLE = ParameterTable(
         ),
     ),
 )
-SAMPLING = ("temperature", "top_p", "top_k")
 
 
 class AnthropicWording:

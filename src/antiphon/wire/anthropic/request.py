@@ -14,6 +14,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
+from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import (
     MessageListReader,
     MessageListWriter,
@@ -23,7 +24,6 @@ from antiphon.wire.anthropic.messages import (
 )
 from antiphon.wire.anthropic.parameters import (
     DEFAULT_MAX_TOKENS,
-    HOST_PARAMETERS,
     MAX_TOKENS,
     PARAMETER_TABLE,
     VERSION,

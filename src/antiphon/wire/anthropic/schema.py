@@ -16,18 +16,19 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire.anthropic.block_rules import PROPERTY_KEY, quote_value
+from antiphon.wire.anthropic.limits import PROPERTY_KEY
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import format_path, walk
 from antiphon.wire.loss import Loss
 from antiphon.wire.tool_calls import NameMapper
+from antiphon.wire.vendors.anthropic import quote_value
 
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _UNSUPPORTED_AT_ROOT = frozenset({*COMBINATORS, "$ref", "definitions"})
 _MAX_DEPTH = 16
 _MAX_NOTE = 200
-_KEYS = NameMapper(PROPERTY_KEY.pattern)
+_KEYS = NameMapper(PROPERTY_KEY)
 
 
 def as_object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def _with_valid_keys(
     names = {name: _KEYS.to_wire(name) for name in properties}
     for name, wire_name in names.items():
         if name != wire_name:
-            reason = f"must match {PROPERTY_KEY.pattern[:-2]}; sent as {wire_name} (AN-16)"
+            reason = f"must match {PROPERTY_KEY}; sent as {wire_name} (AN-16)"
             losses.append(Loss(f"{path}.properties.{name}", "property key", reason))
     renamed = {**schema, "properties": {names[name]: value for name, value in properties.items()}}
     if isinstance(schema.get("required"), list):

@@ -13,6 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.parts import Native
+from antiphon.wire.anthropic.limits import (
+    FORCED_CHOICES,
+    MAX_OPTIONAL_PARAMETERS,
+    MAX_STRICT_TOOLS,
+    MAX_UNION_PARAMETERS,
+)
 from antiphon.wire.anthropic.schema import as_object_schema, as_strict_schema
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
@@ -22,7 +28,6 @@ from antiphon.wire.tool_calls import FREEFORM_SCHEMA, argument_writer, tool_name
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
 NAMES = tool_names(FORMAT, max_length=128)
-MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
@@ -192,7 +197,7 @@ def write_choice(
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
     written: dict[str, Any] = {"type": "auto"} if choice is None else _write_choice_type(choice, tools, losses)
-    if written["type"] in ("any", "tool") and (not capabilities.forced_tool_choice or request.max_output_tokens == 0):
+    if written["type"] in FORCED_CHOICES and (not capabilities.forced_tool_choice or request.max_output_tokens == 0):
         losses.append(
             Loss(
                 "tool_choice",
@@ -221,9 +226,13 @@ def _write_choice_type(choice: ToolChoice, tools: list[Any], losses: list[Loss])
     if choice.mode != "tool":
         return {"type": _CHOICE_TYPES[choice.mode]}
     name = NAMES.to_wire(choice.names[0]) if choice.names else None
-    declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
-    # A toolset has names that are not in the body.
-    if name is None or (declared and None not in declared and name not in declared):
+    if name is None or not is_declared(name, tools):
         losses.append(Loss("tool_choice.names", "the tool chosen", 'not declared; sent tool_choice "auto" (AN-17)'))
         return {"type": "auto"}
     return {"type": "tool", "name": name}
+
+
+def is_declared(name: str, tools: list[Any]) -> bool:
+    """Whether a tool may be chosen by this name. A toolset has names that are not in the body."""
+    declared = [tool.get("name") if isinstance(tool, dict) else None for tool in tools]
+    return not declared or None in declared or name in declared

@@ -10,35 +10,29 @@ client of that host has sent.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from antiphon.errors import WireError
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.rules import Violation
+from antiphon.wire.openai_chat.limits import LONG_CALL_ID, MISTRAL_CALL_ID, MISTRAL_ID_LENGTH, SHORT_CALL_ID
 from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
-from antiphon.wire.vendors.openai import quote_value
-
-_is_mistral = re.compile(r"mistral|mixtral|codestral|devstral|magistral|ministral|pixtral|voxtral").search
-_is_mistral_id = re.compile(r"[a-zA-Z0-9]{9}").fullmatch
-_is_deepseek = re.compile(r"(?:.*/)?deepseek-(?:chat|reasoner|r\d|v\d)").match
 
 ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking"]
 
-ID_UP_TO_64 = IdMapper(r"(?s).{1,64}")
-ID_UP_TO_40 = IdMapper(r"(?s).{1,40}")  # OC-09: lifted at api.openai.com, still enforced by Azure and Copilot
+LONG_IDS = IdMapper(f"(?s).{{1,{LONG_CALL_ID}}}")
+SHORT_IDS = IdMapper(f"(?s).{{1,{SHORT_CALL_ID}}}")
 NAMES = tool_names(FORMAT)
-NINE_CHARACTER_ID = IdMapper(r"[a-zA-Z0-9]{9}", prefix="", length=9)  # MI-01
+MISTRAL_IDS = IdMapper(MISTRAL_CALL_ID, prefix="", length=MISTRAL_ID_LENGTH)
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
     """What one host accepts. The defaults fit most hosts other than OpenAI."""
 
-    id_rule: IdMapper = ID_UP_TO_40
+    id_rule: IdMapper = SHORT_IDS
     name_rule: NameMapper = NAMES
     empty_content: str | None = ""
     """The content of an assistant message that has only calls: several hosts reject null (OC-10)."""
@@ -79,7 +73,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
 
 _OPENAI = Dialect(
-    id_rule=ID_UP_TO_64,
+    id_rule=LONG_IDS,
     empty_content=None,
     output_tokens_field="max_completion_tokens",
     has_developer_role=True,
@@ -94,9 +88,9 @@ _REASONING_CONTENT = Dialect(reasoning_field="reasoning_content")
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "openai": _OPENAI,
-        "azure": structs.replace(_OPENAI, id_rule=ID_UP_TO_40, echoes_reasoning=False),
+        "azure": structs.replace(_OPENAI, id_rule=SHORT_IDS, echoes_reasoning=False),
         "compatible": Dialect(
-            id_rule=ID_UP_TO_64,
+            id_rule=LONG_IDS,
             empty_content=None,
             has_developer_role=True,
             has_custom_tools=True,
@@ -114,7 +108,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             accepts_top_k=False,
         ),
         "mistral": Dialect(
-            id_rule=NINE_CHARACTER_ID,
+            id_rule=MISTRAL_IDS,
             required_choice="any",
             seed_field="random_seed",
             has_stream_options=False,
@@ -187,68 +181,3 @@ def get_dialect(dialect: str | Dialect) -> Dialect:
     except KeyError:
         known = ", ".join(DIALECTS)
         raise WireError(f'unknown dialect "{dialect}" for openai-chat; expected one of: {known}') from None
-
-
-def host_advisories(
-    model: str, body: dict[str, Any], messages: list[tuple[int, dict[str, Any]]]
-) -> Iterator[Violation]:
-    """What the host of a model refuses in a body beside OpenAI's own rules; `messages` have their index."""
-    if _is_mistral(model):
-        yield from _mistral_advisories(messages)
-    elif _is_deepseek(model):
-        yield from _deepseek_advisories(body, messages)
-
-
-def advisory(rule: str, path: str, message: str) -> Violation:
-    """A rule that only some models or hosts enforce."""
-    return Violation(rule, path, message, advisory=True)
-
-
-def calls_of(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tool calls of a message, as far as they are objects."""
-    calls = message.get("tool_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-
-
-def _mistral_advisories(messages: list[tuple[int, dict[str, Any]]]) -> Iterator[Violation]:
-    before = None
-    for index, message in messages:
-        role, path = message.get("role"), f"messages[{index}]"
-        if before == "tool" and role == "user":
-            yield advisory("MI-02", f"{path}.role", "Unexpected role 'user' after role 'tool'")
-        if role == "assistant" and not message.get("content") and not calls_of(message):
-            yield advisory("MI-02", path, "Assistant message must have either content or tool_calls, but not none.")
-        for place, call in enumerate(calls_of(message)):
-            call_id = call.get("id")
-            if isinstance(call_id, str) and not _is_mistral_id(call_id):
-                expected = "must be a-z, A-Z, 0-9, with a length of 9."
-                text = f"Tool call id was {quote_value(call_id)} but {expected}"
-                yield advisory("MI-01", f"{path}.tool_calls[{place}].id", text)
-        before = role
-    if messages and before not in ("user", "tool") and not (before == "assistant" and messages[-1][1].get("prefix")):
-        expected = "Expected last role User or Tool (or Assistant with prefix True) for serving"
-        yield advisory("MI-02", f"messages[{messages[-1][0]}].role", f"{expected} but got {quote_value(before)}")
-
-
-def _deepseek_advisories(body: dict[str, Any], messages: list[tuple[int, dict[str, Any]]]) -> Iterator[Violation]:
-    last_user = max((index for index, message in messages if message.get("role") == "user"), default=-1)
-    thinking = body.get("thinking")
-    thinking_enabled = isinstance(thinking, dict) and thinking.get("type") == "enabled"
-    for index, message in messages:
-        if (
-            thinking_enabled
-            and index > last_user
-            and calls_of(message)
-            and not isinstance(message.get("reasoning_content"), str)
-        ):
-            text = "The reasoning_content in the thinking mode must be passed back to the API."
-            yield advisory("DS-01", f"messages[{index}].reasoning_content", text)
-        content = message.get("content")
-        for place, part in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(part, dict) and part.get("type") in ("image_url", "input_audio", "file", "video_url"):
-                text = f"messages[{index}]: unknown variant `{part['type']}`, expected `text`"
-                yield advisory("OC-12", f"messages[{index}].content[{place}].type", text)
-    tools = body.get("tools")
-    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if isinstance(tool, dict) and tool.get("type") == "custom":
-            yield advisory("DS-01", f"tools[{place}].type", "unknown variant `custom`, expected `function`")

@@ -13,7 +13,6 @@ Normalisations: a single text is a string; null, absent and empty content are th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -39,7 +38,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
 from antiphon.wire.openai_chat.content import canonical_json, collapse_text, read_content, read_part, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.rules import PARTICIPANT_NAMES
+from antiphon.wire.openai_chat.limits import MAX_PARTICIPANT_NAME, PARTICIPANT_NAMES, legal_participant_name
 from antiphon.wire.openai_chat.tools import is_object
 from antiphon.wire.request import Message
 from antiphon.wire.tool_calls import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
@@ -49,7 +48,6 @@ _SUCCESS = ToolExecutionStatus.SUCCESS
 _MEDIA = (Image, Audio, Document)
 _WIRE_ORIGINS = (*FORMATS, OPENAI)
 _BETWEEN_TOOL_AND_USER = {"role": "assistant", "content": "OK."}
-_NOT_IN_NAME = re.compile(r"[\s<|\\/>]+")
 
 
 class _Function(Struct, forbid_unknown_fields=True, gc=False):
@@ -357,8 +355,9 @@ class MessageListWriter:
         if name is None:
             return
         if PARTICIPANT_NAMES.to_wire(name) != name:
-            name = _NOT_IN_NAME.sub("_", name)[:64]
-            reason = f'name contains characters OpenAI rejects or exceeds 64; sent as "{name}" (OC-25)'
+            name = legal_participant_name(name)
+            limit = f"name contains characters OpenAI rejects or exceeds {MAX_PARTICIPANT_NAME}"
+            reason = f'{limit}; sent as "{name}" (OC-25)'
             self._losses.append(Loss(f"{path}.name", "name", reason))
         if name:
             written["name"] = name

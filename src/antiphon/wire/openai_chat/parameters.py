@@ -20,18 +20,16 @@ from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.openai_chat.limits import MAX_STOP_SEQUENCES
 from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI
-from antiphon.wire.vendors.openai_parameters import choose_effort, is_reasoning, shared_rows
-
-MAX_STOP_SEQUENCES = 4
+from antiphon.wire.vendors.openai_parameters import choose_effort, is_reasoning, schema_name, shared_rows
 
 
-def _limit_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+def limit_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
+    """As many stop sequences as OpenAI accepts."""
     limit = MAX_STOP_SEQUENCES
     if len(stop) > limit:
         reason = f"OpenAI accepts at most {limit} stop sequences; sent the first {limit} (OC-21)"
@@ -50,13 +48,13 @@ PARAMETER_TABLE = ParameterTable(
         *(_SHARED[key] for key in ("temperature", "top_p")),
         Parameter("presence_penalty", "presence_penalty", NUMBER, "OC-20", -2, 2),
         Parameter("frequency_penalty", "frequency_penalty", NUMBER, "OC-20", -2, 2),
-        Parameter("candidates", "n", (int,), "OC-20", 1, 128, integer=True),
+        Parameter("candidates", "n", (int,), "OC-20", 1, integer=True),
         _SHARED["top_logprobs"],
         Parameter("max_output_tokens", "max_tokens", (), "OC-20", 1, integer=True, is_written=False),
         Parameter("max_output_tokens", "max_completion_tokens", (), "OC-20", 1, below_minimum="drop", integer=True),
         Parameter("seed", "seed", (int,)),
         Parameter("top_k", "top_k", (int,), "OC-26"),
-        Parameter("stop", "stop", (), "OC-26", convert=_limit_stops),
+        Parameter("stop", "stop", (), "OC-26", convert=limit_stops),
         _SHARED["metadata"],
     ),
 )
@@ -223,8 +221,7 @@ def _write_output_format(
             for field in ignored
         )
         return
-    name = output_format.name or "response"
-    described: dict[str, Any] = {"name": name if openai.is_name(name) else safe_name(name, 64)}
+    described: dict[str, Any] = {"name": schema_name(output_format)}
     if output_format.description is not None:
         described["description"] = output_format.description
     if output_format.schema is not None:

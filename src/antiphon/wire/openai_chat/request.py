@@ -17,6 +17,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import get_dialect
+from antiphon.wire.openai_chat.limits import PARAMETERS
 from antiphon.wire.openai_chat.messages import (
     MessageListReader,
     MessageListWriter,
@@ -32,7 +33,6 @@ from antiphon.wire.openai_chat.parameters import (
     write_extras,
     write_parameters,
 )
-from antiphon.wire.openai_chat.rules import PARAMETERS
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
 from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest

@@ -5,5 +5,8 @@ from antiphon.wire.request import SequenceRule
 
 FORMAT = "openai-responses"
 FORMAT_MODULE = FormatModule(
-    messages_key="input", sequence_rule=SequenceRule(results_follow_calls=False), has_tool_namespaces=True
+    messages_key="input",
+    sequence_rule=SequenceRule(results_follow_calls=False),
+    has_tool_namespaces=True,
+    repeats_settings=True,
 )

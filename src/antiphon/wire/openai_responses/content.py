@@ -44,6 +44,7 @@ from antiphon.wire.media import (
 )
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
+from antiphon.wire.openai_responses.limits import REFUSED_FILES
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
@@ -56,9 +57,9 @@ _OFTEN_EMPTY = ("annotations", "logprobs")
 _REFUSAL = ("type", "refusal")
 
 
-def is_audio_or_video_url(url: str) -> bool:
-    """Whether a URL is of audio or video, which is refused as a file (OR-05)."""
-    return is_web_url(url) and media_type_of_url(url).startswith(("audio/", "video/"))
+def is_refused_file_url(url: str) -> bool:
+    """Whether a URL is of a type that is refused as a file (OR-05)."""
+    return is_web_url(url) and media_type_of_url(url).startswith(REFUSED_FILES)
 
 
 def read_input_part(part: Any) -> InputPart:
@@ -195,13 +196,13 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         kind, data = kind or "text/plain", b64encode(document.text.encode()).decode()
     if data:
         kind = kind or "application/pdf"
-        if kind.startswith(("audio/", "video/")) or "," in kind or len(kind) > 48:
+        if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > 48:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
-    if document.url and not kind.startswith(("audio/", "video/")) and not is_audio_or_video_url(document.url):
+    if document.url and not kind.startswith(REFUSED_FILES) and not is_refused_file_url(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None
 
@@ -331,7 +332,7 @@ def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[
     texts: list[Text | Refusal] = []  # the content of one message item
     for index, part in enumerate((*parts, None)):
         if texts and (not isinstance(part, Text | Refusal) or starts_new_item(part)):
-            items.append(message_item(texts, ids.new("msg"), losses, f"parts[{index - len(texts)}]"))
+            items.append(message_item(texts, ids.new("message"), losses, f"parts[{index - len(texts)}]"))
             texts = []
         if isinstance(part, Text | Refusal):
             texts.append(part)
@@ -344,12 +345,12 @@ def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str
     """The item of a part other than text; none if the format has no such item."""
     spoken = transcribe(part, losses, path)
     if spoken is not part and isinstance(spoken, Text):
-        yield message_item([spoken], ids.new("msg"), losses, path)
+        yield message_item([spoken], ids.new("message"), losses, path)
         return
     if isinstance(part, ToolCallRequest):
-        yield call_item(part, ids.new("ctc" if part.freeform else "fc"), losses, path)
+        yield call_item(part, ids.new("custom_tool_call" if part.freeform else "function_call"), losses, path)
     elif isinstance(part, Thinking):
-        yield reasoning_item(part, ids.new("rs"), losses, path)
+        yield reasoning_item(part, ids.new("reasoning"), losses, path)
     elif isinstance(part, Native) and part.origin == FORMAT:
         yield part.data
     elif isinstance(part, Native):

@@ -6,7 +6,6 @@ keep their ids or none does (OR-21). Ids that Antiphon generated contain `GENERA
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
@@ -16,10 +15,11 @@ from antiphon.history.ids import new_id
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.limits import ID_PREFIXES
 from antiphon.wire.tool_calls import MAX_CACHED_LENGTH
+from antiphon.wire.vendors.openai import is_name
 
 GENERATED_ID_MARK = "_antiphon_"
-_is_item_id = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 
 class IdPolicy(Enum):
@@ -39,18 +39,19 @@ class IdGenerator:
         self._stem = new_id()
         self._count = 0
 
-    def new(self, prefix: str) -> str:
+    def new(self, item_type: str) -> str:
         self._count += 1
-        return f"{prefix}{GENERATED_ID_MARK}{self._stem}{self._count:02d}"
+        return f"{ID_PREFIXES[item_type]}{GENERATED_ID_MARK}{self._stem}{self._count:02d}"
 
 
-def is_valid_item_id(item_id: str, prefix: str) -> bool:
-    """Whether OpenAI may have issued an item id of this prefix."""
-    return (_cached_check_item_id if len(item_id) <= MAX_CACHED_LENGTH else _check_item_id)(item_id, prefix)
+def is_valid_item_id(item_id: str, item_type: str) -> bool:
+    """Whether OpenAI may have issued an id for an item of this type."""
+    return (_cached_check_item_id if len(item_id) <= MAX_CACHED_LENGTH else _check_item_id)(item_id, item_type)
 
 
-def _check_item_id(item_id: str, prefix: str) -> bool:
-    return item_id.startswith(prefix) and _is_item_id(item_id) is not None and GENERATED_ID_MARK not in item_id
+def _check_item_id(item_id: str, item_type: str) -> bool:
+    prefix = ID_PREFIXES.get(item_type, "")
+    return item_id.startswith(prefix) and is_name(item_id) is not None and GENERATED_ID_MARK not in item_id
 
 
 _cached_check_item_id = lru_cache(maxsize=4096)(_check_item_id)
@@ -69,9 +70,7 @@ class ItemIds:
         self._sent.add(item_id)
         return is_new
 
-    def add_fields(
-        self, item: dict[str, Any], fields: dict[str, Any] | None, prefix: str, path: str, ids: IdPolicy
-    ) -> None:
+    def add_fields(self, item: dict[str, Any], fields: dict[str, Any] | None, path: str, ids: IdPolicy) -> None:
         """Add an item's own fields, and its id if it may be sent."""
         item.update(fields or {})
         if ids == IdPolicy.ALL and item.get("id") is not None:
@@ -79,9 +78,7 @@ class ItemIds:
         item_id = item.pop("id", None)
         if item_id is None or (type(item_id) is str and GENERATED_ID_MARK in item_id):
             return
-        if item["type"] == "custom_tool_call_output":
-            prefix = ""
-        if type(item_id) is not str or not is_valid_item_id(item_id, prefix):
+        if type(item_id) is not str or not is_valid_item_id(item_id, item["type"]):
             reason = "item id was not issued by OpenAI; sent without id (OR-09)"
         elif ids == IdPolicy.NONE:
             reason = "one id in this turn cannot be sent, so all were dropped (OR-21)"
@@ -105,7 +102,7 @@ class ItemIds:
             fields: dict[str, Any] | None
             if kind is Native:
                 after_text = False
-                fields, prefix = (part.data if part.origin == FORMAT and type(part.data) is dict else None), ""
+                fields, item_type = (part.data if part.origin == FORMAT and type(part.data) is dict else None), ""
             else:
                 native = part.native
                 fields = native.get(FORMAT) if native is not None else None
@@ -113,10 +110,12 @@ class ItemIds:
                     fields = fields.get("item") if fields is not None else None
                     if after_text and fields is None:
                         continue  # it continues an item
-                    after_text, prefix = True, "msg"
+                    after_text, item_type = True, "message"
                 else:
                     after_text = False
-                    prefix = "rs" if kind is Thinking else "ctc" if kind is ToolCallRequest and part.freeform else "fc"
+                    item_type = "reasoning" if kind is Thinking else "function_call"
+                    if kind is ToolCallRequest and part.freeform:
+                        item_type = "custom_tool_call"
             if fields is None:
                 if kind is Native or kind is Thinking:
                     continue
@@ -126,7 +125,7 @@ class ItemIds:
                 if after_reasoning and "id" not in fields:
                     return False
             else:
-                if type(item_id) is not str or not is_valid_item_id(item_id, prefix):
+                if type(item_id) is not str or not is_valid_item_id(item_id, item_type):
                     return False
                 if item_id in sent or item_id in self._sent:
                     return False

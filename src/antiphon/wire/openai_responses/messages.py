@@ -41,7 +41,7 @@ from antiphon.wire.openai_responses.content import (
     write_output_part,
 )
 from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
-from antiphon.wire.openai_responses.rules import ITEM_TYPES
+from antiphon.wire.openai_responses.limits import ITEM_TYPE_SET
 from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
@@ -60,7 +60,6 @@ _CLIENT_ITEM_TYPES = name_set(
     " mcp_approval_response shell_call_output"
 )
 """The items of hosted tools that the client makes, not the model."""
-_ITEM_TYPES = frozenset(ITEM_TYPES)
 
 
 class TypedItem(Struct, forbid_unknown_fields=True, gc=False):
@@ -285,7 +284,7 @@ class MessageListWriter:
         if call.native is not None:
             path = f"messages[{index}].parts[{position}]"
             lose_native(self._losses, path, call.native, FORMAT, OPENAI)
-            self._ids.add_fields(item, call.native.get(FORMAT), "ctc" if call.freeform else "fc", path, ids)
+            self._ids.add_fields(item, call.native.get(FORMAT), path, ids)
         self.items.append(item)
 
     def _write_text(
@@ -302,7 +301,7 @@ class MessageListWriter:
         if message is None or fields is not None:
             message = {"type": "message", "role": "assistant", "content": []}
             self.items.append(message)
-            self._ids.add_fields(message, fields, "msg", f"messages[{index}].parts[{position}]", ids)
+            self._ids.add_fields(message, fields, f"messages[{index}].parts[{position}]", ids)
         elif type(message["content"]) is str:
             message["content"] = [{"type": "output_text", "text": message["content"]}]
         if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
@@ -338,7 +337,7 @@ class MessageListWriter:
             return
         lose_native(self._losses, path, native, FORMAT, OPENAI)
         item: dict[str, Any] = {"type": "reasoning", "summary": []}
-        self._ids.add_fields(item, fields, "rs", path, ids)
+        self._ids.add_fields(item, fields, path, ids)
         if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
             self._losses.append(Loss(path, "thinking", "reasoning without id and content; dropped"))
         else:
@@ -373,7 +372,7 @@ class MessageListWriter:
         item: dict[str, Any] = {"role": self._role(message, path), "content": []}
         if fields:
             item = {"type": "message", **item}
-            self._ids.add_fields(item, fields, "msg", path, IdPolicy.EACH)
+            self._ids.add_fields(item, fields, path, IdPolicy.EACH)
         self._write_parts(message.parts, item, index, is_raw)
         if not message.parts and message.role in _CLIENT_ROLES:
             self.items.append(item)
@@ -429,12 +428,12 @@ class MessageListWriter:
         }
         if result.native is not None:
             lose_native(self._losses, path, result.native, FORMAT, OPENAI)
-            self._ids.add_fields(item, result.native.get(FORMAT), "" if is_freeform else "fc", path, IdPolicy.EACH)
+            self._ids.add_fields(item, result.native.get(FORMAT), path, IdPolicy.EACH)
         self.items.append(item)
 
 
 def _is_item(part: Part, is_raw: bool) -> bool:
     """Whether a part of a client's message is an item by itself."""
     if isinstance(part, Native):
-        return part.origin == FORMAT and (is_raw or block_type(part) in _ITEM_TYPES)
+        return part.origin == FORMAT and (is_raw or block_type(part) in ITEM_TYPE_SET)
     return isinstance(part, ToolCallResult | ToolCallRequest | Thinking)

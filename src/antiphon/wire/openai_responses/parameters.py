@@ -15,16 +15,21 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.limits import MIN_OUTPUT_TOKENS
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors.openai import OPENAI, is_name, unread_fields
-from antiphon.wire.vendors.openai_parameters import choose_effort, drop_refused_switch, is_reasoning, shared_rows
+from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.vendors.openai_parameters import (
+    choose_effort,
+    drop_refused_switch,
+    is_reasoning,
+    schema_name,
+    shared_rows,
+)
 
 _LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")
-MIN_OUTPUT_TOKENS = 16
 
 _SHARED = shared_rows("OR-15", "OR-15", "OR-15")
 PARAMETER_TABLE = ParameterTable(
@@ -187,12 +192,7 @@ def _write_format(output_format: OutputFormat, losses: list[Loss]) -> dict[str, 
         ]
         losses.extend(Loss(f"{path}.{field}", field, f"not supported by {kind}; dropped") for field in ignored)
     else:
-        name = output_format.name or "response"
-        body = {
-            "type": "json_schema",
-            "name": name if is_name(name) else safe_name(name, 64),
-            "schema": output_format.schema,
-        }
+        body = {"type": "json_schema", "name": schema_name(output_format), "schema": output_format.schema}
         if output_format.description is not None:
             body["description"] = output_format.description
         if output_format.strict is not None:

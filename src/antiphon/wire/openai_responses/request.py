@@ -22,10 +22,10 @@ from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
 from antiphon.wire.openai_responses.namespaces import brings_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
-from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.readable import replace_media
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest

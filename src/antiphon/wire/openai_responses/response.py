@@ -21,6 +21,7 @@ from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
+from antiphon.wire.openai_responses.echo import DEFAULTS
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import OPENAI
@@ -36,23 +37,7 @@ _STOP_REASON_LOSSES = {
     "other": 'no matching stop reason; sent "completed"',
 }
 _REQUIRED_FIELDS: dict[str, Any] = {"error": None, "incomplete_details": None, "instructions": None}
-
-
-_DEFAULTS: dict[str, Any] = {
-    **_REQUIRED_FIELDS,
-    "background": False,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": None,
-    "truncation": "disabled",
-}
+_DEFAULTS: dict[str, Any] = {**_REQUIRED_FIELDS, "completed_at": None, **DEFAULTS}
 """What clients look for in a response of another format."""
 
 
@@ -199,6 +184,8 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
         "output": items,
         "usage": write_usage(output.usage),
     }
+    if not is_same_format and body["status"] == "completed":
+        body["completed_at"] = int(time.time())
     for origin in (OPENAI, FORMAT):
         body.update(native.get(origin, {}))
     for origin, extras in native.items():

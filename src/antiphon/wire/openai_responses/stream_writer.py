@@ -43,7 +43,6 @@ from antiphon.wire.openai_responses.response import report_candidates, response_
 from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
 
 _encode = msgspec.json.Encoder().encode
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
 class _Item(Struct):
@@ -151,6 +150,8 @@ class StreamWriter:
         self._started = started
         response = self._response(ModelOutput(format=started.format), [], [])
         response.update({"status": "in_progress", "incomplete_details": None, "usage": None})
+        if "completed_at" in response:
+            response["completed_at"] = None
         self._emit("response.created", {"response": response})
         self._emit("response.in_progress", {"response": response})
 
@@ -188,7 +189,7 @@ class StreamWriter:
             self._write_complete_item(part, started.index)
 
     def _open(self, kind: str, part: OutputPart) -> _Item:
-        item = _Item(len(self._items), kind, item_id(part) or self._ids.new(_PREFIXES[kind]))
+        item = _Item(len(self._items), kind, item_id(part) or self._ids.new(kind))
         self._items.append(item)
         return item
 
@@ -328,6 +329,8 @@ class StreamWriter:
         items = [item.final for item in self._items if item.final is not None]
         response = self._response(ModelOutput(), items, [])
         response.update({"status": "failed", "incomplete_details": None, "error": response_error(error)})
+        if "completed_at" in response:
+            response["completed_at"] = None
         self._emit("response.failed", {"response": response})
         self._is_over = True
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.parts import NativeExtras
 from antiphon.wire.loss import Loss
 
@@ -52,6 +54,21 @@ def origin_marker() -> NativeExtras:
 def is_same_format(native: NativeExtras | None) -> bool:
     """Whether it came from here."""
     return native is not None and FORMAT in native
+
+
+def block_type(block: Any) -> str:
+    """The type of a block; empty if it has none."""
+    if isinstance(block, Struct):
+        return str(block.__struct_config__.tag)
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def quote_value(value: Any) -> str:
+    """A value for an error message, shortened."""
+    if isinstance(value, str):
+        return f"'{value[:80]}'"
+    return type(value).__name__
 
 
 CacheBreakpoints = list[tuple[dict[str, Any], str]]

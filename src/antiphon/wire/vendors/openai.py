@@ -31,15 +31,18 @@ SHARED_PARAMETERS = ("safety_identifier", "prompt_cache_retention", "prompt_cach
 SERVICE_TIERS = {"standard": "default", "standard_only": "default"}
 """Other providers' names of the default tier."""
 MAX_METADATA_PAIRS, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+MAX_NAME = 64
+"""Of names of output schemas and of ids of items; the length of tool names is in the capability table."""
+_NAME_CHARACTERS = "[a-zA-Z0-9_-]"
+has_name_characters = re.compile(f"{_NAME_CHARACTERS}+").fullmatch
+is_name = re.compile(f"{_NAME_CHARACTERS}{{1,{MAX_NAME}}}").fullmatch
 
 MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
 
 mentions_json = re.compile("json", re.IGNORECASE).search
-is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 _SHARED_FIELDS = ("prompt_cache_breakpoint", "detail")
 _MAX_SHOWN = 80
-_is_name_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 
 
 def unread_fields(value: dict[str, Any], origin: str, read: Container[str]) -> NativeExtras | None:
@@ -216,8 +219,8 @@ def check_name(violations: Violations, rule: str, path: str, name: Any, max_leng
         violations.append(empty_string(rule, path))
     elif len(name) > max_length:
         violations.append(string_too_long(rule, path, len(name), max_length))
-    elif not _is_name_charset(name):
-        violations.append(pattern_mismatch(rule, path, "^[a-zA-Z0-9_-]+$"))
+    elif not has_name_characters(name):
+        violations.append(pattern_mismatch(rule, path, f"^{_NAME_CHARACTERS}+$"))
 
 
 def check_tool_name(violations: Violations, rule: str, path: str, name: Any, format_name: str) -> None:
@@ -233,7 +236,8 @@ def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:
         return
     if len(metadata) > MAX_METADATA_PAIRS:
         got = f"but got an object with {len(metadata)} properties instead."
-        expected_text = f"Invalid 'metadata': too many properties. Expected an object with at most 16 properties, {got}"
+        expected = f"Expected an object with at most {MAX_METADATA_PAIRS} properties"
+        expected_text = f"Invalid 'metadata': too many properties. {expected}, {got}"
         violations.append(Violation(rule, "metadata", expected_text))
     for key, value in metadata.items():
         path = f"metadata.{quote_value(key)}"
@@ -297,7 +301,7 @@ def check_output_schema(
     schema_needed: bool,
 ) -> None:
     """A json_schema output format: its name, its schema, and the schema's closure if it is strict."""
-    check_name(violations, rule, f"{path}.name", output_format.get("name"), 64)
+    check_name(violations, rule, f"{path}.name", output_format.get("name"), MAX_NAME)
     schema: Any = output_format.get("schema")
     if schema is None and not schema_needed:
         return

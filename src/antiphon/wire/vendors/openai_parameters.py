@@ -10,14 +10,17 @@ import msgspec
 from antiphon.wire.capabilities import Capabilities, effort_for_budget
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import NUMBER, Parameter, Refusal
-from antiphon.wire.request import Reasoning
+from antiphon.wire.request import OutputFormat, Reasoning
 from antiphon.wire.rules import Violation
+from antiphon.wire.tool_calls import safe_name
 from antiphon.wire.vendors.openai import (
     MAX_METADATA_KEY,
     MAX_METADATA_PAIRS,
     MAX_METADATA_VALUE,
+    MAX_NAME,
     SERVICE_TIERS,
     Violations,
+    is_name,
     quote_list,
     quote_value,
     wrong_type,
@@ -52,8 +55,10 @@ WORDING = OpenAIWording()
 
 
 def metadata_converter(rule: str) -> Callable[[dict[str, Any], list[Loss]], dict[str, str]]:
-    """Makes metadata legal: at most 16 strings, with short keys and values."""
-    limit = f"metadata is limited to 16 entries with keys of at most 64 characters; dropped this entry ({rule})"
+    """Makes metadata legal: not too many strings, with short keys and values."""
+    pairs_and_keys = f"{MAX_METADATA_PAIRS} entries with keys of at most {MAX_METADATA_KEY} characters"
+    limit = f"metadata is limited to {pairs_and_keys}; dropped this entry ({rule})"
+    cut = f"limited to {MAX_METADATA_VALUE} characters; sent the first {MAX_METADATA_VALUE} ({rule})"
 
     def convert(metadata: dict[str, Any], losses: list[Loss]) -> dict[str, str]:
         pairs: dict[str, str] = {}
@@ -66,9 +71,7 @@ def metadata_converter(rule: str) -> Callable[[dict[str, Any], list[Loss]], dict
             if text is not value:
                 losses.append(Loss(path, key, f"metadata values must be strings; sent as JSON text ({rule})"))
             if len(text) > MAX_METADATA_VALUE:
-                losses.append(
-                    Loss(path, key, f"metadata values are limited to 512 characters; sent the first 512 ({rule})")
-                )
+                losses.append(Loss(path, key, f"metadata values are {cut}"))
             pairs[key] = text[:MAX_METADATA_VALUE]
         return pairs
 
@@ -91,6 +94,12 @@ def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str
         Parameter("store", "store", (bool,)),
     )
     return {row.key: row for row in rows}
+
+
+def schema_name(output_format: OutputFormat) -> str:
+    """The name of an output schema, as OpenAI accepts it (OC-24, OR-17)."""
+    name = output_format.name or "response"
+    return name if is_name(name) else safe_name(name, MAX_NAME)
 
 
 def choose_effort(reasoning: Reasoning, model: str, capabilities: Capabilities, losses: list[Loss]) -> str | None:

@@ -1,19 +1,33 @@
-"""The rules for the parameters of a Messages request: everything beside the messages.
+"""Checks of what is beside the messages of a Messages request.
 
-Each check adds to the violations of a `RuleContext`; `PARAMETER_CHECKS` is their order. The checks share only what the context
-holds: the capabilities of the model, the cache breakpoints in the provider's order, and whether citations are enabled. Limits
-are the constants that the writer uses too (`parameters`, `tools`, `schema`).
+The checks share only what the context holds: the target, the cache breakpoints in the provider's order, and whether citations are
+enabled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct
+from msgspec import field
 
-from antiphon.wire.anthropic.block_rules import (
+from antiphon.wire.anthropic.limits import (
+    CHOICES,
+    EFFORTS,
+    FORCED_CHOICES,
+    HOST_PARAMETERS,
+    MAX_OPTIONAL_PARAMETERS,
+    MAX_STRICT_TOOLS,
+    MAX_UNION_PARAMETERS,
+    MAX_USER_LENGTH,
+    MIN_BUDGET,
+    PARAMETERS,
+    SAMPLING,
+    is_blank,
+)
+from antiphon.wire.anthropic.parameters import PARAMETER_TABLE, WORDING, Target, forces_tool, refusals
+from antiphon.wire.anthropic.rules.blocks import (
+    EXTRA_FIELD,
     LIST,
     MISSING_FIELD,
     OBJECT,
@@ -21,46 +35,26 @@ from antiphon.wire.anthropic.block_rules import (
     WRONG_SHAPE,
     check_block,
     check_tool,
-    quote_value,
     unknown_fields,
     with_prefix,
 )
-from antiphon.wire.anthropic.parameters import (
-    EFFORTS,
-    HOST_PARAMETERS,
-    MAX_USER_LENGTH,
-    MIN_BUDGET,
-    PARAMETER_TABLE,
-    PARAMETERS,
-    SAMPLING,
-    WORDING,
-    Target,
-    refusals,
-)
 from antiphon.wire.anthropic.schema import schema_problems
-from antiphon.wire.anthropic.tools import MAX_OPTIONAL_PARAMETERS, MAX_STRICT_TOOLS, MAX_UNION_PARAMETERS
+from antiphon.wire.anthropic.tools import is_declared
 from antiphon.wire.json_schema import count_optional_and_unions
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import RuleContext
+from antiphon.wire.vendors.anthropic import quote_value
 
 _MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
 
 
-class RuleContext(Struct):
-    """A body under check: the violations so far, and what later rules need from earlier ones."""
+class MessagesContext(RuleContext, kw_only=True):
+    """A body under check: the target, and what later checks need from earlier ones."""
 
-    body: dict[str, Any]
     target: Target
-    violations: list[Violation] = []
-    cache_breakpoints: list[tuple[str, Any]] = []
+    cache_breakpoints: list[tuple[str, Any]] = field(default_factory=list)
     citations_enabled: bool = False
     first_call: int | None = None
     first_system: int | None = None
-
-    def error(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message))
-
-    def advise(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message, advisory=True))
 
     def typed_value(self, name: str, kind: type, rule: str, message: str) -> Any:
         """The value of a parameter; None if it is absent or of the wrong type, which is reported."""
@@ -84,7 +78,7 @@ def _is_integer(value: Any) -> bool:
     return _is_number(value) and (isinstance(value, int) or value.is_integer())
 
 
-def _check_names_and_limit(context: RuleContext) -> None:
+def check_names_and_limit(context: MessagesContext) -> None:
     body = context.body
     context.violations.extend(unknown_fields("AN-27", body, PARAMETERS if "model" in body else HOST_PARAMETERS))
     if "model" not in body:
@@ -97,13 +91,13 @@ def _check_names_and_limit(context: RuleContext) -> None:
         )
 
 
-def _check_numbers(context: RuleContext) -> None:
+def check_numbers(context: MessagesContext) -> None:
     """Ranges, and the sampling parameters that the model, the API version or thinking rule out."""
     body, target = context.body, context.target
     if target.is_version_2026_10:
         for name in SAMPLING:
             if name in body:
-                context.error("AN-28", name, "Extra inputs are not permitted")
+                context.error("AN-28", name, EXTRA_FIELD)
     for violation in PARAMETER_TABLE.check(body, target.model, WORDING):
         if not (target.is_version_2026_10 and violation.path in SAMPLING):
             context.violations.append(violation)
@@ -118,15 +112,15 @@ def _check_numbers(context: RuleContext) -> None:
         context.violations.extend(PARAMETER_TABLE.check_refused(present, refused, WORDING))
 
 
-def _check_stop_sequences(context: RuleContext) -> None:
+def check_stop_sequences(context: MessagesContext) -> None:
     for index, sequence in enumerate(context.typed_value("stop_sequences", list, "AN-22", LIST) or ()):
         if not isinstance(sequence, str):
             context.error("AN-22", f"stop_sequences.{index}", STRING)
-        elif not sequence or sequence.isspace():
+        elif is_blank(sequence):
             context.error("AN-22", f"stop_sequences.{index}", "each stop sequence must contain non-whitespace")
 
 
-def _check_metadata(context: RuleContext) -> None:
+def check_metadata(context: MessagesContext) -> None:
     metadata = context.typed_value("metadata", dict, "AN-23", OBJECT)
     if metadata is None:
         return
@@ -138,7 +132,7 @@ def _check_metadata(context: RuleContext) -> None:
         context.error("AN-23", "metadata.user_id", f"String should have at most {MAX_USER_LENGTH} characters")
 
 
-def _check_thinking(context: RuleContext) -> None:
+def check_thinking(context: MessagesContext) -> None:
     thinking = context.body.get("thinking")
     if thinking is None:
         return
@@ -152,7 +146,7 @@ def _check_thinking(context: RuleContext) -> None:
     elif kind == "adaptive":
         if not context.target.model.accepts_thinking("adaptive"):
             context.error("AN-19", "thinking.type", "adaptive thinking is not supported on this model")
-        elif _forces_tool(context.body) and not context.target.model.thinking_with_forced_tool:
+        elif forces_tool(context.body) and not context.target.model.thinking_with_forced_tool:
             message = "Thinking may not be enabled when tool_choice forces tool use."
             if context.target.is_on_bedrock:
                 context.error("AN-19", "tool_choice", message)
@@ -162,7 +156,7 @@ def _check_thinking(context: RuleContext) -> None:
         context.error("AN-19", "thinking", WRONG_SHAPE)
 
 
-def _check_budget(context: RuleContext, budget: Any) -> None:
+def _check_budget(context: MessagesContext, budget: Any) -> None:
     path, limit = "thinking.budget_tokens", context.body.get("max_tokens")
     if not _is_integer(budget):
         context.error("AN-19", path, "Input should be a valid integer" if budget is not None else MISSING_FIELD)
@@ -173,16 +167,11 @@ def _check_budget(context: RuleContext, budget: Any) -> None:
         context.error("AN-19", path, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
-def _forces_tool(body: dict[str, Any]) -> bool:
-    choice = body.get("tool_choice")
-    return isinstance(choice, dict) and choice.get("type") in ("any", "tool")
-
-
-def _check_enabled_thinking(context: RuleContext) -> None:
+def _check_enabled_thinking(context: MessagesContext) -> None:
     body = context.body
     if not context.target.model.accepts_thinking("budget"):
         context.error("AN-19", "thinking.type", '"thinking.type.enabled" is not supported for this model.')
-    if _forces_tool(body):
+    if forces_tool(body):
         context.error("AN-19", "tool_choice", "Thinking may not be enabled when tool_choice forces tool use.")
     if body.get("temperature", 1) != 1 and not context.target.is_version_2026_10:
         context.error("AN-19", "temperature", "`temperature` may only be set to 1 when thinking is enabled.")
@@ -190,7 +179,7 @@ def _check_enabled_thinking(context: RuleContext) -> None:
         context.error("AN-19", "top_k", "`top_k` must be unset when thinking is enabled.")
 
 
-def _check_output(context: RuleContext) -> None:
+def check_output(context: MessagesContext) -> None:
     config = context.typed_value("output_config", dict, "AN-32", OBJECT)
     if config:
         context.violations.extend(
@@ -205,7 +194,7 @@ def _check_output(context: RuleContext) -> None:
     _check_format(context, "output_format", context.body.get("output_format"))
 
 
-def _check_effort(context: RuleContext, effort: str, path: str) -> None:
+def _check_effort(context: MessagesContext, effort: str, path: str) -> None:
     model, thinking = context.target.model, context.body.get("thinking")
     is_off = isinstance(thinking, dict) and thinking.get("type") == "disabled"
     efforts = model.efforts_without_thinking if is_off and model.efforts_without_thinking else model.efforts
@@ -218,7 +207,7 @@ def _check_effort(context: RuleContext, effort: str, path: str) -> None:
         )
 
 
-def _check_format(context: RuleContext, path: str, output_format: Any) -> None:
+def _check_format(context: MessagesContext, path: str, output_format: Any) -> None:
     if output_format is None:
         return
     if not isinstance(output_format, dict):
@@ -236,7 +225,7 @@ def _check_format(context: RuleContext, path: str, output_format: Any) -> None:
         context.error("AN-32", f"{path}.schema", problem)
 
 
-def _check_tools(context: RuleContext) -> None:
+def check_tools(context: MessagesContext) -> None:
     tools = context.typed_value("tools", list, "AN-16", LIST) or []
     for index, tool in enumerate(tools):
         path = f"tools.{index}"
@@ -254,14 +243,14 @@ def _check_tools(context: RuleContext) -> None:
     _check_strict_limits(context, [tool.get("input_schema") for tool in known if tool.get("strict") is True])
 
 
-def _check_strict_tool(context: RuleContext, path: str, schema: Any) -> None:
+def _check_strict_tool(context: MessagesContext, path: str, schema: Any) -> None:
     if context.target.model.strict_tools is False:
         context.error("AN-16", f"{path}.strict", "This model does not support strict tools.")
     for problem in islice(schema_problems(schema, context.target.model), _MAX_SCHEMA_PROBLEMS):
         context.error("AN-16", f"{path}.custom", problem)
 
 
-def _check_strict_limits(context: RuleContext, schemas: list[Any]) -> None:
+def _check_strict_limits(context: MessagesContext, schemas: list[Any]) -> None:
     if len(schemas) > MAX_STRICT_TOOLS:
         message = (
             f"Too many strict tools ({len(schemas)}). The maximum number of strict tools supported is {MAX_STRICT_TOOLS}. "
@@ -285,12 +274,12 @@ def _check_strict_limits(context: RuleContext, schemas: list[Any]) -> None:
         context.error("AN-16", "tools", message)
 
 
-def _check_tool_choice(context: RuleContext) -> None:
+def check_tool_choice(context: MessagesContext) -> None:
     choice = context.body.get("tool_choice")
     if choice is None:
         return
     kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind not in ("auto", "any", "tool", "none"):
+    if kind not in CHOICES:
         context.error("AN-17", "tool_choice", WRONG_SHAPE)
         return
     fields = ("type", "name", "disable_parallel_tool_use")
@@ -299,26 +288,23 @@ def _check_tool_choice(context: RuleContext) -> None:
         context.error("AN-17", "tool_choice", "tool_choice may only be specified while providing tools")
     elif kind == "tool":
         _check_chosen_name(context, choice.get("name"))
-    if kind in ("any", "tool"):
+    if kind in FORCED_CHOICES:
         if context.body.get("max_tokens") == 0:
             context.error("AN-17", "tool_choice", "tool_choice may not force tool use while max_tokens is 0")
         if not context.target.model.forced_tool_choice:
             context.error("AN-17", "tool_choice.type", f"tool_choice type '{kind}' is not supported on this model")
 
 
-def _check_chosen_name(context: RuleContext, name: Any) -> None:
+def _check_chosen_name(context: MessagesContext, name: Any) -> None:
     if not isinstance(name, str):
         context.error("AN-17", "tool_choice.name", MISSING_FIELD if name is None else STRING)
         return
-    value = context.body.get("tools")
-    tools = value if isinstance(value, list) else []
-    declared = [tool.get("name") if isinstance(tool, dict) else None for tool in tools]
-    # A toolset has names that are not in the body.
-    if declared and None not in declared and name not in declared:
+    tools = context.body.get("tools")
+    if isinstance(tools, list) and not is_declared(name, tools):
         context.error("AN-17", "tool_choice.name", f"Tool {quote_value(name)} not found in provided tools")
 
 
-def _check_system(context: RuleContext) -> None:
+def check_system(context: MessagesContext) -> None:
     if isinstance(context.body.get("system"), str):
         return
     for index, block in enumerate(context.typed_value("system", list, "AN-26", WRONG_SHAPE) or ()):
@@ -331,16 +317,3 @@ def _check_system(context: RuleContext) -> None:
             context.add_cache_breakpoint(path, block)
         else:
             context.error("AN-26", path, WRONG_SHAPE)
-
-
-PARAMETER_CHECKS: tuple[Callable[[RuleContext], None], ...] = (
-    _check_names_and_limit,
-    _check_numbers,
-    _check_stop_sequences,
-    _check_metadata,
-    _check_thinking,
-    _check_output,
-    _check_tools,
-    _check_tool_choice,
-    _check_system,
-)

@@ -1,11 +1,7 @@
-"""The rules of the Messages API, checked before the request is sent.
+"""Checks of the messages of a Messages request, and of their order.
 
-`check_request` checks the parameters (`parameter_rules`), each content block (`block_rules`), and here the messages and their
-order; `check_sequence` checks only the order. Messages are the provider's own; paths are those of the body
-(`messages.3.content.0.tool_use_id`), without the union tags the provider adds.
-
-Rules that depend on the model apply only if its name has a known version. Nothing here raises: a value of the wrong type is a
-violation and is not examined further.
+Paths are those of the body (`messages.3.content.0.tool_use_id`), without the union tags the provider adds.
+`check_sequence` checks only the order.
 """
 
 from __future__ import annotations
@@ -14,51 +10,33 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.anthropic.block_rules import (
+from antiphon.wire.anthropic.limits import (
+    MAX_MESSAGES,
+    MESSAGE_FIELDS,
+    ROLES,
+    SERVER_CALLS,
+    SYSTEM_FIELDS,
+    is_server_block,
+)
+from antiphon.wire.anthropic.parameters import find_loop_without_thinking, is_prefilled_without_thinking
+from antiphon.wire.anthropic.rules.blocks import (
     EXTRA_FIELD,
     LIST,
     MISSING_FIELD,
-    OBJECT,
     WRONG_SHAPE,
-    block_type,
     check_block,
     unknown_fields,
     with_prefix,
 )
-from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
-from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.anthropic.rules.parameters import MessagesContext
 from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import Violation
-
-MESSAGE_FIELDS = frozenset({"role", "content"})
-# A beta lets a system message set the effort from there on, and betas are in a header.
-SYSTEM_FIELDS = MESSAGE_FIELDS | {"output_config"}
-ROLES = ("user", "assistant", "system")
-SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
-THINKING = ("thinking", "redacted_thinking")
+from antiphon.wire.vendors.anthropic import block_type
 
 _STRING_CONTENT = [{"type": "text"}]
 
 
-def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
-    """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
-    if not isinstance(body, dict):
-        return [Violation("AN-01", "", OBJECT)]
-    host = body.get("anthropic_version")
-    context = RuleContext(body, target_for(body.get("model"), options.version or VERSION, host, options.capabilities))
-    for check in PARAMETER_CHECKS:
-        check(context)
-    _check_messages(context)
-    _check_cache_breakpoints(context)
-    if context.target.model.text_only:
-        for path, kind in find_media(body.get("messages"), "messages"):
-            context.error("AN-24", path, TEXT_ONLY.format(kind))
-    violations = context.violations
-    return violations if advisories else [violation for violation in violations if not violation.advisory]
-
-
-def _check_messages(context: RuleContext) -> None:
+def check_messages(context: MessagesContext) -> None:
     messages = context.body.get("messages")
     if not isinstance(messages, list):
         context.error("AN-01", "messages", LIST if "messages" in context.body else MISSING_FIELD)
@@ -66,8 +44,8 @@ def _check_messages(context: RuleContext) -> None:
     if not messages:
         context.error("AN-01", "messages", "at least one message is required")
         return
-    if len(messages) > 100_000:
-        message = f"List should have at most 100000 items after validation, not {len(messages)}"
+    if len(messages) > MAX_MESSAGES:
+        message = f"List should have at most {MAX_MESSAGES} items after validation, not {len(messages)}"
         context.error("AN-01", "messages", message)
     final = len(messages) - 1
     for index, message in enumerate(messages):
@@ -78,9 +56,12 @@ def _check_messages(context: RuleContext) -> None:
     _check_ending(context, final, messages[final])
     _check_thinking_loop(context, messages)
     _check_cross_field(context)
+    if context.model.text_only:
+        for path, kind in find_media(messages, "messages"):
+            context.error("AN-24", path, TEXT_ONLY.format(kind))
 
 
-def _check_message(context: RuleContext, index: int, message: Any, is_final: bool) -> None:
+def _check_message(context: MessagesContext, index: int, message: Any, is_final: bool) -> None:
     if not isinstance(message, dict):
         context.error("AN-02", f"messages.{index}", WRONG_SHAPE)
         return
@@ -108,7 +89,7 @@ def _check_message(context: RuleContext, index: int, message: Any, is_final: boo
         context.error("AN-02", f"messages.{index}.content", WRONG_SHAPE)
 
 
-def _check_content(context: RuleContext, index: int, role: str, content: list[Any]) -> None:
+def _check_content(context: MessagesContext, index: int, role: str, content: list[Any]) -> None:
     for position, block in enumerate(content):
         block_violations = check_block(block, role)
         if block_violations:
@@ -136,7 +117,7 @@ def _check_content(context: RuleContext, index: int, role: str, content: list[An
             context.error("AN-24", f"messages.{index}.content.{position}.source", "URL sources are not supported")
 
 
-def _check_ending(context: RuleContext, final: int, message: Any) -> None:
+def _check_ending(context: MessagesContext, final: int, message: Any) -> None:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return
     content = message.get("content")
@@ -163,7 +144,7 @@ def _role_and_blocks(message: Any) -> tuple[str, list[Any]]:
     return role if isinstance(role, str) else "", content if isinstance(content, list) else []
 
 
-def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
+def _check_thinking_loop(context: MessagesContext, messages: list[Any]) -> None:
     """The current tool loop has no thinking blocks although thinking is enabled (AN-30)."""
     thinking = context.body.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
@@ -174,16 +155,7 @@ def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
             "To avoid this requirement, disable `thinking`."
         )
         context.error("AN-19", f"messages.{len(messages) - 1}.content.0.type", message)
-    last_call: tuple[int, str] | None = None
-    for index in range(len(messages) - 1, -1, -1):
-        role, blocks = _role_and_blocks(messages[index])
-        kinds = [block_type(block) for block in blocks]
-        if role == "user" and "tool_result" not in kinds:
-            break
-        if role == "assistant" and any(kind in THINKING for kind in kinds):
-            return
-        if role == "assistant" and last_call is None and "tool_use" in kinds:
-            last_call = index, kinds[0]
+    last_call = find_loop_without_thinking(messages)
     if last_call is not None and _role_and_blocks(messages[-1])[0] == "user":
         index, kind = last_call
         message = (
@@ -194,7 +166,7 @@ def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
         context.error("AN-30", f"messages.{index}.content.0.type", message)
 
 
-def _check_cross_field(context: RuleContext) -> None:
+def _check_cross_field(context: MessagesContext) -> None:
     """Rules that combine the messages with parameters."""
     body, system = context.body, context.first_system
     if system is not None:
@@ -213,7 +185,7 @@ def _check_cross_field(context: RuleContext) -> None:
         context.advise("AN-31", f"messages.{context.first_call}", advice)
 
 
-def _check_cache_breakpoints(context: RuleContext) -> None:
+def check_cache_breakpoints(context: MessagesContext) -> None:
     breakpoints = context.cache_breakpoints
     limit = context.target.model.cache_breakpoints
     if limit is not None and len(breakpoints) > limit:
@@ -267,10 +239,9 @@ class _TurnChecker(Struct):
     def read(self, index: int, message: Any) -> None:
         role, blocks = _role_and_blocks(message)
         if role == "system":
-            follows_server_call = self.last_kind in SERVER_CALLS or self.last_kind.endswith("_tool_result")
             if index == 0:
                 self._report_system(0, "use the top-level 'system' parameter for the initial system prompt")
-            elif self.previous == "assistant" and not follows_server_call:
+            elif self.previous == "assistant" and not is_server_block(self.last_kind):
                 position_text = "a 'user' message or an 'assistant' message ending in a server tool use"
                 self._report_system(index, f"role 'system' must follow {position_text}")
         else:

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import StoreDamaged, UnknownResponse, WireError
-from antiphon.gateway.endpoints.response_store import (
+from antiphon.gateway.endpoints.responses import deletion_body, list_input_items
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.routes import Endpoint, match_route
+from antiphon.gateway.state.store import (
     DAY,
     ResponseStore,
     previous_response_id,
     should_store,
     to_provider_error,
 )
-from antiphon.gateway.endpoints.responses import deletion_body, list_input_items
-from antiphon.gateway.http.errors import error_response
-from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.history import SqliteStore
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats

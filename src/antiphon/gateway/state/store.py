@@ -1,9 +1,9 @@
-"""`ResponseStore`: stored responses of the Responses API, for upstreams that do not store them.
+"""`ResponseStore`: stored responses, for clients that continue them and upstreams that do not store them.
 
-A client may send only what is new and name the response it continues (`previous_response_id`) or an item of one
-(`item_reference`). `expand` makes a full request of it that any upstream understands. A row is one response: its own input, its
-output and its parent, so branches share what they have in common. `instructions` do not carry over to the next response, as with
-OpenAI.
+A client may send only what is new and name the response it continues (`previous_response_id`, or the field of its format in
+`PREVIOUS_FIELDS`) or an item of one (`item_reference`). `expand` makes a full request of it that any upstream understands. A row
+is one response: its own input, its output and its parent, so branches share what they have in common. `instructions` do not carry
+over to the next response, as with OpenAI.
 
 A row that others build on stays as long as they do, but is not found by its id once it is deleted or expired. Over the limit the
 oldest response that no other builds on is deleted. Rows are visible only to their owner (the name of a client key). The
@@ -23,37 +23,21 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import StoreDamaged, StoreError, UnknownResponse
-from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.gateway.state.file import open_state_file
 from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 
 FORMAT = "openai-responses"
-APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
-SCHEMA = 1
+PREVIOUS_FIELDS = {"openai-responses": "previous_response_id", "gemini-interactions": "previous_interaction_id"}
+"""The field by which a request names what it continues, in formats whose server stores answers."""
+STATE_FIELDS = {
+    "openai-responses": ("previous_response_id", "conversation"),
+    "gemini-interactions": ("previous_interaction_id",),
+}
+"""The fields that name earlier messages which the gateway has stored."""
 DAY = int(timedelta(days=1).total_seconds())
-
-_TABLES = """
-CREATE TABLE responses (
-    number  INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner   TEXT NOT NULL,
-    id      TEXT NOT NULL,
-    parent  INTEGER,                      -- the number of the response it continues
-    kept    REAL NOT NULL,                -- seconds since 1970
-    is_gone INTEGER NOT NULL DEFAULT 0,   -- deleted, and here only because others build on it
-    is_leaf INTEGER NOT NULL DEFAULT 1,   -- no response continues it
-    input   BLOB NOT NULL,
-    output  BLOB NOT NULL,
-    body    BLOB NOT NULL
-);
-CREATE UNIQUE INDEX known ON responses (owner, id) WHERE NOT is_gone;
-CREATE INDEX leaves ON responses (kept, number) WHERE is_leaf;
-CREATE INDEX children ON responses (parent);
-CREATE TABLE items (owner TEXT NOT NULL, id TEXT NOT NULL, number INTEGER NOT NULL, first INTEGER, behind INTEGER,
-    PRIMARY KEY (owner, id)) WITHOUT ROWID;
-CREATE INDEX item_homes ON items (number);
-"""
 
 _CHAIN = """
 WITH RECURSIVE chain (number, parent, depth) AS (
@@ -93,15 +77,7 @@ class ResponseStore:
         self.seconds = seconds
         self.limit = limit
         self._clock = clock
-        self._file = SqliteFile(
-            os.fspath(path) or ":memory:",
-            tables=_TABLES,
-            application_id=APPLICATION_ID,
-            schema=SCHEMA,
-            timeout=timeout,
-            read_only=False,
-            create=True,
-        )
+        self.file = self._file = open_state_file(path, timeout=timeout)
 
     def store(
         self, response_id: str, request: ModelRequest, output: ModelOutput, *, owner: str = "", body: bytes = b""
@@ -112,7 +88,7 @@ class ResponseStore:
         id replaces it. Raises `UnknownResponse` if the response it continues was deleted meanwhile.
         """
         previous = previous_response_id(request)
-        own = _mark_leading_system(request.messages[len(_instructions(request)) :])
+        own = own_messages(request)
         body = body or _default_body(response_id, request, output)
         try:
             stored = msgspec.json.encode(own), msgspec.json.encode(structs.replace(output, others=())), body
@@ -148,22 +124,19 @@ class ResponseStore:
         previous = previous_response_id(request)
         if not previous and not any(map(_has_references, request.messages)):
             return request
-        leading = _instructions(request)
-        messages = list(leading)
+        earlier: list[Message] = []
         if previous:
             for kept in self._chain(previous, owner, _unknown_previous):
-                messages += kept.input
+                earlier += kept.input
                 if kept.output.parts:
-                    messages.append(Message("assistant", kept.output.parts))
-        messages += request.messages[len(leading) :]
-        native = dict(request.native or {})
-        native[FORMAT] = {name: value for name, value in native.get(FORMAT, {}).items() if name != _PREVIOUS}
+                    earlier.append(Message("assistant", kept.output.parts))
+        continued = continue_from(request, earlier)
         return structs.replace(
-            request,
+            continued,
             messages=tuple(
-                self._resolved(message, owner) if _has_references(message) else message for message in messages
+                self._resolved(message, owner) if _has_references(message) else message
+                for message in continued.messages
             ),
-            native={origin: extras for origin, extras in native.items() if extras} or None,
         )
 
     def get(self, response_id: str, *, owner: str = "") -> StoredResponse:
@@ -254,7 +227,6 @@ class ResponseStore:
             count -= _drop(db, row[0])
 
 
-_PREVIOUS = "previous_response_id"
 _PART_KINDS: dict[str, tuple[type, ...]] = {
     "message": (Text, Refusal),
     "function_call": (ToolCallRequest,),
@@ -269,8 +241,29 @@ def should_store(request: ModelRequest) -> bool:
 
 
 def previous_response_id(request: ModelRequest) -> str:
-    """The id of the response that a request continues; empty if there is none."""
-    return str((request.native or {}).get(FORMAT, {}).get(_PREVIOUS) or "")
+    """The id of the response that a request continues, in any format; empty if there is none."""
+    native = request.native or {}
+    named = (native[origin].get(field) for origin, field in PREVIOUS_FIELDS.items() if origin in native)
+    return next((str(value) for value in named if value), "")
+
+
+def continue_from(request: ModelRequest, earlier: Sequence[Message]) -> ModelRequest:
+    """The request with earlier messages before its own, and without the field that named them."""
+    leading = _instructions(request)
+    native = {
+        origin: {name: value for name, value in extras.items() if name not in STATE_FIELDS.get(origin, ())}
+        for origin, extras in (request.native or {}).items()
+    }
+    return structs.replace(
+        request,
+        messages=(*leading, *earlier, *own_messages(request)),
+        native={origin: extras for origin, extras in native.items() if extras} or None,
+    )
+
+
+def own_messages(request: ModelRequest) -> tuple[Message, ...]:
+    """The messages of a request without its instructions, so that they can follow or precede others."""
+    return _mark_leading_system(request.messages[len(_instructions(request)) :])
 
 
 def to_provider_error(unknown: UnknownResponse) -> ProviderError:
@@ -287,7 +280,7 @@ def _unknown_previous(response_id: str) -> UnknownResponse:
         f"Previous response with id '{response_id}' not found.",
         status=400,
         code="previous_response_not_found",
-        param=_PREVIOUS,
+        param=PREVIOUS_FIELDS[FORMAT],
     )
 
 
@@ -368,7 +361,7 @@ def _default_body(response_id: str, request: ModelRequest, output: ModelOutput) 
     words = [part.text for message in leading for part in message.parts if isinstance(part, Text)]
     fields = {
         "id": response_id,
-        _PREVIOUS: previous_response_id(request) or None,
+        PREVIOUS_FIELDS[FORMAT]: previous_response_id(request) or None,
         "instructions": "".join(words) or None,
         "metadata": request.metadata or {},
         "store": True,

@@ -13,12 +13,22 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from msgspec import Struct
-
+from antiphon.wire.anthropic.limits import (
+    MAX_CALL_NAME,
+    PDF,
+    PLAIN_TEXT,
+    PROPERTY_KEY,
+    RESULT_CONTENT,
+    SERVER_CALL_ID,
+    SYSTEM_CONTENT,
+    is_blank,
+    is_property_key,
+)
+from antiphon.wire.anthropic.schema import COMBINATORS
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
 from antiphon.wire.json_schema import find_reference_cycle
 from antiphon.wire.rules import Violation, name_set
-from antiphon.wire.vendors.anthropic import FORMAT
+from antiphon.wire.vendors.anthropic import FORMAT, quote_value
 
 EXTRA_FIELD = "Extra inputs are not permitted"
 MISSING_FIELD = "Field required"
@@ -27,13 +37,8 @@ STRING = "Input should be a valid string"
 OBJECT = "Input should be a valid dictionary"
 LIST = "Input should be a valid list"
 
-SERVER_CALL_ID = r"srvtoolu_[a-zA-Z0-9_]+"
-PROPERTY_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
 # Tools of the provider have a date in their type; new dates are added often (AN-16).
 PROVIDER_TOOL = re.compile(r"(?:[a-z0-9_]+_20\d{6}|mcp_toolset)\Z")
-
-RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
-SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
 
 BlockCheck = Callable[[dict[str, Any], list[Violation]], None]
 
@@ -53,21 +58,6 @@ def with_prefix(prefix: str, violations: Iterable[Violation]) -> Iterator[Violat
     for violation in violations:
         path = f"{prefix}.{violation.path}" if violation.path else prefix
         yield Violation(violation.rule, path, violation.message, violation.advisory)
-
-
-def block_type(block: Any) -> str:
-    """The type of a block; empty if it has none."""
-    if isinstance(block, Struct):
-        return str(block.__struct_config__.tag)
-    kind = block.get("type") if isinstance(block, dict) else None
-    return kind if isinstance(kind, str) else ""
-
-
-def quote_value(value: Any) -> str:
-    """A value for an error message, shortened."""
-    if isinstance(value, str):
-        return f"'{value[:80]}'"
-    return type(value).__name__
 
 
 def unknown_fields(rule: str, fields: dict[str, Any], known: Container[str]) -> Iterator[Violation]:
@@ -134,7 +124,7 @@ def cache_control_violations(mark: Any) -> Iterator[Violation]:
 
 def _check_text(block: dict[str, Any], violations: list[Violation]) -> None:
     text = block.get("text")
-    if not isinstance(text, str) or (text and not text.isspace()):
+    if not isinstance(text, str) or not is_blank(text):
         return
     if not text and block.get("cache_control") is not None:
         violations.append(Violation("AN-18", "text", "cache_control cannot be set for empty text blocks"))
@@ -175,8 +165,8 @@ def _check_call(ids: str, rule: str, block: dict[str, Any], violations: list[Vio
     if not isinstance(block.get("input", {}), dict):
         violations.append(Violation("AN-12", "input", OBJECT))
     name = block.get("name")
-    if isinstance(name, str) and not 0 < len(name) <= 200:
-        bound = "at most 200 characters" if name else "at least 1 character"
+    if isinstance(name, str) and not 0 < len(name) <= MAX_CALL_NAME:
+        bound = f"at most {MAX_CALL_NAME} characters" if name else "at least 1 character"
         violations.append(Violation("AN-12", "name", f"String should have {bound}"))
 
 
@@ -233,8 +223,8 @@ def _image_sources() -> dict[str, MediaSource]:
 
 
 DOCUMENT_SOURCES = _REFERENCES | {
-    "base64": _source("data", "media_type", media_types=("application/pdf",)),
-    "text": _source("data", "media_type", media_types=("text/plain",)),
+    "base64": _source("data", "media_type", media_types=(PDF,)),
+    "text": _source("data", "media_type", media_types=(PLAIN_TEXT,)),
     "content": _source("content"),
 }
 
@@ -371,8 +361,8 @@ def _input_schema_violations(schema: Any) -> Iterator[Violation]:
         return
     if schema.get("type") != "object":
         yield Violation("AN-16", "type", "Input should be 'object'" if "type" in schema else MISSING_FIELD)
-    if any(key in schema for key in ("oneOf", "allOf", "anyOf")):
+    if any(key in schema for key in COMBINATORS):
         yield Violation("AN-16", "", "input_schema does not support oneOf, allOf, or anyOf at the top level")
     properties = schema.get("properties")
-    if isinstance(properties, dict) and not all(map(PROPERTY_KEY.match, properties)):
-        yield Violation("AN-16", "properties", "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'")
+    if isinstance(properties, dict) and not all(map(is_property_key, properties)):
+        yield Violation("AN-16", "properties", f"Property keys should match pattern '^{PROPERTY_KEY}$'")

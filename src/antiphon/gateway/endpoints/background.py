@@ -1,0 +1,136 @@
+"""Background requests of every format that has them: start, get, follow and cancel.
+
+`SHAPES` holds what differs between formats: how an answer that is not complete looks. A request is checked before it is accepted,
+so that a wrong model or a malformed body is refused at once and not found out by polling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import structs
+
+from antiphon.errors import UnknownResponse, WireError
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
+from antiphon.gateway.endpoints.response_shape import ResponseShape
+from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
+from antiphon.gateway.generate.prepare import top_level_fields
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import Response
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.state.background import AnswerShape
+from antiphon.gateway.threads import run_in_thread
+from antiphon.history.ids import new_id
+from antiphon.wire import formats
+from antiphon.wire.output import ProviderError
+
+SHAPES: Mapping[str, Callable[[str, bytes], AnswerShape]] = {"openai-responses": ResponseShape}
+"""The shape of an answer, made of its id and the body of its request, by format."""
+
+_TRUE, _FALSE = b"true", b"false"
+_OVERDUE = ProviderError("the process that generated this answer has ended", "server")
+
+
+def requests_background(context: RequestContext) -> bool:
+    """Whether the client does not want to wait for the answer."""
+    body = context.request.body
+    if b'"background"' not in body:
+        return False
+    return _is(top_level_fields(body), "background", _TRUE)
+
+
+async def create_in_background(
+    context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]
+) -> Response:
+    """Start an answer. Returns its object, or its events if the client asked for a stream."""
+    body, format_name = context.request.body, context.endpoint.format
+    fields = top_level_fields(body)
+    request = formats[format_name].read_request(body)
+    if not request.model:
+        return error_response(format_name, ProviderError("the request has no model", "invalid_request", param="model"))
+    if _is(fields, "store", _FALSE):
+        error = ProviderError(
+            "background requires store; send store: true, or omit it", "invalid_request", param="store"
+        )
+        return error_response(format_name, error)
+    if not allowed_targets(context, request.model):
+        return model_not_found(context, request.model)
+    streams = _is(fields, "stream", _TRUE)
+    del fields["background"]
+    fields["stream"] = msgspec.Raw(_TRUE)
+    answer_id = f"{ID_PREFIXES[format_name]}{new_id()}"
+    seconds = context.loaded.config.gateway.request_seconds
+    run = structs.replace(
+        context,
+        request=structs.replace(context.request, body=msgspec.json.encode(fields), deadline=time.monotonic() + seconds),
+    )
+    generation = Generation(run, on_finish, answer_id=answer_id, settings={"background": True})
+    answer = await context.services.background.start(
+        (context.key.name, answer_id), SHAPES[format_name](answer_id, body), generation.respond, seconds=seconds
+    )
+    if streams:
+        return Response(headers=dict(STREAM_HEADERS), body=answer.follow())
+    return Response.json(answer.body)
+
+
+async def current_object(context: RequestContext) -> bytes:
+    """The object of an answer as it is now. Raises `UnknownResponse`."""
+    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
+    answer = services.background.get((owner, answer_id))
+    if answer is not None:
+        return answer.body
+    try:
+        return (await run_in_thread(services.state.get, answer_id, owner=owner)).body
+    except UnknownResponse:
+        unfinished = await run_in_thread(services.background.unfinished.get, answer_id, owner)
+        if unfinished is None:
+            raise
+    if not unfinished.is_overdue:
+        return unfinished.body
+    return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "failed", _OVERDUE)
+
+
+def followed_events(context: RequestContext, after: int) -> Response:
+    """The events of a background answer after the one with index `after`. Raises `WireError` if there are none."""
+    answer = context.services.background.get((context.key.name, context.endpoint.resource))
+    if answer is None:
+        raise WireError(
+            f"stream: '{context.endpoint.resource}' was not created with background: true in this process, or ended too long"
+            " ago; get it without stream"
+        )
+    return Response(headers=dict(STREAM_HEADERS), body=answer.follow(after))
+
+
+async def cancelled_object(context: RequestContext) -> bytes | None:
+    """Cancel an answer and return its object; None if it is complete already. Raises `UnknownResponse`."""
+    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
+    if await services.background.cancel((owner, answer_id)):
+        return await current_object(context)
+    unfinished = await run_in_thread(services.background.unfinished.get, answer_id, owner)
+    if unfinished is None:
+        await run_in_thread(services.state.get, answer_id, owner=owner)
+        return None
+    if not unfinished.is_running:
+        return await current_object(context)
+    await run_in_thread(services.background.unfinished.request_cancel, answer_id, owner)
+    return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "cancelled", None)
+
+
+async def delete_answer(context: RequestContext) -> None:
+    """Delete an answer, and cancel it if it is running. Raises `UnknownResponse`."""
+    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
+    await services.background.cancel((owner, answer_id))
+    services.background.forget((owner, answer_id))
+    was_unfinished = await run_in_thread(services.background.unfinished.drop, answer_id, owner)
+    try:
+        await run_in_thread(services.state.delete, answer_id, owner=owner)
+    except UnknownResponse:
+        if not was_unfinished:
+            raise
+
+
+def _is(fields: Mapping[str, msgspec.Raw], name: str, value: bytes) -> bool:
+    return name in fields and bytes(fields[name]).strip() == value

@@ -1,0 +1,270 @@
+"""Answers in the background: a client starts one, leaves, and later polls it, follows its events or cancels it.
+
+The gateway runs the generation itself, as a stream, whatever the format of the upstream: an upstream's own background mode would
+tie the answer to one provider and one key. `BackgroundAnswer` takes the place of the client's connection: it collects the events,
+so that any number of clients can follow them from any position. How a format shows an answer that is queued or in progress is its
+`AnswerShape`; the rest is the same for all formats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Literal, Protocol, TypeAlias
+
+from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
+from antiphon.gateway.state.unfinished import UnfinishedAnswers
+from antiphon.gateway.threads import run_in_thread
+from antiphon.wire.output import ProviderError
+from antiphon.wire.sse import SseEvent, SseReader
+
+logger = logging.getLogger("antiphon.gateway")
+
+MAX_FOLLOWABLE = 100
+"""How many ended answers keep their events, for clients that follow them late."""
+CANCEL_CHECK_SECONDS = 1.0
+"""How often a worker looks whether an answer was cancelled at another one."""
+
+Ending: TypeAlias = Literal["cancelled", "failed"]
+AnswerKey: TypeAlias = tuple[str, str]
+"""The owner and the id of an answer."""
+
+
+class AnswerShape(Protocol):
+    """How a format shows one answer that is not complete."""
+
+    def queued(self) -> bytes:
+        """The object before anything has happened."""
+
+    def in_event(self, event: SseEvent) -> bytes | None:
+        """The object that an event of the stream contains; None if it has none."""
+
+    def refused(self, response: Response) -> ProviderError:
+        """The error of a response that is not a stream."""
+
+    def ended(self, last: bytes, ending: Ending, error: ProviderError | None) -> bytes:
+        """The object of an answer that was not completed; `last` is the object before."""
+
+
+class BackgroundAnswer:
+    """One answer that is being generated. It is the `ResponseStream` of its generation."""
+
+    def __init__(self, shape: AnswerShape) -> None:
+        self.body = shape.queued()
+        """The object as it is now."""
+        self.ending: Ending | None = None
+        """Why it ended before it was complete."""
+        self.is_over = False
+        self.events: list[bytes] = []
+        self._shape = shape
+        self._reader = SseReader()
+        self._followers: list[_Follower] = []
+        self._source: StreamSource | None = None
+        self._ended = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        await self._ended.wait()
+
+    async def run(self, respond: Callable[[], Awaitable[Response]]) -> None:
+        """Generate the answer. Returns when it has ended."""
+        try:
+            response = await respond()
+            body = response.body
+            if isinstance(body, bytes):
+                self.end("failed", self._shape.refused(response))
+            elif isinstance(body, AsyncIterator):
+                async with aclosing(body) as pieces:  # type: ignore[type-var]
+                    async for piece in pieces:
+                        self.write(piece)
+                self.end_stream()
+            else:
+                self._source = body
+                body.start(self)
+                await self._ended.wait()
+        except asyncio.CancelledError:
+            self.end("cancelled")
+            raise
+        except Exception:
+            logger.exception("internal error while generating an answer in the background")
+            self.end("failed", ProviderError("internal error; see the log", "server"))
+        finally:
+            source, self._source = self._source, None
+            if source is not None and self.ending is not None:
+                source.cancel()
+
+    def follow(self, after: int = -1) -> StreamSource:
+        """The events after the one with index `after`, those to come included."""
+        return _Follower(self, self._followers, after + 1)
+
+    # What the generation calls.
+
+    def write(self, data: bytes) -> None:
+        """More of the stream."""
+        if self.is_over:
+            return
+        events = self._reader.feed(data)
+        for event in events:
+            self.events.append(encode_event(event))
+            found = self._shape.in_event(event)
+            if found is not None:
+                self.body = found
+        for follower in tuple(self._followers):
+            follower.send(data if not events else b"")
+
+    def end_stream(self) -> None:
+        """The stream is complete."""
+        self._close()
+
+    def abort_stream(self) -> None:
+        """The stream broke by a defect of ours."""
+        self.end("failed", ProviderError("internal error; see the log", "server"))
+
+    def end(self, ending: Ending, error: ProviderError | None = None) -> None:
+        """End it before it is complete."""
+        if not self.is_over:
+            self.ending = ending
+            self.body = self._shape.ended(self.body, ending, error)
+            self._close()
+
+    def _close(self) -> None:
+        self.is_over = True
+        self._ended.set()
+        for follower in tuple(self._followers):
+            follower.send(b"")
+
+
+class _Follower:
+    """A client that follows an answer from a position in its events."""
+
+    def __init__(self, answer: BackgroundAnswer, followers: list[_Follower], position: int) -> None:
+        self._answer = answer
+        self._followers = followers
+        self._position = position
+        self._client: ResponseStream | None = None
+        self._is_paused = False
+
+    def start(self, client: ResponseStream) -> None:
+        self._client = client
+        self._followers.append(self)
+        self.send(b"")
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self.send(b"")
+
+    def cancel(self) -> None:
+        self._client = None
+        if self in self._followers:
+            self._followers.remove(self)
+
+    def send(self, comment: bytes) -> None:
+        """Write what is new, or a comment if there is nothing."""
+        client = self._client
+        if client is None or self._is_paused:
+            return
+        events = self._answer.events
+        data = b"".join(events[self._position :]) or comment
+        self._position = max(self._position, len(events))
+        if data:
+            client.write(data)
+        if self._answer.is_over:
+            self.cancel()
+            client.end_stream()
+
+
+class BackgroundAnswers:
+    """The answers of this process, by owner and id."""
+
+    def __init__(self, unfinished: UnfinishedAnswers) -> None:
+        self.unfinished = unfinished
+        self._answers: dict[AnswerKey, BackgroundAnswer] = {}
+        self._tasks: dict[AnswerKey, asyncio.Task[None]] = {}
+
+    async def start(
+        self, key: AnswerKey, shape: AnswerShape, respond: Callable[[], Awaitable[Response]], *, seconds: float
+    ) -> BackgroundAnswer:
+        """Start an answer, which gets `seconds`. `respond` gives its stream."""
+        answer = BackgroundAnswer(shape)
+        owner, answer_id = key
+        await run_in_thread(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds)
+        self._answers[key] = answer
+        self._tasks[key] = asyncio.create_task(self._run(key, answer, respond, seconds))
+        return answer
+
+    def get(self, key: AnswerKey) -> BackgroundAnswer | None:
+        """An answer of this process; None if it is not here, or ended long ago."""
+        return self._answers.get(key)
+
+    async def cancel(self, key: AnswerKey) -> bool:
+        """Cancel an answer, and wait until it has ended. Returns whether it was running in this process."""
+        task, answer = self._tasks.get(key), self._answers.get(key)
+        if task is None or answer is None:
+            return False
+        answer.end("cancelled")
+        await asyncio.wait({task})
+        return True
+
+    def forget(self, key: AnswerKey) -> None:
+        """Drop the events of an answer."""
+        self._answers.pop(key, None)
+
+    async def aclose(self) -> None:
+        """Cancel all."""
+        tasks = list(self._tasks.values())
+        for answer in self._answers.values():
+            answer.end("cancelled")
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _run(
+        self, key: AnswerKey, answer: BackgroundAnswer, respond: Callable[[], Awaitable[Response]], seconds: float
+    ) -> None:
+        owner, answer_id = key
+        watch = asyncio.create_task(self._watch(key, answer))
+        try:
+            run = asyncio.create_task(answer.run(respond))
+            ended = asyncio.create_task(answer.wait())
+            await asyncio.wait({run, ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.is_over:
+                answer.end("failed", ProviderError(f"the answer was not complete after {seconds:g} s", "timeout"))
+            if answer.ending is not None:
+                run.cancel()
+            await asyncio.wait({run, ended})
+        finally:
+            watch.cancel()
+            try:
+                if answer.ending is None:
+                    await run_in_thread(self.unfinished.drop, answer_id, owner)
+                else:
+                    await run_in_thread(self.unfinished.end, answer_id, owner, answer.body)
+            except Exception:
+                logger.exception("the end of a background answer could not be stored")
+            self._tasks.pop(key, None)
+            self._make_room()
+
+    async def _watch(self, key: AnswerKey, answer: BackgroundAnswer) -> None:
+        """End the answer when a client cancelled it at another worker."""
+        owner, answer_id = key
+        while self.unfinished.is_shared:
+            await asyncio.sleep(CANCEL_CHECK_SECONDS)
+            stored = await run_in_thread(self.unfinished.get, answer_id, owner)
+            if stored is None or stored.is_cancelled:
+                answer.end("cancelled")
+                return
+
+    def _make_room(self) -> None:
+        ended = [key for key in self._answers if key not in self._tasks]
+        for key in ended[: max(0, len(ended) - MAX_FOLLOWABLE)]:
+            del self._answers[key]
+
+
+def encode_event(event: SseEvent) -> bytes:
+    """An event as it is sent."""
+    data = b"data: %b\n\n" % event.data.replace(b"\n", b"\ndata: ")
+    return b"event: %b\n%b" % (event.event, data) if event.event else data
