@@ -102,8 +102,14 @@ def test_a_model_of_text_refuses_media() -> None:
     assert [found.rule for found in WIRE.check_request(body, capabilities=table)] == ["GI-15"]
 
 
+def test_a_thought_without_its_signature_is_an_advisory() -> None:
+    body = body_with({"input": [user("?"), {"type": "thought", "summary": [text("Hm.")]}, user("?")]})
+    assert WIRE.check_request(body) == []
+    assert [found.rule for found in WIRE.check_request(body, advisories=True)] == ["GI-16"]
+
+
 def test_every_rule_has_a_case_and_a_source() -> None:
-    assert {rule for rule, *_ in CASES} | {"GI-15"} == set(RULES.rules)
+    assert {rule for rule, *_ in CASES} | {"GI-15", "GI-16"} == set(RULES.rules)
     assert all(rule.source for rule in RULES.rules.values())
 
 

@@ -35,21 +35,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 _SECOND = 1_000_000_000
-<<<<<<< HEAD
-
-_WELL_KNOWN = {
-    "azure-openai": "azure.ai.openai",
-    "gemini": "gcp.gemini",
-    "gemini-interactions": "gcp.gemini",
-    "gemini-openai": "gcp.gemini",
-    "mistral": "mistral_ai",
-    "openai-responses": "openai",
-    "xai": "x_ai",
-}
-"""Providers that have another name in the conventions."""
-=======
 _TRACE_HEADERS = ("traceparent", "tracestate")
->>>>>>> main
 
 
 class RequestTracer:

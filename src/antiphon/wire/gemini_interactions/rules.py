@@ -193,6 +193,8 @@ def _check_step(context: RuleContext, step: Any, path: str) -> None:
     elif kind == "thought":
         if not isinstance(step.get("summary"), list | None):
             context.error("GI-03", f"{path}.summary", f"Invalid value at '{path}.summary'")
+        if not step.get("signature"):
+            context.advise("GI-16", f"{path}.signature", f"{path}.signature: a thought must be sent with its signature")
     elif kind in MEDIA_TYPES or kind == "text":
         context.error("GI-03", path, f"{path}: contents and steps cannot be mixed")
 
@@ -263,15 +265,26 @@ RULES = RuleBook(
     Rule("GI-02", _check_parameters, write_request, "specification: names and types of the parameters"),
     Rule("GI-12", _check_parameters, service_tier, "specification, ServiceTier"),
     Rule("GI-13", _check_parameters, None, "vendor guide: background execution needs store"),
-    Rule("GI-07", _check_generation_config, write_generation, "specification, GenerationConfig; models as in GM-14"),
-    Rule("GI-09", _check_generation_config, write_tool_choice, "specification, ToolChoiceConfig; tools as in GM-13"),
-    Rule("GI-08", _check_tools, write_tools, "specification, Tool and Function; names as in GM-11"),
+    Rule(
+        "GI-07",
+        _check_generation_config,
+        write_generation,
+        "specification, GenerationConfig; models as in generateContent",
+    ),
+    Rule(
+        "GI-09",
+        _check_generation_config,
+        write_tool_choice,
+        "specification, ToolChoiceConfig; needs tools as in generateContent",
+    ),
+    Rule("GI-08", _check_tools, write_tools, "specification, Tool and Function; names as in generateContent"),
     Rule("GI-11", _check_response_format, write_output_format, "specification, ResponseFormat"),
     Rule("GI-03", _check_input, write_steps, "specification, InteractionsInput and Step"),
     Rule("GI-04", _check_input, StepWriter.call, "specification, FunctionCallStep"),
     Rule("GI-05", _check_input, StepWriter.content, "specification, Content"),
     Rule("GI-06", _check_input, write_media, "specification: the MIME types of each content"),
     Rule("GI-14", _check_input, StepWriter.result, "specification, FunctionResultStep"),
-    Rule("GI-10", _check_input, write_steps, "the models are those of GM-05, GM-06, GM-07 and GM-16"),
-    Rule("GI-15", _check_input, replace_media, "media of the model, as in GM-17"),
+    Rule("GI-10", _check_input, write_steps, "the models are those of generateContent, with its order of turns"),
+    Rule("GI-16", _check_input, StepWriter.thought, "vendor guide, thinking: a thought always has its signature"),
+    Rule("GI-15", _check_input, replace_media, "media of the model, as in generateContent"),
 )
