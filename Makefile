@@ -19,7 +19,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model test test-all floors budget lint types page-types format bench pictures fuzz clean
+.PHONY: run demo web serve local-model docs test test-all floors budget lint types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -35,6 +35,9 @@ serve: $(RUN)         ## the gateway, with the providers that the environment ha
 
 local-model: $(READY)   ## talk to the small real model that runs in process
 	@$(BIN)/antiphon chat -m local/smollm2-135m
+
+docs: $(READY)        ## the documentation as a site, in site/
+	$(BIN)/mkdocs build --quiet
 
 test: $(READY) $(BROWSER) lint types   ## set up and run every everyday check
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal

@@ -123,6 +123,7 @@ def path_of(format_name: str, model: str, *, streams: bool) -> str:
         "openai-chat": "/v1/chat/completions",
         "openai-responses": "/v1/responses",
         "anthropic": "/v1/messages",
+        "gemini-interactions": "/v1beta/interactions",
     }[format_name]
 
 

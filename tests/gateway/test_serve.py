@@ -13,8 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,96 +23,13 @@ from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
-from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, Rig, rig, variable_of
+from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, Rig, rig
+from gateway.served import PATIENCE, config_text, connected, served, until
 from gateway.strict_upstream import CLOSED, EMPTY, PAGE, StrictUpstream, cut, gzipped, late, reset, text_answer, trickle
-
-PATIENCE = 30.0
 
 
 def asking(words: str) -> ModelRequest:
     return ModelRequest(messages=(Message("user", (Text(words),)),), max_output_tokens=500)
-
-
-def config_text(upstreams: Sequence[StrictUpstream], models: dict[str, str]) -> str:
-    """An `antiphon.toml`: the upstreams, and the names of models with their one target."""
-    text = '[gateway]\nlog = "json"\n'
-    for upstream in upstreams:
-        preset = "openai" if upstream.format == "openai-chat" else upstream.format
-        text += f'[[providers]]\nname = "{upstream.format}"\npreset = "{preset}"\nbase_url = "{upstream.base_url}"\n'
-        text += f'keys = ["env:{variable_of(upstream.format)}"]\n'
-    for name, target in models.items():
-        text += f'[[models]]\nname = "{name}"\ntargets = ["{target}"]\n'
-    return text
-
-
-class Served:
-    """A process that serves, its ports, and what it logs."""
-
-    def __init__(self, config: Path, *options: str) -> None:
-        """`config` is its file, or an empty folder: then it is started without one."""
-        folder = config if config.is_dir() else config.parent
-        command = [sys.executable, "-m", "antiphon", "serve", *([] if config.is_dir() else ["--config", str(config)])]
-        self.process = subprocess.Popen(
-            [*command, "--port", "0", "--format-port", "0", *options],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **ENVIRONMENT, "ANTIPHON_HOME": str(folder), "HOME": str(folder)},
-            cwd=folder,
-            text=True,
-        )
-        self.log: list[str] = []
-        self.port = 0
-        self._is_up = threading.Event()
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-        assert self._is_up.wait(PATIENCE), self.log
-        assert self.port, self.log
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.append(line)
-            if not self.port and (found := re.search(r"listening on http://127.0.0.1:(\d+)", line)):
-                self.port = int(found[1])
-                self._is_up.set()
-        self._is_up.set()
-
-    @property
-    def workers(self) -> list[int]:
-        """The processes it started."""
-        number = self.process.pid
-        return [int(child) for child in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
-
-    def stop(self) -> int:
-        """Tell it to stop; the code it ends with."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(PATIENCE)
-        self._reading.join(PATIENCE)
-        if self.process.stderr is not None:
-            self.process.stderr.close()
-
-
-@contextmanager
-def served(config: Path, *options: str) -> Iterator[Served]:
-    running = Served(config, *options)
-    try:
-        yield running
-    finally:
-        running.close()
-
-
-@contextmanager
-def connected(port: int) -> Iterator[Client]:
-    client = Client(port)
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 @pytest.fixture
@@ -127,15 +43,6 @@ def config(tmp_path: Path, upstream: StrictUpstream) -> Path:
     path = tmp_path / "antiphon.toml"
     path.write_text(config_text([upstream], {"m": f"anthropic/{MODELS['anthropic']}"}))
     return path
-
-
-def until(wanted: Any) -> Any:
-    """What `wanted` gives as soon as it gives something."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := wanted()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-    return found
 
 
 def test_a_stop_lets_a_stream_come_to_its_end(config: Path, upstream: StrictUpstream) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.test_serve import Served, served, until
+from gateway.served import ServedGateway, served, until
 from web.rig import Browser
 
 
 @pytest.fixture
-def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedGateway]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     config = tmp_path / "antiphon.toml"
     config.write_text('[[providers]]\nname = "offline"\n\n[[models]]\nname = "m"\ntargets = ["offline/plain"]\n')
@@ -23,7 +23,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
         yield running
 
 
-def test_any_worker_forwards_to_the_one_that_has_the_chat(running: Served) -> None:
+def test_any_worker_forwards_to_the_one_that_has_the_chat(running: ServedGateway) -> None:
     # Every request is a connection of its own, so all workers are asked.
     browser = Browser(running.port)
     for _ in range(6):
@@ -41,7 +41,7 @@ def test_any_worker_forwards_to_the_one_that_has_the_chat(running: Served) -> No
     assert browser.get("/chat/api/nothing").status == 404
 
 
-def test_when_its_worker_dies_another_has_the_chat(running: Served) -> None:
+def test_when_its_worker_dies_another_has_the_chat(running: ServedGateway) -> None:
     browser = Browser(running.port)
     conversation = browser.create()
     for turn in range(1, 4):
@@ -58,7 +58,7 @@ def test_when_its_worker_dies_another_has_the_chat(running: Served) -> None:
     assert running.stop() == 0
 
 
-def _owner(running: Served) -> int:
+def _owner(running: ServedGateway) -> int:
     """The worker that holds the lock."""
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     held = {int(fields[4]) for fields in locks if "FLOCK" in fields and "->" not in fields}

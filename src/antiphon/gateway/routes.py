@@ -20,10 +20,17 @@ Action: TypeAlias = Literal[
     "embed",
     "list_models",
     "get_model",
+    "tags",
+    "show",
+    "running",
+    "version",
     "get_response",
     "delete_response",
     "cancel_response",
     "list_items",
+    "get_interaction",
+    "delete_interaction",
+    "cancel_interaction",
     "health",
     "ready",
     "metrics",
@@ -56,10 +63,13 @@ class Route(Struct, frozen=True):
     endpoint: Endpoint
 
 
-_CHAT, _RESPONSES, _ANTHROPIC, _GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
+_CHAT, _COMPLETIONS, _RESPONSES = "openai-chat", "openai-completions", "openai-responses"
+_ANTHROPIC, _GEMINI, _INTERACTIONS = "anthropic", "gemini", "gemini-interactions"
+_OLLAMA, _OLLAMA_GENERATE = "ollama", "ollama-generate"
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", Endpoint("generate", _CHAT)),
+    Route("POST", "/v1/completions", Endpoint("generate", _COMPLETIONS)),
     Route("POST", "/v1/embeddings", Endpoint("embed", _CHAT)),
     Route("POST", "/v1/responses", Endpoint("generate", _RESPONSES)),
     Route("GET", "/v1/responses/{id}", Endpoint("get_response", _RESPONSES)),
@@ -73,6 +83,16 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1beta/models/{model}:countTokens", Endpoint("count", _GEMINI)),
     Route("GET", "/v1beta/models", Endpoint("list_models", _GEMINI)),
     Route("GET", "/v1beta/models/{model}", Endpoint("get_model", _GEMINI)),
+    Route("POST", "/v1beta/interactions", Endpoint("generate", _INTERACTIONS)),
+    Route("GET", "/v1beta/interactions/{id}", Endpoint("get_interaction", _INTERACTIONS)),
+    Route("DELETE", "/v1beta/interactions/{id}", Endpoint("delete_interaction", _INTERACTIONS)),
+    Route("POST", "/v1beta/interactions/{id}/cancel", Endpoint("cancel_interaction", _INTERACTIONS)),
+    Route("POST", "/api/chat", Endpoint("generate", _OLLAMA)),
+    Route("POST", "/api/generate", Endpoint("generate", _OLLAMA_GENERATE)),
+    Route("GET", "/api/tags", Endpoint("tags", _OLLAMA)),
+    Route("POST", "/api/show", Endpoint("show", _OLLAMA)),
+    Route("GET", "/api/ps", Endpoint("running", _OLLAMA)),
+    Route("GET", "/api/version", Endpoint("version", _OLLAMA)),
     Route("GET", "/v1/models", Endpoint("list_models")),
     Route("GET", "/v1/models/{name}", Endpoint("get_model")),
     Route("GET", "/healthz", Endpoint("health")),
@@ -86,7 +106,11 @@ ROUTES: tuple[Route, ...] = (
 
 _PLACEHOLDERS = {"{model}": r"(?P<name>[^:]+)", "{name}": r"(?P<name>.+)", "{id}": r"(?P<name>[^/]+)"}
 _GEMINI_CALL = ("/v1beta/models/{model}:", r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):")
-_VERSIONS = (("/v1beta/", "(?:/v1beta|/v1alpha)/"), ("/v1/", "(?:/v1)?/"))
+_VERSIONS = (
+    ("/v1beta/interactions", r"(?:/v1(?:beta\d?|alpha)?)?/interactions"),
+    ("/v1beta/", "(?:/v1beta|/v1alpha)/"),
+    ("/v1/", "(?:/v1)?/"),
+)
 _DEPLOYMENT = re.compile(r"/openai/deployments/(?P<name>[^/]+)(?P<path>/.+)")
 _PREFIXES = (("/openai/", _CHAT), ("/anthropic/", _ANTHROPIC))
 """Prefixes that clients of Azure and of hosts with several formats add, and the format where the path has none."""
@@ -94,6 +118,7 @@ _PREFIX_FORMATS = (
     ("/v1beta/", _GEMINI),
     ("/v1alpha/", _GEMINI),
     ("/upload/", _GEMINI),
+    ("/api/", _OLLAMA),
     ("/v1/messages", _ANTHROPIC),
     ("/anthropic/", _ANTHROPIC),
     ("/v1/responses", _RESPONSES),

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.errors import ProviderSetupError, UnknownProvider
 from antiphon.providers.model_name import quote_path
@@ -47,6 +47,14 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     needs_key: bool = True
     models: tuple[str, ...] = ()
     """Globs of model names that belong to this provider without a prefix."""
+    completions: tuple[str, ...] = ()
+    """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
+
+    def url_beside(self, endpoint: str, base_url: str, model: str, api_version: str = "") -> str:
+        """The URL of another endpoint of an OpenAI-like host, such as `/embeddings`, for a call of `model`."""
+        paths = tuple((pattern, _replace_endpoint(path, endpoint)) for pattern, path in self.paths)
+        beside = structs.replace(self, path=_replace_endpoint(self.path, endpoint), paths=paths)
+        return beside.url_for(base_url, model, api_version)
 
     def url_for(self, base_url: str, model: str, api_version: str = "") -> str:
         """The URL for a call of `model`."""
@@ -78,9 +86,18 @@ _AUTH: dict[str, tuple[str, str]] = {
 }
 
 
+_GENERATING = ("/chat/completions", "/responses")
+
+
 def first_set_variable(variables: Iterable[str], environ: Mapping[str, str]) -> str:
     """The first of the variables that is set; empty if none is."""
     return next((variable for variable in variables if environ.get(variable, "").strip()), "")
+
+
+def _replace_endpoint(path: str, endpoint: str) -> str:
+    for generating in _GENERATING:
+        path = path.replace(generating, endpoint)
+    return path
 
 
 def _without_overlap(base: str, path: str) -> str:
@@ -128,6 +145,7 @@ _ROWS = (
         base_url_variables=("OPENAI_BASE_URL",),
         header_variables=_OPENAI_HEADERS,
         models=("gpt-*", "chatgpt-*", "o1*", "o3*", "o4*"),
+        completions=("gpt-3.5-turbo-instruct*", "davinci-002", "babbage-002"),
     ),
     Preset(
         name="openai-responses",
@@ -194,6 +212,7 @@ _ROWS = (
         dialect="vllm",
         key_variables=("VLLM_API_KEY",),
         base_url_variables=("VLLM_BASE_URL",),
+        completions=("*",),
         needs_key=False,
     ),
     Preset(
@@ -203,6 +222,7 @@ _ROWS = (
         dialect="ollama",
         key_variables=("OLLAMA_API_KEY",),
         base_url_variables=("OLLAMA_HOST",),
+        completions=("*",),
         needs_key=False,
     ),
     Preset(
@@ -212,6 +232,7 @@ _ROWS = (
         dialect="llamacpp",
         key_variables=("LLAMA_API_KEY",),
         base_url_variables=("LLAMACPP_BASE_URL",),
+        completions=("*",),
         needs_key=False,
     ),
     Preset(

@@ -15,8 +15,8 @@ from antiphon.gateway.config.file import load_config
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, serving, variable_of
+from gateway.served import ServedGateway, served, until
 from gateway.strict_upstream import StrictUpstream
-from gateway.test_serve import Served, served, until
 from support.valkey_server import Line, ValkeyServer, running
 
 CLIENT, TIGHT = "sk-antiphon-client-0123456789", "sk-antiphon-tight-0123456789"
@@ -71,7 +71,7 @@ requests_per_minute = {LIMIT}
 
 
 @contextmanager
-def gateways(folder: Path, upstream: StrictUpstream, shared: str, count: int = 2) -> Iterator[list[Served]]:
+def gateways(folder: Path, upstream: StrictUpstream, shared: str, count: int = 2) -> Iterator[list[ServedGateway]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(served(config_of(folder / str(number), upstream, shared))) for number in range(count)
@@ -79,7 +79,7 @@ def gateways(folder: Path, upstream: StrictUpstream, shared: str, count: int = 2
 
 
 @contextmanager
-def connected(gateway: Served | int, key: str = CLIENT) -> Iterator[Client]:
+def connected(gateway: ServedGateway | int, key: str = CLIENT) -> Iterator[Client]:
     client = Client(gateway if isinstance(gateway, int) else gateway.port, key)
     try:
         yield client
@@ -87,36 +87,36 @@ def connected(gateway: Served | int, key: str = CLIENT) -> Iterator[Client]:
         client.close()
 
 
-def ask(gateway: Served, key: str = CLIENT) -> int:
+def ask(gateway: ServedGateway, key: str = CLIENT) -> int:
     with connected(gateway, key) as client:
         return client.ask("anthropic", "m", HELLO, streams=False).status
 
 
-def status(gateway: Served | int) -> Any:
+def status(gateway: ServedGateway | int) -> Any:
     with connected(gateway) as client:
         return client.get("/status").json
 
 
-def page(gateway: Served) -> str:
+def page(gateway: ServedGateway) -> str:
     with connected(gateway) as client:
         return client.get("/status", accept="text/html").body.decode()
 
 
-def is_unavailable(gateway: Served) -> bool:
+def is_unavailable(gateway: ServedGateway) -> bool:
     return bool(status(gateway)["server"]["shared"]["is_away"])
 
 
-def was_away(*gateways: Served) -> bool:
+def was_away(*gateways: ServedGateway) -> bool:
     """Whether a machine under load took an answer for lost: then each counts alone, and that is right."""
     return any("is unavailable" in line for gateway in gateways for line in gateway.log)
 
 
-def resting(gateway: Served | int) -> list[bool]:
+def resting(gateway: ServedGateway | int) -> list[bool]:
     """Of each key, whether it rests."""
     return [bool(row["resting"]) or row["state"] != "healthy" for row in status(gateway)["credentials"]]
 
 
-def cool_one_key(gateway: Served, upstream: StrictUpstream) -> None:
+def cool_one_key(gateway: ServedGateway, upstream: StrictUpstream) -> None:
     upstream.faults.append(upstream.error(429, "rate_limit", "slow down", **{"retry-after": "300"}))
     assert ask(gateway) == 200
 
@@ -168,7 +168,7 @@ def test_a_store_killed_under_load_fails_no_request_and_is_synced_when_back(
     wrong: list[int] = []
     counts = [0, 0]
 
-    def load(number: int, gateway: Served) -> None:
+    def load(number: int, gateway: ServedGateway) -> None:
         with connected(gateway) as client:
             while not is_over.is_set():
                 got = client.ask("anthropic", "m", HELLO, streams=False).status

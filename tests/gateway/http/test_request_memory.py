@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.rig import KEY, MODELS
+from gateway.served import ServedGateway, config_text, connected, served, until
 from gateway.strict_upstream import CLOSED, StrictUpstream, hang, text_answer
-from gateway.test_serve import Served, config_text, connected, served, until
 from providers.scripted_server import Reply
 
 MIB = 1024 * 1024
@@ -29,7 +29,7 @@ def upstream() -> Iterator[StrictUpstream]:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, upstream: StrictUpstream) -> Iterator[Served]:
+def gateway(tmp_path: Path, upstream: StrictUpstream) -> Iterator[ServedGateway]:
     config = tmp_path / "antiphon.toml"
     target = f"openai-chat/{MODELS['openai-chat']}"
     text = config_text([upstream], {"m": target, MODELS["openai-chat"]: target})
@@ -38,7 +38,7 @@ def gateway(tmp_path: Path, upstream: StrictUpstream) -> Iterator[Served]:
         yield running
 
 
-def memory(gateway: Served) -> int:
+def memory(gateway: ServedGateway) -> int:
     """Bytes in memory of the process."""
     status = Path(f"/proc/{gateway.process.pid}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -68,7 +68,9 @@ PATHS = {
 
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
-def test_failed_requests_keep_no_bodies(gateway: Served, upstream: StrictUpstream, name: str, streams: bool) -> None:
+def test_failed_requests_keep_no_bodies(
+    gateway: ServedGateway, upstream: StrictUpstream, name: str, streams: bool
+) -> None:
     request = question(*PATHS[name], streams=streams)
 
     def fail() -> None:
@@ -87,7 +89,9 @@ def test_failed_requests_keep_no_bodies(gateway: Served, upstream: StrictUpstrea
 
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("moment", ["before the answer", "in the stream"])
-def test_abandoned_requests_keep_no_bodies(gateway: Served, upstream: StrictUpstream, name: str, moment: str) -> None:
+def test_abandoned_requests_keep_no_bodies(
+    gateway: ServedGateway, upstream: StrictUpstream, name: str, moment: str
+) -> None:
     request = question(*PATHS[name], streams=True)
 
     def leave() -> None:
@@ -109,7 +113,7 @@ def test_abandoned_requests_keep_no_bodies(gateway: Served, upstream: StrictUpst
     assert memory(gateway) - before < ALLOWED
 
 
-def test_an_answer_that_unpacks_to_too_much_is_refused(gateway: Served, upstream: StrictUpstream) -> None:
+def test_an_answer_that_unpacks_to_too_much_is_refused(gateway: ServedGateway, upstream: StrictUpstream) -> None:
     bomb = gzip.compress(b" " * (300 * MIB), 9)
     reply = Reply(
         body=bomb, content_type="application/json", headers={"content-encoding": "gzip"}, has_length=True, status=200

@@ -129,7 +129,7 @@ def write(*messages: Message, model: str = MODEL, **fields: Any) -> tuple[dict[s
 
 def test_results_come_first_and_media_they_cannot_hold_follow_as_input() -> None:
     call, other = ToolCallRequest("look", "call_1"), ToolCallRequest("look", "call_2")
-    sound = ToolCallResult.of(call, "heard", Audio("audio/wav", "UklGRg=="))
+    sound = ToolCallResult.of(call, "recorded", Audio("audio/wav", "UklGRg=="))
     messages = (
         QUESTION,
         Message("assistant", (call, other)),
@@ -141,7 +141,7 @@ def test_results_come_first_and_media_they_cannot_hold_follow_as_input() -> None
     body, losses = write(*messages)
     kinds = [step["type"] for step in body["input"]]
     assert kinds[3:6] == ["function_result", "function_result", "user_input"]
-    assert body["input"][3]["result"] == [text("heard")]
+    assert body["input"][3]["result"] == [text("recorded")]
     assert body["input"][5]["content"] == [{"type": "audio", "data": "UklGRg==", "mime_type": "audio/wav"}]
     assert losses == []
 

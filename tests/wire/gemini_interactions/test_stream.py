@@ -46,7 +46,7 @@ def events_of(data: bytes) -> list[dict[str, Any]]:
 
 
 def meaning(answer: ModelOutput) -> Any:
-    """An answer without marks of which text starts a step, and with decoded arguments."""
+    """An answer with decoded arguments."""
     value = msgspec.json.decode(msgspec.json.encode(answer))
     for part in value.get("parts", ()):
         if part["type"] == "tool_call":
@@ -217,7 +217,7 @@ def test_a_failure_is_an_error_event() -> None:
     writer = WIRE.stream_writer()
     data = writer.write(Failed(ProviderError("busy", "overloaded", 529, "overloaded_error", native={"anthropic": {}})))
     (failed,) = events_of(data)
-    assert failed == {"error": {"code": "unavailable", "message": "busy"}, "event_type": "error"}
+    assert failed == {"error": {"code": "unavailable", "message": "busy"}, "event_type": "error", "event_id": "0"}
     assert problems(EVENT, failed) == []
     assert writer.close() == b""
     assert events_of(WIRE.stream_writer().close())[0]["error"]["code"] == "internal"

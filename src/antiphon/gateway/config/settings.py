@@ -150,6 +150,13 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[SomeText, ...],
         Meta(description="Models, as globs, whose tool calls are also read from their text. Default: none."),
     ] = ()
+    completions: Annotated[
+        tuple[SomeText, ...],
+        Meta(
+            description="Models, as globs, that the host serves at /completions too: such requests pass unchanged. "
+            "Default: the preset's."
+        ),
+    ] = ()
     reasoning_as_text: Annotated[
         bool, Meta(description="Send readable reasoning of other providers as labelled text instead of dropping it.")
     ] = False
@@ -181,7 +188,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The preset with the changes of these settings; the offline provider has none."""
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
-        return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect)
+        completions = self.completions or row.completions
+        return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect, completions=completions)
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

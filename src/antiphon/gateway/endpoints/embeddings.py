@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, WireError
 from antiphon.gateway.context import RequestContext
@@ -38,8 +38,6 @@ Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 
 FORMATS = ("openai-chat", "openai-responses")
 """The formats whose providers have the endpoint."""
-
-_GENERATING = ("/chat/completions", "/responses")
 
 
 class _Embedded(Struct):
@@ -131,10 +129,7 @@ def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str =
     """The URL of a provider's embeddings endpoint; None if it has none."""
     if preset.format not in FORMATS:
         return None
-    paths = tuple((pattern, _embeddings_path(path)) for pattern, path in preset.paths)
-    return structs.replace(preset, path=_embeddings_path(preset.path), paths=paths).url_for(
-        base_url, model, api_version
-    )
+    return preset.url_beside("/embeddings", base_url, model, api_version)
 
 
 def embeddings_unsupported(model: str, provider: str, providers: Sequence[str]) -> ProviderError:
@@ -149,9 +144,3 @@ def embeddings_unsupported(model: str, provider: str, providers: Sequence[str]) 
         "embeddings_not_supported",
         "model",
     )
-
-
-def _embeddings_path(path: str) -> str:
-    for generating in _GENERATING:
-        path = path.replace(generating, "/embeddings")
-    return path

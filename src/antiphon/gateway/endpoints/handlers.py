@@ -6,10 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
+from antiphon.gateway.endpoints.interactions import (
+    handle_cancel_interaction,
+    handle_delete_interaction,
+    handle_get_interaction,
+)
 from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
 )
+from antiphon.gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
 from antiphon.gateway.endpoints.responses import (
     handle_cancel_response,
     handle_delete_response,
@@ -23,10 +29,17 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "list_models": handle_list_models,
     "get_model": handle_get_model,
     "count": handle_count_tokens,
+    "tags": handle_tags,
+    "show": handle_show,
+    "running": handle_running,
+    "version": handle_version,
     "get_response": handle_get_response,
     "delete_response": handle_delete_response,
     "cancel_response": handle_cancel_response,
     "list_items": handle_list_items,
+    "get_interaction": handle_get_interaction,
+    "delete_interaction": handle_delete_interaction,
+    "cancel_interaction": handle_cancel_interaction,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
 }

@@ -30,12 +30,18 @@ from antiphon.wire.output import ProviderError
 
 async def handle_list_models(context: RequestContext) -> Response:
     """List the models this client may use."""
+    models = await usable_models(context)
+    return Response.json(list_models(context.endpoint.format, models, context.request.query))
+
+
+async def usable_models(context: RequestContext) -> tuple[ModelEntry, ...]:
+    """The models this client may use."""
     may_use = context.key.may_use
     models = visible_models(context.loaded.routes, may_use)
     if not models:  # every route is a glob
         found = await context.loaded.provider_models.names(context.loaded)
         models = tuple(ModelEntry(name, provider) for name, provider in found if may_use(name))
-    return Response.json(list_models(context.endpoint.format, models, context.request.query))
+    return models
 
 
 async def handle_get_model(context: RequestContext) -> Response:

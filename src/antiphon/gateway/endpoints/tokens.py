@@ -110,7 +110,7 @@ def read_count_request(format_name: str, body: bytes) -> ModelRequest:
     """The request to count. Gemini's may be wrapped in another."""
     if format_name != "gemini":
         return formats[format_name].read_request(body)
-    fields = _decode_object(body)
+    fields = decode_object(body)
     wrapped = fields.get(_GEMINI_WRAPPER)
     if wrapped is None:
         return formats[format_name].read_request(fields)
@@ -132,7 +132,7 @@ def rewrite_count_body(format_name: str, body: bytes, model: str) -> bytes:
     """The body for an upstream of the same format that calls the model `model`."""
     if format_name != "gemini":
         return replace_model(body, model)
-    fields = _decode_object(body)
+    fields = decode_object(body)
     wrapped = fields.get(_GEMINI_WRAPPER)
     if not isinstance(wrapped, dict) or "model" not in wrapped:
         return body  # the name is only in the URL
@@ -162,7 +162,8 @@ def _json_text(value: Any) -> Text:
     return Text(msgspec.json.encode(value).decode())
 
 
-def _decode_object(body: bytes) -> dict[str, Any]:
+def decode_object(body: bytes) -> dict[str, Any]:
+    """A body as a JSON object. Raises `WireError`."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

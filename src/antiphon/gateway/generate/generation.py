@@ -45,7 +45,7 @@ from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeRe
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Target
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
-from antiphon.wire import formats
+from antiphon.wire.clients import COMPLETIONS, OLLAMA, OLLAMA_GENERATE, client_formats
 from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -57,14 +57,19 @@ STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
+_LINES_HEADERS = {**STREAM_HEADERS, "content-type": "application/x-ndjson"}
 _ARRAY_HEADERS = {**STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
 _UNPROCESSABLE = 422
 _MAX_HEADER_CHARS = 900
+_USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
+"""Formats whose streams report usage only if the client asks for it."""
+_JSON_LINES = (OLLAMA, OLLAMA_GENERATE)
+"""Formats whose streams are lines of JSON."""
 
 logger = logging.getLogger("antiphon.gateway")
 
 
-ID_PREFIXES = {"openai-responses": "resp_"}
+ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 """How the ids of answers begin, in formats whose answers are looked up by id here."""
 
 
@@ -101,7 +106,7 @@ class Generation:
         self._endpoint = endpoint = context.endpoint
         self._key = key = context.key
         self._on_finish = on_finish
-        self._wire = formats[endpoint.format]
+        self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
         is_metered = key.tokens_per_minute is not None
@@ -239,7 +244,7 @@ class Generation:
             if not self._trace.is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            hides_usage = self._endpoint.format == "openai-chat" and not requests_usage(self._request.body)
+            hides_usage = self._endpoint.format in _USAGE_ON_REQUEST and not requests_usage(self._request.body)
             encoder = TranslatingEncoder(
                 self._wire,
                 requested_model,
@@ -251,6 +256,8 @@ class Generation:
         headers = STREAM_HEADERS
         if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
             encoder, headers = JsonArrayEncoder(encoder), _ARRAY_HEADERS
+        elif self._endpoint.format in _JSON_LINES:
+            headers = _LINES_HEADERS
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer:
             self._preparer.drop()
@@ -258,7 +265,7 @@ class Generation:
         return self._with_report_headers(Response(headers=dict(headers), body=relay))
 
     def _relay(self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared) -> Relay:
-        recording = RecordingEncoder(encoder) if self._should_record(prepared) else None
+        recording = RecordingEncoder(encoder, self._wire) if self._should_record(prepared) else None
         input_items = self._input_items()
 
         async def store() -> None:

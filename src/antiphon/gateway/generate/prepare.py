@@ -35,6 +35,7 @@ from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
+from antiphon.wire.clients import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition, server_state
@@ -59,6 +60,8 @@ class Prepared(Struct, frozen=True):
     """Whether the stream reports usage that the client did not request."""
     tools: tuple[ToolDefinition, ...] = ()
     """The tools whose calls are read from the text of the answer; the answer is then never passed on as it came."""
+    is_completion: bool = False
+    """Whether it goes to the legacy `/completions` of the provider, which the client speaks too."""
     keeps_answer: bool = False
     """Whether the gateway keeps the answer itself, under an id of its own, although the upstream has the client's format."""
     restores_calls: bool = False
@@ -72,6 +75,19 @@ class Prepared(Struct, frozen=True):
     def call(self, headers: dict[str, str], *, streams: bool) -> TargetCall:
         """The call that sends it."""
         provider, model = self.provider, self.target.model
+        if self.is_completion and isinstance(provider, Provider):
+            wire = client_formats[COMPLETIONS]
+            return UpstreamRequest(
+                provider,
+                model,
+                provider.completions_url(model),
+                self.body,
+                headers,
+                streams,
+                provider.hold,
+                partial(read_passed_on, wire),
+                answer_format=wire,
+            )
         read = partial(read_passed_on if self.passes_answer else read_translated, provider.wire)
         if isinstance(provider, OfflineProvider):
             return provider.call(model, self.body, streams=streams, read=read)
@@ -101,7 +117,7 @@ class RequestPreparer:
     def parsed_request(self) -> ModelRequest:
         """The request in neutral form, parsed on first use. Raises `WireError`."""
         if self._parsed is None:
-            request = formats[self._context.endpoint.format].read_request(self._context.request.body)
+            request = client_formats[self._context.endpoint.format].read_request(self._context.request.body)
             endpoint = self._context.endpoint
             if endpoint.format == "gemini":
                 request = structs.replace(request, model=endpoint.resource, stream=endpoint.stream)
@@ -176,6 +192,9 @@ class RequestPreparer:
     async def _rewritten(self, target: Target, streams: bool) -> Prepared:
         parsed_request, provider = self.parsed_request, self._context.loaded.providers[target.provider]
         client_format = self._context.endpoint.format
+        if client_format == COMPLETIONS and isinstance(provider, Provider) and provider.has_completions(target.model):
+            body = self._original_body(parsed_request, target)
+            return Prepared(target, provider, [body], True, True, is_completion=True)
         same_format = provider.format == client_format
         request = await self._with_state(parsed_request, provider)
         if not same_format:
@@ -255,7 +274,7 @@ class RequestPreparer:
 
 def needs_inline_media(provider: AnyProvider) -> Callable[[Part], bool]:
     """Which media the provider accepts only inline."""
-    if provider.format == "gemini":
+    if provider.format in ("gemini", "gemini-interactions"):
         return lambda part: isinstance(part, Image | Audio | Document)
     if provider.format == "openai-chat":
         return lambda part: isinstance(part, Audio | Document)
@@ -283,7 +302,8 @@ def read_model_name(body: bytes) -> str:
 def replace_model(body: bytes, model: str) -> bytes:
     """The same body with another model."""
     fields = top_level_fields(body)
-    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    name = "agent" if "agent" in fields and "model" not in fields else "model"  # Interactions have agents too
+    fields[name] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 
 

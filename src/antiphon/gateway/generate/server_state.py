@@ -1,12 +1,15 @@
 """State that a request names: added to the request where the gateway has it, refused where only another server has it.
 
-`previous_response_id`, `conversation` and `item_reference` name what the gateway has stored; `expand_state` puts it into the
+`previous_response_id`, `previous_interaction_id`, `conversation` and `item_reference` name what the gateway has stored; `expand_state` puts it into the
 request. A Responses `prompt`, an Anthropic `thread` that is continued and Gemini's `cachedContent` name what the provider of that
 format has. A model of another format would answer without it, so `check_server_state` refuses the request, in the client's
-format; the official Anthropic client then sends the whole history again.
+format; the official Anthropic client then sends the whole history again. Completions may ask for what no chat
+model does, such as `suffix`; that is refused too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
@@ -14,6 +17,7 @@ from antiphon.gateway.state.store import FORMAT, continue_from, previous_respons
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
+from antiphon.wire.clients import COMPLETIONS, OLLAMA_GENERATE
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, server_state
 
@@ -22,7 +26,21 @@ _ADVICE = {
     "prompt": "send the instructions and messages of the template in the request",
     "thread": "send the whole history in messages",
     "cachedContent": "send the cached contents in contents",
+    "previous_interaction_id": "send the earlier steps in input",
 }
+_CHAT_CANNOT: Mapping[str, Mapping[str, str]] = {
+    COMPLETIONS: {
+        "prompt": "send one prompt as text; token ids and lists of prompts need a model that serves completions itself",
+        "echo": "leave it out and put the prompt before the text; only a model that serves completions itself repeats it",
+        "suffix": "leave it out; only a model that serves completions itself can fill in the middle",
+    },
+    OLLAMA_GENERATE: {
+        "suffix": "leave it out; a chat model cannot fill in the middle",
+        "raw": "leave it out and send the prompt without a template; a chat model gets messages",
+        "context": "send the earlier turns to /api/chat; token ids of another server mean nothing to this model",
+    },
+}
+"""What chat models cannot do, with what to send instead."""
 _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_not_found"}}}}
 
 
@@ -52,6 +70,10 @@ def check_server_state(request: ModelRequest, client_format: str, target: Target
     extras = (request.native or {}).get(client_format)
     if not extras:
         return
+    for name, advice in _CHAT_CANNOT.get(client_format, {}).items():
+        if extras.get(name):
+            message = f"{name}: {target} is a chat model and does not support this; {advice}"
+            raise UpstreamFailed(ProviderError(message, "invalid_request", 400, param=name))
     field = server_state(request, client_format)
     if field is None:
         return

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from antiphon.gateway.http.messages import Response
-from antiphon.wire import formats
+from antiphon.wire.clients import client_formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
 STATUS_BY_KIND: Mapping[ErrorKind, int] = {
@@ -41,7 +41,7 @@ def error_response(
 ) -> Response:
     """An error of the gateway's own, for a client of that format (none: plain JSON)."""
     status = status or STATUS_BY_KIND[error.kind]
-    body = formats[format_name or "openai-chat"].write_error(structs.replace(error, status=status))
+    body = client_formats[format_name or "openai-chat"].write_error(structs.replace(error, status=status))
     all_headers = dict(headers or {})
     if error.retry_after is not None:
         all_headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))

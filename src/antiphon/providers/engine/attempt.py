@@ -61,6 +61,8 @@ class UpstreamRequest(Struct):
     read: Callable[[bytes], Any] | None = None
     """Reads a whole body. Raises `WireError` if it is not an answer, and `UpstreamFailed` if it is an unusable one."""
     restorer: CallRestorer | None = None
+    answer_format: Format | None = None
+    """The format of the answer, if it is not the provider's own."""
 
     @property
     def settings(self) -> RetrySettings:
@@ -93,6 +95,7 @@ class UpstreamAttempt:
         self.error: ProviderError | None = None
         self._prepared = prepared
         self._provider = prepared.provider
+        self._wire = prepared.answer_format or prepared.provider.wire
         self._request = request
         self._lease = lease
         self._report = report
@@ -176,14 +179,14 @@ class UpstreamAttempt:
             if 200 <= response.status < 300:
                 return response
             try:
-                failed = await _read_error(self._provider.wire, self._request, response)
+                failed = await _read_error(self._wire, self._request, response)
             finally:
                 await response.aclose()
         raise UpstreamFailed(failed)
 
     async def _stream(self, response: HttpResponse) -> StreamReply:
         """The stream up to its first visible delta, its end, or the hold."""
-        reader = ResponseReader(self._provider.wire)
+        reader = ResponseReader(self._wire)
         reply = StreamReply([], [], response.headers, reader, response, self, restorer=self._prepared.restorer)
         if self._prepared.hold is None:
             await _read_until_visible(reply)
@@ -198,7 +201,7 @@ class UpstreamAttempt:
         if data.strip() == b"{}":
             raise UpstreamFailed(EMPTY_RESPONSE)
         if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
-            last = read_whole(self._provider.wire, data)[-1]
+            last = read_whole(self._wire, data)[-1]
             if isinstance(last, Failed):
                 raise UpstreamFailed(last.error)
         return WholeReply(data, response.headers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from random import random as random_fraction
 from typing import Any
@@ -116,6 +117,14 @@ class Provider:
     def accepts_unchanged_bodies(self) -> bool:
         """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
         return self.format != "openai-chat" or (self.preset.dialect or "compatible") in _PLAIN_DIALECTS
+
+    def has_completions(self, model: str) -> bool:
+        """Whether it serves the model at `/completions`, OpenAI's legacy API, too."""
+        return any(fnmatchcase(model, pattern) for pattern in self.preset.completions)
+
+    def completions_url(self, model: str) -> str:
+        """The URL of that API."""
+        return self.preset.url_beside("/completions", self.base_url, model, self.api_version)
 
     def request(
         self,

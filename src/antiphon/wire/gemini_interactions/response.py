@@ -151,7 +151,7 @@ def report_candidates(count: int, losses: list[Loss]) -> None:
 
 def to_interaction_id(response_id: str, format_name: str) -> str:
     """The id of an answer as the API's ids look; one of another format is kept in it."""
-    if format_name == FORMAT and response_id:
+    if response_id.startswith("v1_") or (format_name == FORMAT and response_id):
         return response_id
     return f"v1_{response_id or new_id()}"
 

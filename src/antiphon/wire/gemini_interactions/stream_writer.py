@@ -2,6 +2,7 @@
 
 Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else
 whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
+`event_id` is the position of an event, from which a client may ask for the rest.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class StreamWriter:
         self._usage: TokenUsage | None = None
         self._is_begun = False
         self._is_over = False
+        self._number = 0
         self._out: list[bytes] = []
 
     def write(self, delta: ModelOutputDelta) -> bytes:
@@ -99,7 +101,9 @@ class StreamWriter:
         return data
 
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
-        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({**fields, "event_type": kind})))
+        event = {**fields, "event_type": kind, "event_id": str(self._number)}
+        self._number += 1
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
 
     def _begin(self, started: Started) -> None:
         """Write the start of the interaction, once."""

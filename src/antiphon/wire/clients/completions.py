@@ -1,0 +1,261 @@
+"""OpenAI's legacy completions (`/v1/completions`): a prompt in, a text out.
+
+The prompt becomes a user message, the other parameters are those of Chat Completions, and each choice has a `text` in place of a
+message. What a chat model cannot do (several prompts, token ids, `echo`, `suffix`) stays in `native["openai-completions"]`, and
+the gateway refuses it unless the upstream serves completions itself. Reading an upstream's answer reshapes its choices and leaves
+the rest to the reader of Chat Completions.
+
+Normalisation: without `max_tokens` a chat model may write as much as it likes; the legacy default was 16 tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import WireError
+from antiphon.history.entries import TokenUsage
+from antiphon.history.ids import new_id
+from antiphon.parts import Native, OutputPart, Refusal, Text
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.format import FormatModule
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_chat import response as chat
+from antiphon.wire.openai_chat.errors import read_error, write_error
+from antiphon.wire.openai_chat.parameters import read_parameters
+from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
+from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+from antiphon.wire.request import Message, ModelRequest, SequenceRule
+from antiphon.wire.rules import json_type_name
+from antiphon.wire.sse import SseEvent
+
+__all__ = ["read_error", "write_error"]
+
+FORMAT = "openai-completions"
+FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule())
+_CHAT = "openai-chat"
+_ONLY_HERE = ("prompt", "echo", "suffix", "best_of")
+_DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.encode
+
+
+def read_request(body: dict[str, Any]) -> ModelRequest:
+    """A completions body as a request with one user message."""
+    unread = {name: value for name, value in body.items() if name not in (*_ONLY_HERE, "logprobs")}
+    fields: dict[str, Any] = {}
+    extras = read_parameters(unread, fields)
+    own = {name: body[name] for name in _ONLY_HERE[1:] if body.get(name)}
+    if own.get("best_of") == 1:
+        del own["best_of"]
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        fields["messages"] = (Message("user", (Text(prompt),)),)
+    elif isinstance(prompt, list) and prompt:
+        own["prompt"] = prompt
+    else:
+        raise WireError(f"prompt: expected a string or an array, got {json_type_name(prompt)}")
+    logprobs = body.get("logprobs")
+    if isinstance(logprobs, int) and not isinstance(logprobs, bool):
+        fields["logprobs"], fields["top_logprobs"] = True, logprobs
+    native = {origin: found for origin, found in ((_CHAT, extras), (FORMAT, own)) if found}
+    return ModelRequest(native=native or None, **fields)
+
+
+def decode_request(data: bytes) -> ModelRequest | None:
+    """Bodies are decoded whole."""
+    del data
+    return None
+
+
+scan_request = decode_request
+
+
+def check_request(body: Any, options: Any, *, advisories: bool) -> list[Any]:
+    """There are no rules to check: bodies are passed on as they came, or translated."""
+    del body, options, advisories
+    return []
+
+
+def read_response(body: dict[str, Any]) -> ModelOutput:
+    """An upstream's completion in neutral terms."""
+    choices = body.get("choices")
+    reshaped = [_as_message(choice) for choice in choices] if isinstance(choices, list) else choices
+    return chat.read_response({**body, "object": "chat.completion", "choices": reshaped})
+
+
+def scan_usage(data: bytes) -> TokenUsage | None:
+    """The usage of an upstream's completion."""
+    return chat.scan_usage(data)
+
+
+def _as_message(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    kept = {name: value for name, value in choice.items() if name not in ("text", "logprobs")}
+    return {**kept, "message": {"role": "assistant", "content": choice.get("text")}}
+
+
+def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+    """An answer as clients of completions expect it."""
+    candidates = (output, *output.others)
+    body: dict[str, Any] = {
+        "id": _completion_id(output.id),
+        "object": "text_completion",
+        "created": int(time.time()) if output.created is None else output.created,
+        "model": output.model,
+        "choices": [_write_choice(candidate, index, losses) for index, candidate in enumerate(candidates)],
+    }
+    if output.usage is not None:
+        body["usage"] = chat.write_usage(output.usage)
+    return body
+
+
+def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> dict[str, Any]:
+    path = "" if index == 0 else f"others[{index - 1}]."
+    texts: list[str] = []
+    for position, part in enumerate(output.parts):
+        if isinstance(part, Text | Refusal):
+            texts.append(part.text)
+        else:
+            losses.append(_lost_part(part, f"{path}parts[{position}]"))
+    native = output.native or {}
+    lose_native(losses, f"{path}native", native, _CHAT)
+    logprobs = native.get(_CHAT, {}).get("choice", {}).get("logprobs")
+    return {
+        "text": "".join(texts),
+        "index": index,
+        "logprobs": write_logprobs(logprobs),
+        "finish_reason": chat.finish_reason_for(output.stop_reason, output.parts, is_same_format=False, losses=losses),
+    }
+
+
+def write_logprobs(logprobs: Any) -> dict[str, Any] | None:
+    """Log probabilities of Chat Completions in the legacy shape; None if there are none."""
+    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(tokens, list) or not all(isinstance(token, dict) for token in tokens):
+        return None
+    offsets, offset = [], 0
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(str(token.get("token")))
+    return {
+        "tokens": [token.get("token") for token in tokens],
+        "token_logprobs": [token.get("logprob") for token in tokens],
+        "top_logprobs": [
+            {str(other.get("token")): other.get("logprob") for other in token.get("top_logprobs") or ()}
+            for token in tokens
+        ],
+        "text_offset": offsets,
+    }
+
+
+def _lost_part(part: OutputPart, path: str) -> Loss:
+    kind = part.origin if isinstance(part, Native) else type(part).__name__.lower()
+    return Loss(path, kind, "completions have text only; dropped")
+
+
+def _completion_id(answer_id: str) -> str:
+    return f"cmpl-{answer_id.removeprefix('chatcmpl-')}" if answer_id else f"cmpl-{new_id()}"
+
+
+class StreamReader(ChatStreamReader):
+    """Reads an upstream's stream: each chunk is reshaped for the reader of Chat Completions."""
+
+    def _read_events(self, events: list[SseEvent]) -> None:
+        super()._read_events([SseEvent(event.event, _reshaped(event.data)) for event in events])
+
+
+def _reshaped(data: bytes) -> bytes:
+    try:
+        chunk = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data  # [DONE], or an error that the reader reports
+    if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
+        return data
+    choices = []
+    for choice in chunk["choices"]:
+        if isinstance(choice, dict):
+            kept = {name: value for name, value in choice.items() if name not in ("text", "logprobs")}
+            choice = {**kept, "delta": {"content": choice.get("text")}}
+        choices.append(choice)
+    return _encode({**chunk, "object": "chat.completion.chunk", "choices": choices})
+
+
+class StreamWriter:
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
+
+    def __init__(self, model: str = "") -> None:
+        self.losses: list[Loss] = []
+        self._model = model
+        self._head: dict[str, Any] = {}
+        self._candidates: dict[int, int] = {}  # of each part that has text
+        self._parts: dict[int, list[OutputPart]] = {}
+        self._usage: dict[str, Any] | None = None
+        self._is_finished = self._is_failed = False
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes for one delta; there may be none."""
+        if isinstance(delta, Failed):
+            self._is_failed = True
+            return b"data: " + _encode(write_error(delta.error)) + b"\n\n"
+        if isinstance(delta, Started) or not self._head:
+            self._start(delta if isinstance(delta, Started) else Started())
+        if isinstance(delta, PartStarted):
+            return self._start_part(delta)
+        if isinstance(delta, PartDelta) and delta.index in self._candidates:
+            return self._chunk(self._candidates[delta.index], delta.text) if delta.text else b""
+        if isinstance(delta, UsageReported):
+            self._usage = chat.write_usage(delta.usage)
+        elif isinstance(delta, Finished):
+            return self._finish(delta)
+        return b""
+
+    def close(self) -> bytes:
+        """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
+        if self._is_failed:
+            return b""
+        if not self._is_finished:
+            return self.write(Failed(ProviderError(STREAM_CUT, "stream_cut")))
+        if self._usage is None:
+            return _DONE
+        return b"data: " + _encode({**self._head, "choices": [], "usage": self._usage}) + b"\n\n" + _DONE
+
+    def _start(self, started: Started) -> None:
+        self._head = {
+            "id": _completion_id(started.id),
+            "object": "text_completion",
+            "created": int(time.time()) if started.created is None else started.created,
+            "model": self._model or started.model,
+        }
+
+    def _start_part(self, delta: PartStarted) -> bytes:
+        part, candidate = delta.part, delta.candidate
+        self._parts.setdefault(candidate, []).append(part)
+        if not isinstance(part, Text | Refusal):
+            self.losses.append(_lost_part(part, f"parts[{delta.index}]"))
+            return b""
+        self._candidates[delta.index] = candidate
+        return self._chunk(candidate, part.text) if part.text else b""
+
+    def _finish(self, delta: Finished) -> bytes:
+        self._is_finished = True
+        parts = self._parts.get(delta.candidate, [])
+        reason = chat.finish_reason_for(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
+        logprobs = (delta.native or {}).get(_CHAT, {}).get("choice", {}).get("logprobs")
+        return self._chunk(delta.candidate, "", reason, write_logprobs(logprobs))
+
+    def _chunk(self, candidate: int, text: str, reason: str | None = None, logprobs: Any = None) -> bytes:
+        choice = {"text": text, "index": candidate, "logprobs": logprobs, "finish_reason": reason}
+        return b"data: " + _encode({**self._head, "choices": [choice]}) + b"\n\n"

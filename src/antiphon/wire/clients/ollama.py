@@ -1,0 +1,394 @@
+"""Ollama's `/api/chat`: messages with base64 images, tool calls without ids, and a stream of JSON lines.
+
+Calls get ids by their position, so the same history always has the same ids; a result belongs to the call of its
+`tool_call_id`, else to the first unanswered call of its `tool_name`, else to the first unanswered call. A streamed call is sent
+whole, in one line. `options` that other hosts have too become fields of the request; the rest are reported as lost.
+
+Normalisations: requests stream unless they say otherwise; `keep_alive` (how long a model stays loaded) has no effect;
+`num_predict` below 1 means unlimited; the whole time counts as `eval_duration`.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import WireError
+from antiphon.history.entries import TokenUsage
+from antiphon.parts import Image, Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartStarted,
+    Started,
+    UsageReported,
+    whole_part,
+)
+from antiphon.wire.format import FormatModule
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.media import inline_base64, sniff_base64
+from antiphon.wire.openai_chat.errors import read_error
+from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, SequenceRule, ToolDefinition
+from antiphon.wire.rules import json_type_name
+
+__all__ = ["read_error"]
+
+FORMAT = "ollama"
+FORMAT_MODULE = FormatModule(messages_key="messages", sequence_rule=SequenceRule())
+_ROLES = frozenset({"system", "user", "assistant", "tool"})
+_READ = frozenset({"model", "messages", "tools", "stream", "format", "think", "options", "keep_alive", "logprobs"})
+_OPTIONS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "temperature": ("temperature", (int, float)),
+    "top_p": ("top_p", (int, float)),
+    "top_k": ("top_k", (int,)),
+    "seed": ("seed", (int,)),
+    "presence_penalty": ("presence_penalty", (int, float)),
+    "frequency_penalty": ("frequency_penalty", (int, float)),
+}
+_NO_TEXT = "Ollama's clients read text, reasoning and calls only; dropped"
+
+
+def read_request(body: dict[str, Any]) -> ModelRequest:
+    """A body of `/api/chat` in neutral terms."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
+    reader = _MessageReader()
+    read = tuple(reader.read(message, f"messages[{index}]") for index, message in enumerate(messages))
+    tools = body.get("tools") or []
+    if not isinstance(tools, list):
+        raise WireError(f"tools: expected an array, got {json_type_name(tools)}")
+    return build_request(body, read, tuple(map(_read_tool, tools)), _READ, FORMAT)
+
+
+def build_request(
+    body: dict[str, Any],
+    messages: tuple[Message, ...],
+    tools: tuple[ToolDefinition | Native, ...],
+    known: frozenset[str],
+    origin: str,
+) -> ModelRequest:
+    """The request of messages and the parameters that both of Ollama's endpoints have."""
+    model, stream = body.get("model"), body.get("stream")
+    if not isinstance(model, str):
+        raise WireError(f"model: expected a string, got {json_type_name(model)}")
+    extras = {name: value for name, value in body.items() if name not in known and value}
+    fields: dict[str, Any] = {}
+    options = body.get("options") or {}
+    if not isinstance(options, dict):
+        raise WireError(f"options: expected an object, got {json_type_name(options)}")
+    unread = _read_options(options, fields)
+    if unread:
+        extras["options"] = unread
+    if body.get("logprobs") is True:
+        fields["logprobs"], fields["top_logprobs"] = True, extras.pop("top_logprobs", None)
+    return ModelRequest(
+        model=model,
+        stream=stream is not False,
+        messages=messages,
+        tools=tools,
+        output_format=_read_format(body.get("format")),
+        reasoning=_read_think(body.get("think")),
+        native={origin: extras} if extras else None,
+        **fields,
+    )
+
+
+def _read_options(options: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Put the options that other hosts have into fields of a request; returns the rest."""
+    unread: dict[str, Any] = {}
+    for name, value in options.items():
+        field, types = _OPTIONS.get(name, ("", ()))
+        if type(value) in types:
+            fields[field] = value
+        elif name == "num_predict" and type(value) is int:
+            fields["max_output_tokens"] = value if value > 0 else None
+        elif name == "stop" and isinstance(value, str | list):
+            fields["stop"] = (value,) if isinstance(value, str) else tuple(map(str, value))
+        elif value is not None:
+            unread[name] = value
+    return unread
+
+
+def _read_format(value: Any) -> OutputFormat | None:
+    if not value:
+        return None
+    if value == "json":
+        return OutputFormat("json_object")
+    if isinstance(value, dict):
+        return OutputFormat("json_schema", value, "response")
+    raise WireError('format: expected "json" or a JSON Schema')
+
+
+def _read_think(value: Any) -> Reasoning | None:
+    if isinstance(value, bool):
+        return Reasoning(enabled=value)
+    if isinstance(value, str):
+        return Reasoning(effort=value)
+    if value is not None:
+        raise WireError(f"think: expected true, false or an effort, got {json_type_name(value)}")
+    return None
+
+
+def _read_tool(tool: Any) -> ToolDefinition | Native:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return Native(FORMAT, tool)
+    description, parameters = function.get("description"), function.get("parameters")
+    return ToolDefinition(
+        function["name"],
+        description if isinstance(description, str) else None,
+        parameters if isinstance(parameters, dict) else None,
+    )
+
+
+def read_image(data: Any, path: str) -> Image:
+    """An image of a message: base64, with or without the head of a data URL."""
+    if not isinstance(data, str):
+        raise WireError(f"{path}: expected base64 text, got {json_type_name(data)}")
+    inline = inline_base64(data)
+    plain = inline.data if inline is not None else data
+    return Image(media_type=sniff_base64(plain) or "image/png", data=plain)
+
+
+class _MessageReader:
+    """Reads messages in order: results are matched with the calls before them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._unanswered: list[ToolCallRequest] = []
+
+    def read(self, message: Any, path: str) -> Message:
+        if not isinstance(message, dict):
+            raise WireError(f"{path}: expected an object, got {json_type_name(message)}")
+        role, content = message.get("role"), message.get("content")
+        if role not in _ROLES:
+            raise WireError(f"{path}.role: expected system, user, assistant or tool")
+        if content is not None and not isinstance(content, str):
+            raise WireError(f"{path}.content: expected a string, got {json_type_name(content)}")
+        images = [read_image(data, f"{path}.images[{index}]") for index, data in enumerate(message.get("images") or ())]
+        texts = [Text(content)] if content else []
+        if role == "tool":
+            return Message("tool", (self._result(message, (*texts, *images)),))
+        parts: list[Part] = [*texts, *images]
+        if role == "assistant":
+            thinking = message.get("thinking")
+            parts = [*([Thinking(thinking)] if isinstance(thinking, str) and thinking else []), *parts]
+            calls = [self._call(call, f"{path}.tool_calls") for call in message.get("tool_calls") or ()]
+            self._unanswered = list(calls)
+            parts += calls
+        return Message(role, tuple(parts) or (Text(""),))
+
+    def _call(self, call: Any, path: str) -> ToolCallRequest:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise WireError(f"{path}: a call needs a function with a name")
+        arguments, call_id = function.get("arguments"), call.get("id")
+        self._count += 1
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
+        known = call_id if isinstance(call_id, str) and call_id else f"call_{self._count}"
+        return ToolCallRequest(function["name"], known, text)
+
+    def _result(self, message: dict[str, Any], content: tuple[Any, ...]) -> ToolCallResult:
+        call_id, name = message.get("tool_call_id"), message.get("tool_name") or message.get("name")
+        open_calls = self._unanswered
+        found = next((call for call in open_calls if call_id and call.tool_call_id == call_id), None)
+        found = found or next((call for call in open_calls if call.tool_name == name), None)
+        found = found or next(iter(open_calls), None)
+        if found is None:  # repair reports it
+            return ToolCallResult(str(name or ""), str(call_id or "call_0"), content=content)
+        open_calls.remove(found)
+        return ToolCallResult(found.tool_name, found.tool_call_id, content=content)
+
+
+def decode_request(data: bytes) -> ModelRequest | None:
+    """Bodies are decoded whole."""
+    del data
+    return None
+
+
+scan_request = decode_request
+
+
+def write_error(error: ProviderError) -> dict[str, Any]:
+    """An error body as Ollama writes it."""
+    return {"error": error.message}
+
+
+def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+    """A whole answer of `/api/chat`."""
+    return whole_answer(output, losses, message_fields)
+
+
+def whole_answer(output: ModelOutput, losses: list[Loss], fields_of: Any) -> dict[str, Any]:
+    """A whole answer; `fields_of` makes the fields of one endpoint from text, reasoning and calls."""
+    texts: list[str] = []
+    thinking: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for index, part in enumerate(output.parts):
+        _sort_part(part, f"parts[{index}]", texts, thinking, calls, losses)
+    lose_native(losses, "native", output.native)
+    if output.others:
+        losses.append(Loss("others", "candidates", "Ollama's clients read one answer; dropped the others"))
+    return {
+        "model": output.model,
+        "created_at": _now(),
+        **fields_of("".join(texts), "".join(thinking), calls),
+        **_last_fields(output.stop_reason, output.usage, 0),
+    }
+
+
+def _sort_part(
+    part: OutputPart,
+    path: str,
+    texts: list[str],
+    thinking: list[str],
+    calls: list[dict[str, Any]],
+    losses: list[Loss],
+) -> None:
+    if isinstance(part, Text | Refusal):
+        texts.append(part.text)
+    elif isinstance(part, Thinking):
+        thinking.append(part.text)
+    elif isinstance(part, ToolCallRequest):
+        calls.append(write_call(part, len(calls), path, losses))
+    else:
+        losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
+
+
+def message_fields(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """The message of an answer, or of a line of a stream."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if thinking:
+        message["thinking"] = thinking
+    if calls:
+        message["tool_calls"] = calls
+    return {"message": message}
+
+
+def write_call(call: ToolCallRequest, index: int, path: str, losses: list[Loss]) -> dict[str, Any]:
+    """A call. Its arguments must be an object."""
+    try:
+        arguments = {"input": call.arguments} if call.freeform else call.parse_arguments()
+    except ValueError:
+        arguments = {}
+        losses.append(
+            Loss(f"{path}.arguments", "arguments", "not a JSON object, which Ollama's clients require; sent {}")
+        )
+    return {"id": call.tool_call_id, "function": {"index": index, "name": call.tool_name, "arguments": arguments}}
+
+
+def _last_fields(reason: str, usage: TokenUsage | None, nanoseconds: int) -> dict[str, Any]:
+    counted = usage or TokenUsage()
+    return {
+        "done": True,
+        "done_reason": "length" if reason == "length" else "stop",
+        "total_duration": nanoseconds,
+        "load_duration": 0,
+        "prompt_eval_count": counted.prompt_tokens,
+        "prompt_eval_duration": 0,
+        "eval_count": counted.completion_tokens,
+        "eval_duration": nanoseconds,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+class StreamWriter:
+    """Deltas of any format in, JSON lines out. `model` is the name the client asked for."""
+
+    fields_of = staticmethod(message_fields)
+
+    def __init__(self, model: str = "") -> None:
+        self.losses: list[Loss] = []
+        self._model = model
+        self._started_at = time.monotonic_ns()
+        self._parts: dict[int, OutputPart] = {}
+        self._arguments: dict[int, list[str]] = {}
+        self._calls = 0
+        self._usage: TokenUsage | None = None
+        self._reason: str | None = None
+        self._is_failed = False
+
+    @property
+    def keep_alive(self) -> bytes:
+        """A line without content: Ollama's clients parse every line, so there are no comments."""
+        return self._line("", "", [])
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes for one delta; there may be none."""
+        if isinstance(delta, PartDelta):
+            return self._continue_part(delta)
+        if isinstance(delta, PartStarted):
+            return self._start_part(delta)
+        if isinstance(delta, PartEnded):
+            return self._end_part(delta)
+        if isinstance(delta, Started):
+            self._model = self._model or delta.model
+        elif isinstance(delta, UsageReported):
+            self._usage = delta.usage
+        elif isinstance(delta, Finished):
+            self._reason = delta.stop_reason if delta.candidate == 0 or self._reason is None else self._reason
+        elif isinstance(delta, Failed):
+            self._is_failed = True
+            return msgspec.json.encode(write_error(delta.error)) + b"\n"
+        return b""
+
+    def close(self) -> bytes:
+        """The last line, with usage; an error if nothing was finished."""
+        if self._is_failed:
+            return b""
+        if self._reason is None:
+            return self.write(Failed(ProviderError(STREAM_CUT, "stream_cut")))
+        taken = time.monotonic_ns() - self._started_at
+        return self._line("", "", [], _last_fields(self._reason, self._usage, taken))
+
+    def _start_part(self, delta: PartStarted) -> bytes:
+        part, path = delta.part, f"parts[{delta.index}]"
+        if delta.candidate:
+            self.losses.append(Loss(path, "candidates", "Ollama's clients read one answer; dropped the others"))
+            return b""
+        if isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
+            self._parts[delta.index] = part
+        else:
+            self.losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
+        if isinstance(part, ToolCallRequest):
+            self._arguments[delta.index] = []
+            return b""
+        text = getattr(part, "text", "")
+        return self._text(part, text) if text and delta.index in self._parts else b""
+
+    def _continue_part(self, delta: PartDelta) -> bytes:
+        part = self._parts.get(delta.index)
+        if part is None:
+            return b""
+        if delta.index in self._arguments:
+            self._arguments[delta.index].append(delta.text)
+            return b""
+        return self._text(part, delta.text) if delta.text else b""
+
+    def _end_part(self, delta: PartEnded) -> bytes:
+        pieces = self._arguments.pop(delta.index, None)
+        if pieces is None:
+            return b""
+        call = whole_part(self._parts[delta.index], pieces, None)
+        written = write_call(call, self._calls, f"parts[{delta.index}]", self.losses)
+        self._calls += 1
+        return self._line("", "", [written])
+
+    def _text(self, part: OutputPart, text: str) -> bytes:
+        return self._line("", text, []) if isinstance(part, Thinking) else self._line(text, "", [])
+
+    def _line(self, text: str, thinking: str, calls: list[dict[str, Any]], last: dict[str, Any] | None = None) -> bytes:
+        fields = self.fields_of(text, thinking, calls)
+        line = {"model": self._model, "created_at": _now(), **fields, **(last or {"done": False})}
+        return msgspec.json.encode(line) + b"\n"

@@ -1,0 +1,60 @@
+"""Ollama's `/api/generate`: one prompt, with an optional system text and images, and a text in `response`.
+
+`suffix`, `raw` and `context` cannot be given to a chat model; the gateway refuses them. `template` is reported as lost. A request
+without a prompt only loads a model in Ollama; here it is a request with an empty message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.errors import WireError
+from antiphon.parts import Image, Text
+from antiphon.wire.clients import ollama
+from antiphon.wire.clients.ollama import decode_request, read_error, scan_request, write_error
+from antiphon.wire.format import FormatModule
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ModelOutput
+from antiphon.wire.request import Message, ModelRequest, SequenceRule
+from antiphon.wire.rules import json_type_name
+
+__all__ = ["decode_request", "read_error", "scan_request", "write_error"]
+
+FORMAT = "ollama-generate"
+FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule())
+_READ = frozenset(
+    {"model", "prompt", "system", "images", "stream", "format", "think", "options", "keep_alive", "logprobs"}
+)
+
+
+def read_request(body: dict[str, Any]) -> ModelRequest:
+    """A body of `/api/generate` in neutral terms."""
+    prompt, system = body.get("prompt") or "", body.get("system") or ""
+    for name, value in (("prompt", prompt), ("system", system)):
+        if not isinstance(value, str):
+            raise WireError(f"{name}: expected a string, got {json_type_name(value)}")
+    images = [ollama.read_image(data, f"images[{index}]") for index, data in enumerate(body.get("images") or ())]
+    parts: tuple[Text | Image, ...] = (Text(prompt), *images)
+    leading = (Message("system", (Text(system),)),) if system else ()
+    return ollama.build_request(body, (*leading, Message("user", parts)), (), _READ, FORMAT)
+
+
+def response_fields(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """The text of an answer, or of a line of a stream."""
+    fields: dict[str, Any] = {"response": text}
+    if thinking:
+        fields["thinking"] = thinking
+    if calls:
+        fields["tool_calls"] = calls
+    return fields
+
+
+def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+    """A whole answer of `/api/generate`."""
+    return ollama.whole_answer(output, losses, response_fields)
+
+
+class StreamWriter(ollama.StreamWriter):
+    """Deltas of any format in, JSON lines out."""
+
+    fields_of = staticmethod(response_fields)

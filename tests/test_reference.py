@@ -1,0 +1,89 @@
+"""The reference and the site: every public name is on one page, and the site builds without a warning or a broken link."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import antiphon
+from gateway.served import served_gateway
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PEERS = (
+    "pydantic-ai-slim[openai]==2.66.0",
+    "openai-agents==0.24.0",
+    "langchain==1.4.7",
+    "langchain-openai==1.7.3",
+    "llm==0.36",
+)
+
+
+def test_every_public_name_is_on_one_page_of_the_reference() -> None:
+    pages = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    documented = Counter(re.findall(r"^::: antiphon\.(\w+)$", pages, re.MULTILINE))
+    assert [name for name, count in documented.items() if count > 1] == []
+    assert set(documented) - {"testing"} == set(antiphon.__all__) - {"__version__"}
+
+
+def test_the_site_builds_and_shows_docstrings(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--config-file",
+        str(ROOT / "mkdocs.yml"),
+        "--site-dir",
+        str(site),
+    ]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (built.returncode, built.stderr) == (0, "")
+    page = (site / "reference" / "conversation.html").read_text()
+    assert "The model that is called next" in page
+    assert "resume" in page, "the arguments of the constructor"
+    requested = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page)
+    assert requested == [], "a page of the site asks another host"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted((DOCS / "coming-from").glob("*.md")), ids=lambda page: page.stem)
+def test_code_of_other_libraries_runs_against_the_gateway(
+    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The `py` blocks are theirs; their OpenAI client talks to our gateway and its offline model."""
+    code = "\n".join(re.findall(r"^```py\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+    (tmp_path / "theirs.py").write_text(code)
+    with served_gateway(tmp_path, environ={}) as gateway:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "OPENAI_API_KEY": "none",
+            "OPENAI_BASE_URL": f"http://127.0.0.1:{gateway.port}/v1",
+        }
+        run = subprocess.run(
+            [_peers(tmp_path_factory.getbasetemp().parent), "theirs.py"],
+            capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
+        )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "Oslo" in run.stdout
+
+
+def _peers(place: Path) -> Path:
+    """Python of an environment with the other libraries, made once."""
+    folder = place / "other-libraries"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True, capture_output=True)
+        (folder / "ready").touch()
+    return python
