@@ -100,8 +100,9 @@ def test_a_status_is_a_stop_reason_and_comes_back(status: str, stop: StopReason)
         ("stop_sequence", "completed", []),
         ("tool_calls", "requires_action", []),
         ("length", "incomplete", []),
-        ("content_filter", "incomplete", ["stop_reason"]),
-        ("refusal", "incomplete", ["stop_reason"]),
+        ("content_filter", "incomplete", []),
+        ("refusal", "incomplete", []),
+        ("paused", "incomplete", ["stop_reason"]),
         ("other", "incomplete", ["stop_reason"]),
     ],
 )
@@ -110,6 +111,9 @@ def test_a_stop_reason_is_a_status(stop: StopReason, status: str, lost: list[str
     assert body["status"] == status
     assert [loss.path for loss in losses] == lost
     assert problems(SCHEMA, body) == []
+    again = WIRE.read_response(body)
+    assert again.stop_reason == {"stop_sequence": "end", "paused": "length", "other": "length"}.get(stop, stop)
+    assert "errors" not in (again.native or {}).get(FORMAT, {})
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])

@@ -100,7 +100,7 @@ class ResponseStore:
         with self._file.transaction() as db:
             parent = self._number(db, previous, owner, now) if previous else None
             if previous and parent is None:
-                raise _unknown_previous(previous)
+                raise _unknown_previous(previous_field(request), previous)
             known = self._number(db, response_id, owner, 0.0)
             db.execute("UPDATE responses SET is_gone = 1 WHERE number = ?", (known,))
             insert = "INSERT INTO responses (owner, id, parent, kept, input, output, body) VALUES (?, ?, ?, ?, ?, ?, ?)"

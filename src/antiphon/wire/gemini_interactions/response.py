@@ -36,7 +36,13 @@ _STOP_REASONS: dict[str, StopReason] = {
 }
 _STATUSES: dict[StopReason, str] = {"": "in_progress", "end": "completed", "stop_sequence": "completed"}
 _STATUSES |= {"tool_calls": "requires_action"}
-_STOP_REASON_LOSSES = name_set("content_filter refusal paused malformed_call other")
+_WITHHELD: dict[str, StopReason] = {"safety": "content_filter", "refusal": "refusal"}
+_ERRORS: dict[StopReason, list[dict[str, str]]] = {
+    "content_filter": [{"code": "safety", "message": "The answer was withheld by a content filter."}],
+    "refusal": [{"code": "refusal", "message": "The model refused to answer."}],
+}
+"""The errors of an incomplete interaction that say why: the status alone means that a limit was reached."""
+_STOP_REASON_LOSSES = name_set("paused malformed_call other")
 FAILED_STATUSES = ("failed", "cancelled")
 """Statuses of an interaction that is not an answer."""
 
@@ -56,7 +62,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
             read_model_step(parts, step)
         else:
             parts.append(Native(FORMAT, step))
-    stop = read_stop_reason(body.get("status"), parts)
+    stop = read_stop_reason(body, parts)
     values = {field: body[field] for field in ("id", "model") if type(body.get(field)) is str}
     return ModelOutput(
         parts=tuple(parts),
@@ -69,10 +75,16 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     )
 
 
-def read_stop_reason(status: Any, parts: Iterable[OutputPart]) -> StopReason:
+def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
     """Why the model stopped."""
+    status, errors = body.get("status"), body.get("errors")
     if status is None:
         return ""
+    if status == "incomplete" and type(errors) is list:
+        codes = (error.get("code") for error in errors if type(error) is dict)
+        withheld = next((_WITHHELD[code] for code in codes if type(code) is str and code in _WITHHELD), None)
+        if withheld is not None:
+            return withheld
     stop = _STOP_REASONS.get(status, "other") if type(status) is str else "other"
     return "tool_calls" if stop == "end" and any(type(part) is ToolCallRequest for part in parts) else stop
 
@@ -80,8 +92,11 @@ def read_stop_reason(status: Any, parts: Iterable[OutputPart]) -> StopReason:
 def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras | None:
     """The fields of an Interaction that a `ModelOutput` has no field for."""
     extras = {name: value for name, value in body.items() if value is not None and name not in _READ_FIELDS}
-    if body.get("status") is not None and body["status"] != write_status(stop):
+    expected = status_fields(stop)
+    if body.get("status") is not None and body["status"] != expected["status"]:
         extras["status"] = body["status"]
+    if extras.get("errors") == expected.get("errors", ()):
+        del extras["errors"]
     for name in ("id", "model"):
         if body.get(name) is not None and type(body[name]) is not str:
             extras[name] = body[name]
@@ -93,9 +108,10 @@ def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras |
     return {FORMAT: extras} if extras else None
 
 
-def write_status(stop: StopReason) -> str:
-    """The status for a stop reason."""
-    return _STATUSES.get(stop, "incomplete")
+def status_fields(stop: StopReason) -> dict[str, Any]:
+    """The status for a stop reason, and errors where the status does not say enough."""
+    fields: dict[str, Any] = {"status": _STATUSES.get(stop, "incomplete")}
+    return {**fields, "errors": _ERRORS[stop]} if stop in _ERRORS else fields
 
 
 def read_usage(raw: Any) -> TokenUsage | None:
@@ -162,7 +178,7 @@ def interaction(output: ModelOutput, steps: list[Any] | None, losses: list[Loss]
     body: dict[str, Any] = {"id": to_interaction_id(output.id, output.format), "object": "interaction"}
     if output.model:
         body["model"] = output.model
-    body["status"] = write_status(output.stop_reason)
+    body.update(status_fields(output.stop_reason))
     created = int(time.time()) if output.created is None and not is_same_format else output.created
     formatted = None if created is None else format_time(created)
     if formatted is not None:

@@ -308,7 +308,7 @@ class StreamReader(DeltaReader[SseEvent]):
         if self._usage is not None:
             self._out.append(UsageReported(self._usage))
         calls = (ToolCallRequest("", ""),) if self._has_calls else ()
-        stop: StopReason = read_stop_reason(interaction["status"], calls)
+        stop: StopReason = read_stop_reason(interaction, calls)
         native = interaction_extras(interaction, stop)
         if self._created is None and interaction.get("created") is not None:
             native = {FORMAT: {**(native or {}).get(FORMAT, {}), "created": interaction["created"]}}
