@@ -27,7 +27,7 @@ MODELS = {
     "openai-responses": "gpt-5",
     "anthropic": "claude-sonnet-4-5",
     "gemini": "gemini-2.5-flash",
-    "gemini-interactions": "gemini-2.5-flash",
+    "gemini-interactions": "gemini-3.6-flash",
 }
 """A model of each provider."""
 KEY = "sk-canary-0123456789abcdef-of-{}"

@@ -126,10 +126,10 @@ def test_any_answer_streamed_is_the_same_as_whole(parts: tuple[Any, ...], chunk_
         assert problems(EVENT, one) == []
     streamed = assembled(read_stream(data))
     whole = WIRE.read_response(WIRE.write_response(answer).body)
-    assert said(streamed) == said(whole)
+    assert visible_parts(streamed) == visible_parts(whole)
 
 
-def said(answer: ModelOutput) -> list[Any]:
+def visible_parts(answer: ModelOutput) -> list[Any]:
     """The parts of an answer, without which of them start a step."""
     found: list[Any] = []
     for part in answer.parts:

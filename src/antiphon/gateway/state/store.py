@@ -284,7 +284,9 @@ def _unknown(response_id: str) -> UnknownResponse:
 
 def _unknown_previous(field: str, response_id: str) -> UnknownResponse:
     if field != PREVIOUS_FIELDS[FORMAT]:
-        return UnknownResponse(f"{field}: '{response_id}' not found.", status=400, code="not_found", param=field)
+        return UnknownResponse(
+            f"{field}: '{response_id}' not found; send the earlier steps in input", status=400, param=field
+        )
     return UnknownResponse(
         f"Previous response with id '{response_id}' not found.",
         status=400,
