@@ -228,7 +228,7 @@ def test_a_failed_background_interaction_says_why(gateway: Rig, client: Any) -> 
     failed = wait_for(lambda: (got := client.get(id=started.id)).status == "failed" and got)
     assert [error.message for error in failed.errors] == ["no such thing"]
     with gateway.client() as plain:
-        refused = plain.post("/v1beta/interactions", {"model": "nobody", "input": "Hi", "background": True})
+        refused = plain.post("/v1beta/interactions", {"model": "unknown-model", "input": "Hi", "background": True})
         assert refused.status == 404
         assert refused.json["error"].keys() == {"code", "message"}
 
@@ -258,7 +258,7 @@ def test_errors_have_the_shape_of_the_api(gateway: Rig, body: dict[str, Any], wo
 
 def test_errors_of_an_upstream_reach_the_sdk(gateway: Rig, client: Any) -> None:
     with pytest.raises(sdk_errors.NotFoundError):
-        client.create(model="nobody", input="Hi")
+        client.create(model="unknown-model", input="Hi")
     gateway.upstreams["anthropic"].faults.append(
         lambda reply: structs.replace(
             reply, status=400, body=b'{"error":{"type":"invalid_request_error","message":"no"}}'
