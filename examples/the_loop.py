@@ -1,8 +1,8 @@
 """The loop, in a minute: rounds of real tools with no key and no network; a process killed in mid-tool, another that continues;
 a call that waits for a person; and the same history as each provider would be sent it.
 
-The model is the offline provider: rules that read the tools on offer, not a language model. Everything else is what a real one
-gets. Run it with `make run`.
+The model is the offline provider: a guided tour, not a language model. Everything else is what a real one gets. Run it with
+`make demo`.
 """
 
 from __future__ import annotations

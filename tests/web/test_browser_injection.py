@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -36,30 +34,28 @@ CASES = [
     ("- a\n- b\n  - c", "<ul><li><span>a</span></li><li><span>b</span><ul><li><span>c</span></li></ul></li></ul>"),
     ("3. a\n4. b", '<ol start="3"><li><span>a</span></li><li><span>b</span></li></ol>'),
     ("> said\n\nand", "<blockquote><p>said</p></blockquote><p>and</p>"),
-    ("one\ntwo", "<p>one<br>two</p>"),
+    ("one\ntwo<br>three", "<p>one\ntwo<br>three</p>"),
     ("---", "<hr>"),
     (
-        "| a | b |\n|---|--:|\n| 1 | `x|y` |",
+        "| a | b |\n|---|--:|\n| 1 | `x\\|y` |",
         "<div><table><thead><tr><th>a</th><th>b</th></tr></thead>"
         "<tbody><tr><td>1</td><td><code>x|y</code></td></tr></tbody></table></div>",
     ),
     ("[a](https://example.org/x_(y))", '<p><a href="https://example.org/x_(y)">a</a></p>'),
     ("see https://example.org/a.", '<p>see <a href="https://example.org/a">https://example.org/a</a>.</p>'),
-    ("[a](javascript:b) [c](/d)", "<p><span>a</span> <span>c</span></p>"),
+    ("[a](javascript:b) [c](/d)", "<p>[a](javascript:b) <span>c</span></p>"),
+    ("$x^2$", "<p><math><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math></p>"),
+    ("**`**kwargs`**", "<p><strong><code>**kwargs</code></strong></p>"),
+    ("![a](https://example.org/b.png)", '<p><a href="https://example.org/b.png">a</a></p>'),
     ("<b>no</b>", "<p>&lt;b&gt;no&lt;/b&gt;</p>"),
 ]
 
-DRAW = """async ([text, cuts]) => {
-  const { markdown, MarkdownView } = await import("/chat/page/markdown/markdown.js");
+DRAW = """async (text) => {
+  const { drawn } = await import("/chat/page/markdown/markdown.js");
+  const { Api } = await import("/chat/page/ui/api.js");
+  const { blocks } = await new Api(() => {}).post("markdown", { texts: [text] });
   const holder = document.createElement("div");
-  if (cuts === null) holder.append(...markdown(text));
-  else {
-    const view = new MarkdownView();
-    let from = 0;
-    for (const cut of [...cuts, text.length]) { view.append(text.slice(from, cut)); view.draw(); from = cut; }
-    view.close();
-    holder.append(...view.node.childNodes);
-  }
+  holder.append(...drawn(blocks[0]));
   for (const node of holder.querySelectorAll("*"))
     for (const name of node.getAttributeNames()) if (!["href", "start"].includes(name)) node.removeAttribute(name);
   return holder.innerHTML;
@@ -116,43 +112,4 @@ def test_script_is_inert_in_everything_that_comes_from_outside(shown: Window) ->
 
 @pytest.mark.parametrize(("source", "expected"), CASES)
 def test_markdown_becomes_these_nodes(shown: Window, source: str, expected: str) -> None:
-    assert shown.page.evaluate(DRAW, [source, None]) == expected
-
-
-PIECES = [
-    "# ",
-    "- ",
-    "1. ",
-    "> ",
-    "```\n",
-    "| a | b |\n|---|---|\n",
-    "**",
-    "_",
-    "`",
-    "[x](https://a.b)",
-    "\n",
-    "\n\n",
-    "  ",
-    "---",
-]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-@given(
-    st.lists(st.sampled_from(PIECES) | st.text("ab<&é中 ", max_size=4), max_size=14).map("".join),
-    st.lists(st.integers(0, 60), max_size=8).map(sorted),
-)
-def test_a_text_that_streams_ends_as_the_whole_text(shown: Window, text: str, cuts: list[int]) -> None:
-    within = [cut for cut in cuts if cut <= len(text)]
-    assert shown.page.evaluate(DRAW, [text, within]) == shown.page.evaluate(DRAW, [text, None])
-
-
-@pytest.mark.parametrize(
-    "piece", ["[", "*", "**a ", "`", ">", "- ", "| ", "![", "<", "_a", "\n\n", "- \n", "[a](", "#"]
-)
-def test_fifty_thousand_marks_end_before_the_test_times_out(shown: Window, piece: str) -> None:
-    text = piece * (50_000 // len(piece))
-    shown.page.evaluate(
-        "async (text) => { const { markdown } = await import('/chat/page/markdown/markdown.js'); markdown(text); }",
-        text,
-    )
+    assert shown.page.evaluate(DRAW, source) == expected

@@ -69,10 +69,10 @@ def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, ch
         chip.locator("summary").focus()
         shown.page.keyboard.press("Enter")
         expect(chip.locator(".inside")).to_contain_text("Arguments")
-        box = shown.page.get_by_role("checkbox", name="Look back, and set the next steps")
+        box = shown.page.get_by_role("checkbox", name="Check what you learned, and decide the next step", exact=True)
         box.focus()
         shown.page.keyboard.press("Space")
-        expect(shown.thread.locator(".plan")).to_contain_text("1 of 6 done")
+        expect(shown.thread.locator(".plan")).to_contain_text("1 of 4 done")
         expect(box).to_be_focused()  # the card was redrawn while it had the focus
         expect(shown.page.locator("#meter")).to_contain_text("of 20,000 tokens")
 
@@ -122,7 +122,7 @@ def test_the_page_is_chinese_by_browser_language_and_by_choice(chromium: Chromiu
         expect(shown.page.locator("#new-chat")).to_have_text("新对话")
         shown.page.locator("#language").click()
         expect(shown.page.locator("#new-chat")).to_have_text("New conversation")
-        expect(shown.thread.locator(".plan")).to_contain_text("of 6 done")
+        expect(shown.thread.locator(".plan")).to_contain_text("of 4 done")
 
 
 def test_both_dictionaries_have_every_text_of_the_page() -> None:

@@ -90,8 +90,8 @@ def test_an_exception_in_an_event_handler_is_reported_and_the_feed_continues(chr
         replace_in_page(
             shown,
             "chat/thread.js",
-            "  _onTextDelta({ text }) {",
-            '  _onTextDelta({ text }) {\n    throw new Error("bad delta");',
+            "  _onTextDelta({ settled, open }) {",
+            '  _onTextDelta({ settled, open }) {\n    throw new Error("bad delta");',
         )
         shown.open(chat.create())
         shown.ask("Hello")

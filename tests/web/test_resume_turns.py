@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import antiphon as ap
-from antiphon.conversation.events import LoopFinished, TextDelta
+from antiphon.conversation.events import LoopFinished
 from antiphon.errors import StoreFull
 from antiphon.history import HistoryEntry, SqliteStore
 from antiphon.providers.scripted import call
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from antiphon.web.drawn_text import DrawnText
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.wire import ProviderError
@@ -318,10 +319,10 @@ def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
         assert finished.error is not None
         assert finished.error.code == "StoreFull"
         assert live.version == chat.history.version == room
-        return [type(event).__name__ for event in entries_seen if not isinstance(event, TextDelta)]
+        return [type(event).__name__ for event in entries_seen if not isinstance(event, DrawnText)]
 
-    assert asyncio.run(played(0)) == ["TurnStarted", "LoopFinished"]
-    assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "LoopFinished"]
+    assert asyncio.run(played(0)) == ["TurnStarted", "TurnFailed", "LoopFinished"]
+    assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "TurnFailed", "LoopFinished"]
 
 
 def test_concurrent_opens_share_one_conversation_and_turns_wait(store: SqliteStore) -> None:

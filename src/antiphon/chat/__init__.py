@@ -1,1 +1,1 @@
-"""What the terminal chat and the chat page share: session, commands, models, tools, uploads and the offline model."""
+"""What the terminal chat and the chat page share: session, commands, models, tools, uploads and the guided tour."""

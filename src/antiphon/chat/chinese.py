@@ -32,9 +32,11 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "(interrupted)": "（已中断）",
         # Approvals.
         "Approve {tool}?": "是否运行 {tool}？",
-        "a approve · l approve all · d deny [reason] · e edit › ": "a 批准 · l 全部批准 · d 拒绝 [理由] · e 修改 › ",
+        "a approve · t always · l all · d deny [reason] · e edit › ": (
+            "a 批准 · t 总是允许 · l 全部 · d 拒绝 [理由] · e 修改 › "
+        ),
         "arguments › ": "参数 › ",
-        "Enter a, l, d or e; Ctrl-C to decide later.": "请输入 a、l、d 或 e；按 Ctrl-C 稍后决定。",
+        "Enter a, t, l, d or e; Ctrl-C to decide later.": "请输入 a、t、l、d 或 e；按 Ctrl-C 稍后决定。",
         "Approval still pending. /retry to decide, or send a new message.": "仍待批准。用 /retry 决定，或发送新消息。",
         "Pending approvals; /retry to decide:": "待批准的调用，用 /retry 决定：",
         "The last turn is unfinished; /retry to resume it.": "上一轮尚未完成，用 /retry 继续。",

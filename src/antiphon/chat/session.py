@@ -23,6 +23,7 @@ from antiphon.chat.models import (
     record_model,
     remembered_model,
 )
+from antiphon.chat.permissions import approval_policy
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
@@ -30,11 +31,11 @@ from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, Unkno
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import ModelChoice
+from antiphon.providers.default_model import OFFLINE, ModelChoice
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.tool import Tool, ask_before_changes
+from antiphon.tools.tool import Tool
 
 
 def open_chat_store(location: str | Path) -> HistoryStore:
@@ -74,7 +75,7 @@ def open_conversation(
         tools=with_memory(tools, history) if turns.has_memory_tool else tools,
         history=history,
         token_limit=turns.token_limit,
-        approval=ask_before_changes if asks_before_changes else None,
+        approval=approval_policy(history, asks_before_changes=asks_before_changes),
         embedded_calls=turns.embedded_calls,
     )
     chat.on_compaction(compact_when_needed)
@@ -130,7 +131,12 @@ class ChatSession:
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
         self.store = open_chat_store(settings.store)
         try:
-            self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)
+            self._toolboxes = Toolboxes(
+                self.folder,
+                folder=settings.folder,
+                with_builtin=settings.has_tools,
+                with_tour=(model or self.choice.model) == OFFLINE,
+            )
             self._toolbox = self._toolboxes.of("")
             if settings.resume:
                 self._open(resume_conversation(self.store, settings.resume, model, settings.system))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from antiphon.chat.offline.tour import TOUR_TOOLS
 from antiphon.history.location import ensure_private_folder
 from antiphon.tools.builtin import PlanStore, plan_tools, search_tool
 from antiphon.tools.registry import ToolRegistry
@@ -26,7 +27,8 @@ class Toolboxes:
     """Makes the toolbox of each owner when it is first needed.
 
     Plans are kept in `data_dir` (in memory without one), documents are searched in `folder`; `tools` are offered beside these,
-    or instead of them if `with_builtin` is off. Requests without an owner use the user's own plans.
+    or instead of them if `with_builtin` is off; `with_tour` adds
+    the tool of the guided tour. Requests without an owner use the user's own plans.
     """
 
     def __init__(
@@ -36,10 +38,11 @@ class Toolboxes:
         folder: Path | None = None,
         tools: Iterable[Any] = (),
         with_builtin: bool = True,
+        with_tour: bool = False,
     ) -> None:
         self._data_dir = data_dir
         self._folder = folder
-        self._tools = tuple(tools)
+        self._tools = (*tools, *(TOUR_TOOLS if with_tour and with_builtin else ()))
         self._with_builtin = with_builtin
         self._search: Tool | None = None
         self._made: dict[str, Toolbox] = {}

@@ -93,7 +93,7 @@ def _facts(
         elif family is not None and name in family.sources:
             source = family.sources[name]
         else:
-            source = of_format.source if name in of_format.facts else ""
+            source = of_format.sources.get(name, of_format.source) if name in of_format.facts else ""
         rows.append((name, value, source))
     return rows
 

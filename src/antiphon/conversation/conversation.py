@@ -149,7 +149,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         return self._key
 
     def add(self, *content: Part | str | HistoryEntry | Mapping[str, Any], role: Role = "user") -> int:
-        """Append a message and return how many there are. Strings become text; an entry is appended as it is.
+        """Append a message and return how many there are. Strings become text; entries are appended as they are.
 
         A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any of the four formats.
         """

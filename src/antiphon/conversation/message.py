@@ -68,7 +68,10 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
 
 
 def make_entries(role: str, messages: Sequence[Any]) -> list[HistoryEntry]:
-    """One message of `role`, or messages as providers write them. Raises `ConversationError` before anything is appended."""
+    """One message of `role`, entries, or messages as providers write them. Raises `ConversationError` before anything is
+    appended."""
+    if len(messages) > 1 and all(isinstance(message, HistoryEntry) for message in messages):
+        return [make_entry(role, (message,)) for message in messages]
     if not any(isinstance(message, Mapping) for message in messages):
         return [make_entry(role, messages)]
     from antiphon.conversation.interchange import read_message

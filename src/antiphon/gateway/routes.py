@@ -47,6 +47,8 @@ class Endpoint(Struct, frozen=True):
     format: str = ""
     resource: str = ""
     stream: bool | None = None
+    kind: str = ""
+    """Which one, where an action and a format have several."""
 
 
 class NoRoute(Struct, frozen=True):
@@ -81,6 +83,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1beta/models/{model}:generateContent", Endpoint("generate", _GEMINI, stream=False)),
     Route("POST", "/v1beta/models/{model}:streamGenerateContent", Endpoint("generate", _GEMINI, stream=True)),
     Route("POST", "/v1beta/models/{model}:countTokens", Endpoint("count", _GEMINI)),
+    Route("POST", "/v1beta/models/{model}:embedContent", Endpoint("embed", _GEMINI)),
+    Route("POST", "/v1beta/models/{model}:batchEmbedContents", Endpoint("embed", _GEMINI, kind="batch")),
     Route("GET", "/v1beta/models", Endpoint("list_models", _GEMINI)),
     Route("GET", "/v1beta/models/{model}", Endpoint("get_model", _GEMINI)),
     Route("POST", "/v1beta/interactions", Endpoint("generate", _INTERACTIONS)),
@@ -89,6 +93,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1beta/interactions/{id}/cancel", Endpoint("cancel_interaction", _INTERACTIONS)),
     Route("POST", "/api/chat", Endpoint("generate", _OLLAMA)),
     Route("POST", "/api/generate", Endpoint("generate", _OLLAMA_GENERATE)),
+    Route("POST", "/api/embed", Endpoint("embed", _OLLAMA)),
+    Route("POST", "/api/embeddings", Endpoint("embed", _OLLAMA, kind="prompt")),
     Route("GET", "/api/tags", Endpoint("tags", _OLLAMA)),
     Route("POST", "/api/show", Endpoint("show", _OLLAMA)),
     Route("GET", "/api/ps", Endpoint("running", _OLLAMA)),

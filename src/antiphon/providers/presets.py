@@ -56,6 +56,11 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
         beside = structs.replace(self, path=_replace_endpoint(self.path, endpoint), paths=paths)
         return beside.url_for(base_url, model, api_version)
 
+    def url_of_verb(self, verb: str, base_url: str, model: str, api_version: str = "") -> str:
+        """The URL of another call of a Gemini-like host, such as `countTokens`."""
+        path = _GENERATE_VERB.sub(f":{verb}", self.path)
+        return structs.replace(self, path=path, paths=()).url_for(base_url, model, api_version)
+
     def url_for(self, base_url: str, model: str, api_version: str = "") -> str:
         """The URL for a call of `model`."""
         base, _, query = base_url.partition("?")
@@ -87,6 +92,7 @@ _AUTH: dict[str, tuple[str, str]] = {
 
 
 _GENERATING = ("/chat/completions", "/responses")
+_GENERATE_VERB = re.compile(r":(?:streamG|g)enerateContent(?:\?alt=sse)?")
 
 
 def first_set_variable(variables: Iterable[str], environ: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ page builds its elements from text. Every response has headers that forbid type 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -13,9 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon import __version__
+from antiphon.chat.markdown import blocks_json
 from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
 from antiphon.chat.toolbox import Toolboxes
@@ -49,6 +51,12 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 _API_HEADERS = {"cache-control": "no-store", "content-security-policy": "default-src 'none'; frame-ancestors 'none'"}
+
+
+class MarkdownTexts(Struct, frozen=True, forbid_unknown_fields=True):
+    """Texts to draw."""
+
+    texts: tuple[str, ...]
 
 
 class ChatApp:
@@ -114,6 +122,7 @@ class ChatApp:
                 f"{one}/rendered": {"GET": conversation.rendered},
                 f"{one}/export": {"GET": conversation.export},
                 f"{one}/media/(?P<name>[^/]+)": {"GET": conversation.media},
+                "/markdown": {"POST": self._markdown},
                 "/plans": {"GET": plan.list},
                 r"/plans/(?P<id>[^/]+)": {"GET": plan.show, "PATCH": plan.change, "DELETE": plan.delete},
             }.items()
@@ -198,6 +207,12 @@ class ChatApp:
                 "has_keys": self._admission.needs_key,
             }
         )
+
+    async def _markdown(self, request: ChatRequest) -> Response:
+        """The blocks of texts that are not in an entry: results of tools."""
+        texts = request.read(MarkdownTexts).texts
+        drawn = await asyncio.to_thread(lambda: b",".join(map(blocks_json, texts)))
+        return Response(headers={"content-type": "application/json"}, body=b'{"blocks":[%s]}' % drawn)
 
     def _turns(self) -> TurnSettings:
         turns = self._given_turns()

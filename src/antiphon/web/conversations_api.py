@@ -19,7 +19,7 @@ from antiphon.conversation.compaction import compact
 from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
-from antiphon.web.history_view import entry_json, entry_row, media_in, provider_bodies
+from antiphon.web.history_view import draw_ahead, entry_json, entry_row, media_in, provider_bodies
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations, owner_tag
 from antiphon.web.request import ApiError, ChatRequest
@@ -101,6 +101,7 @@ class ConversationApi:
     async def show(self, request: ChatRequest) -> Response:
         """A conversation, or its entries after `after`, up to the version the events have reached; the events report the rest."""
         live = await self._opened(request)
+        await asyncio.to_thread(draw_ahead, live.chat.history.entries[request.number("after", 0) :])
         facts = await self._settings_json(live, request)  # no await from here on: one consistent state
         chat, snapshot = live.chat, live.chat.history.snapshot()
         later = snapshot.entries[request.number("after", 0) : live.version]
@@ -122,6 +123,7 @@ class ConversationApi:
                 "pending": live.pending,
                 "running": live.is_running,
                 "unfinished": live.is_unfinished,
+                "failure": None if live.is_running else live.failure,
                 "turn": live.places.turn,
                 "last_event": live.events.settled,
                 "watchers": live.watchers,

@@ -44,6 +44,7 @@ from antiphon.history import (
     ToolCallFinishedEntry,
     ToolCallStartedEntry,
 )
+from antiphon.web.drawn_text import DrawnText
 from antiphon.web.history_view import entry_json
 
 CAPACITY = 4096
@@ -63,6 +64,19 @@ class EntryAppended(Struct, frozen=True, tag=True):
     place: EntryPosition
 
 
+class TurnFailed(Struct, frozen=True, tag=True):
+    """Why a turn failed: who was called, what it answered, how often it was tried, and whether a part of the answer arrived."""
+
+    provider: str
+    model: str
+    message: str
+    kind: str
+    status: int | None
+    attempts: int
+    is_partial: bool
+    key_variables: tuple[str, ...]
+
+
 class Reset(Struct, frozen=True, tag=True):
     """The requested events are no longer in the buffer: read the conversation again."""
 
@@ -71,7 +85,7 @@ class Gone(Struct, frozen=True, tag=True):
     """The conversation was deleted."""
 
 
-ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended
+ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText | TurnFailed
 
 
 class NumberedEvent(Struct, frozen=True):
@@ -161,7 +175,8 @@ def frame_without_id(event: Any) -> bytes:
         event_data = b'{"type":"EntryAppended","entry":%s}' % entry
     else:
         event_data = msgspec.json.encode(event)
-    return b"event: %s\ndata: %s\n\n" % (type(event).__name__.encode(), event_data)
+    name = "TextDelta" if isinstance(event, DrawnText) else type(event).__name__
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), event_data)
 
 
 def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
@@ -177,9 +192,12 @@ def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
                 words = open_one.event.text + event.text
                 open_one = NumberedEvent(one.id, open_one.first, type(event)(words))
                 continue
+            if isinstance(event, DrawnText) and isinstance(open_one.event, DrawnText):
+                open_one = NumberedEvent(one.id, open_one.first, open_one.event.followed_by(event))
+                continue
             yield open_one
             open_one = None
-        if isinstance(event, TextDelta | ThinkingDelta):
+        if isinstance(event, TextDelta | ThinkingDelta | DrawnText):
             open_one = one
         else:
             yield one

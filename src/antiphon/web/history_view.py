@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from antiphon.chat.markdown import blocks_json
 from antiphon.context import render_live_context
 from antiphon.conversation.turn import EntryPosition
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
+    CompactionEntry,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
@@ -24,7 +27,7 @@ from antiphon.history import (
 )
 from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
-from antiphon.parts import Audio, Document, Image, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.http_provider import HttpProviderClient
@@ -40,7 +43,27 @@ def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool 
     """The entry as JSON."""
     stored = extract_media(entry)[0].rstrip()
     facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective})
-    return stored[:-1] + b"," + facts[1:]
+    blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
+    return stored[:-1] + blocks + b"," + facts[1:]
+
+
+_DRAWN = (ModelOutputEntry, CompactionEntry)
+_WRITTEN = (Text, Thinking, Refusal)
+
+
+def _blocks(entry: ModelOutputEntry | CompactionEntry) -> Iterator[bytes]:
+    """The text of each part as blocks of Markdown, `null` for other parts; of a compaction, its summary."""
+    if isinstance(entry, CompactionEntry):
+        yield blocks_json(entry.summary)
+    else:
+        yield from (blocks_json(part.text) if isinstance(part, _WRITTEN) else b"null" for part in entry.content)
+
+
+def draw_ahead(entries: Iterable[HistoryEntry]) -> None:
+    """Parse the Markdown of entries before their JSON is written; call it in a thread, because a long log has much."""
+    for entry in entries:
+        if isinstance(entry, _DRAWN):
+            deque(_blocks(entry), maxlen=0)
 
 
 def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from typing import TypeVar
 
 from antiphon.chat.models import record_model
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.events import LoopEvent, LoopFinished
+from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
-from antiphon.history import HistoryEntry
+from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.providers.presets import PRESETS
+from antiphon.web.drawn_text import TextDrawing
 from antiphon.web.event_stream import (
     EntryAppended,
     EventBuffer,
@@ -33,6 +35,7 @@ from antiphon.web.event_stream import (
     Gone,
     NumberedEvent,
     Reset,
+    TurnFailed,
     TurnStarted,
     frame,
     frame_without_id,
@@ -70,9 +73,12 @@ class LiveConversation:
         self.last_used = time.monotonic()
         self._is_local = is_local
         self._store_lock = asyncio.Lock()
-        self._order = EventOrder(chat.history, self._entry_appended, self.events.tell)
+        self._drawing = TextDrawing(self.events.tell)
+        self._order = EventOrder(chat.history, self._entry_appended, self._tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
+        self.failure: TurnFailed | None = None
+        """Why the last turn failed, if it did."""
         self.places.update(chat.history.snapshot())
         self._order.reported_version = chat.history.version
 
@@ -195,7 +201,38 @@ class LiveConversation:
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
         self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
+    def _tell(self, event: LoopEvent) -> None:
+        if isinstance(event, TextDelta):
+            self._drawing.feed(event.text)
+            return
+        if isinstance(event, RoundStarted | LoopFinished):
+            self._drawing.reset()
+            self.failure = None
+        if isinstance(event, LoopFinished) and event.error is not None:
+            self.failure = self._failure_of(event.error)
+            self.events.tell(self.failure)
+        self.events.tell(event)
+
+    def _failure_of(self, error: ProviderError) -> TurnFailed:
+        report = self.chat.report
+        tried = report.attempts[-1] if report.attempts else None
+        provider = tried.provider if tried else report.origin.provider
+        preset = PRESETS.get(provider)
+        last = self.chat.history.effective[-1] if self.chat.history.effective else None
+        return TurnFailed(
+            provider=provider,
+            model=(tried.model if tried else "") or report.origin.model or self.chat.model,
+            message=error.message,
+            kind=error.kind,
+            status=error.status if error.status is not None else tried.status if tried else None,
+            attempts=len(report.attempts),
+            is_partial=isinstance(last, ModelOutputEntry) and bool(last.response_markdown),
+            key_variables=(*preset.key_variables, *preset.bearer_variables) if preset else (),
+        )
+
     def _entry_appended(self, entry: HistoryEntry) -> None:
+        if isinstance(entry, ModelOutputEntry):
+            self._drawing.reset()
         self.places.update(self.chat.history.snapshot())
         self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
 

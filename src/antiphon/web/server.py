@@ -21,6 +21,7 @@ from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.serve import stop_on_signals
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import OFFLINE
 from antiphon.web.app import ChatApp
 
 PORT = 8765
@@ -58,7 +59,12 @@ def serve_chat(
     models = models_from_environment(os.environ if environ is None else environ, model)
     _say(str(models.choice))
 
-    toolboxes = Toolboxes(data_folder_for(store), folder=folder, with_builtin=with_tools)
+    toolboxes = Toolboxes(
+        data_folder_for(store),
+        folder=folder,
+        with_builtin=with_tools,
+        with_tour=models.choice.model == OFFLINE,
+    )
     with open_chat_store(store) as conversations:
         shown = ""
         if resume:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from antiphon.chat.models import ChatModels
+from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
 from antiphon.gateway.access.client_keys import ClientKey
@@ -65,7 +66,9 @@ class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person decided on a call, as the page sends it."""
+    """What a person decided on a call, as the page sends it. `always` approves all later calls of the tool too."""
+
+    always: bool = False
 
 
 class TurnApi:
@@ -121,7 +124,7 @@ class TurnApi:
                 raise ApiError("no call waits for a decision: a turn is being played", 409, "running")
             if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
                 await self._models.admit(live.chat.model or self._models.default, request.key)
-            await live.run_off_loop(lambda: live.loop.decide(decision))
+            await live.run_off_loop(lambda: _record(live, decision))
             live.publish_entries()
             pending = live.pending
             if not pending:
@@ -155,3 +158,16 @@ class TurnApi:
     def _check_capacity(self, live: LiveConversation) -> None:
         if not live.is_running and self._conversations.running >= self._most_running:
             raise ApiError(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
+
+
+def _record(live: LiveConversation, decision: DecisionRequest) -> None:
+    names = {call.tool_call_id: call.tool_name for call in live.pending}
+    plain = Decision(
+        tool_call_id=decision.tool_call_id,
+        decision=decision.decision,
+        reason=decision.reason,
+        arguments=decision.arguments,
+    )
+    live.loop.decide(plain)
+    if decision.always and decision.decision == "approve" and decision.tool_call_id in names:
+        allow_always(live.chat.history, names[decision.tool_call_id])

@@ -96,6 +96,8 @@ class FormatModule(Struct, frozen=True, kw_only=True):
 
     messages_key: str
     sequence_rule: SequenceRule
+    required: frozenset[str] = frozenset()
+    """Fields that every request must have, and for which there is no value to fill in."""
     signature: FormatSignature = FormatSignature()
     options: frozenset[str] = frozenset()
     """The fields of `WriteOptions` that it has."""

@@ -14,6 +14,9 @@ _STORED_TURNS = frozenset(
     {"previous_response_id", "previous_interaction_id", "conversation", "prompt", "thread", "cachedContent"}
 )
 
+_SAME_AS_ABSENT = {"caller": {"type": "direct"}}
+"""Extras with a value that says nothing: Anthropic writes that the model itself made a call."""
+
 
 class Loss(Struct, frozen=True):
     """Something that the target cannot express: its path, what it is, and why it was dropped or changed."""
@@ -37,7 +40,11 @@ def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *kno
     """Report the extras of every origin that the written format does not have (`known` are those it has)."""
     for origin, extras in native.items() if native else ():
         if origin not in known:
-            losses.extend(Loss(f"{path}.{name}", name, foreign_reason(origin, name)) for name in extras)
+            losses.extend(
+                Loss(f"{path}.{name}", name, foreign_reason(origin, name))
+                for name, value in extras.items()
+                if name not in _SAME_AS_ABSENT or value != _SAME_AS_ABSENT[name]
+            )
 
 
 def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *known: str) -> dict[str, Any]:

@@ -40,9 +40,7 @@ _MP4_BRANDS = {
     b"M4B ": "audio/mp4",
 }
 _MATROSKA = b"\x1a\x45\xdf\xa3"
-_TEXT_APPLICATION_TYPES = frozenset(
-    {"application/json", "application/xml", "application/yaml", "application/x-yaml", ""}
-)
+_TEXT_TYPES = frozenset({"application/json", "application/xml", "application/yaml", "application/x-yaml"})
 
 
 _EXTENSIONS = {
@@ -71,6 +69,14 @@ _EXTENSIONS = {
 }
 _EXTENSION_BY_TYPE = {media_type: extension for extension, media_type in reversed(_EXTENSIONS.items())}
 _AUDIO_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+_SAME_TYPES = (
+    ("image/jpeg", "image/jpg", "image/pjpeg"),
+    ("audio/mpeg", "audio/mp3"),
+    ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"),
+    ("audio/m4a", "audio/x-m4a", "audio/mp4"),
+    ("video/mov", "video/quicktime"),
+    ("video/avi", "video/x-msvideo"),
+)
 _SNIFFED_CHARACTERS = 64
 _header = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?((?:;[^;,]{1,64}){0,4}),").match
 _is_base64 = re.compile(r"[A-Za-z0-9+/=_\s%-]*").fullmatch
@@ -124,6 +130,16 @@ def sniff_base64(data: str) -> str:
         return ""
 
 
+def same_media_types(media_type: str) -> tuple[str, ...]:
+    """The names in use for a type, its own among them, the usual one first; empty if it has only one."""
+    return next((names for names in _SAME_TYPES if media_type in names), ())
+
+
+def is_text_type(media_type: str) -> bool:
+    """Whether data of this type is text."""
+    return media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(("+xml", "+json"))
+
+
 def media_type_of_url(url: str) -> str:
     """The media type that the extension of an address suggests; empty if unknown."""
     return _EXTENSIONS.get(url.partition("#")[0].partition("?")[0].rpartition(".")[2].lower(), "")
@@ -175,10 +191,7 @@ def _by_signature(data: bytes, declared: str) -> str | None:
 
 def _as_text(data: bytes, declared: str) -> str | None:
     """A text type, if declared as text or not at all, and valid UTF-8."""
-    is_text = (
-        declared.startswith("text/") or declared in _TEXT_APPLICATION_TYPES or declared.endswith(("+xml", "+json"))
-    )
-    if not is_text or not data or b"\0" in data:
+    if (declared and not is_text_type(declared)) or not data or b"\0" in data:
         return None
     try:
         data.decode()

@@ -3,7 +3,6 @@
 Hosted tools (searches, shells, patches, MCP servers, computers) have blocks that only their own format accepts. Other formats
 get what the model did and what came back as text, and screenshots as images, instead of nothing. The result depends on the block
 alone, so earlier turns keep their bytes (L9). What cannot be put into words (encrypted state, references) stays a loss.
-Models that take text only (`text_only` in the table, or by the caller) get a note in place of every medium.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import Audio, Document, Image, Native, Text, Thinking, ToolCallResult
+from antiphon.parts import Audio, Image, Native, Text, Thinking
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import inline_base64, is_web_url
 from antiphon.wire.request import Message, ModelRequest
@@ -301,55 +300,3 @@ _READERS: dict[str, dict[str, _Reader]] = {
     },
     "gemini": {"executableCode": _executable_code, "codeExecutionResult": _code_execution_result},
 }
-
-
-TEXT_ONLY = "This model takes text only; {} is not supported."
-_BLOCK_TYPES = frozenset(
-    {"image", "audio", "video", "document", "image_url", "input_audio", "file", "input_image", "input_file"}
-)
-_GEMINI_FIELDS = ("inlineData", "inline_data", "fileData", "file_data")
-_CONTAINERS = ("content", "output", "result", "parts", "functionResponse", "function_response")
-
-
-def replace_media(messages: tuple[Message, ...], losses: list[Loss]) -> tuple[Message, ...]:
-    """The messages with a note in place of each medium. A document that is text becomes that text."""
-    return tuple(
-        [
-            structs.replace(message, parts=_replace(message.parts, f"messages[{index}].parts", losses))
-            for index, message in enumerate(messages)
-        ]
-    )
-
-
-def _replace(parts: tuple[Any, ...], place: str, losses: list[Loss]) -> tuple[Any, ...]:
-    return tuple([_as_text(part, f"{place}[{position}]", losses) for position, part in enumerate(parts)])
-
-
-def _as_text(part: Any, path: str, losses: list[Loss]) -> Any:
-    if isinstance(part, ToolCallResult):
-        return structs.replace(part, content=_replace(part.content, f"{path}.content", losses))
-    if not isinstance(part, Image | Audio | Document):
-        return part
-    kind = type(part).__name__.lower()
-    if isinstance(part, Document) and part.text:
-        losses.append(Loss(path, kind, "the model takes text only; sent as text"))
-        return Text(f"{part.name}\n\n{part.text}" if part.name else part.text)
-    losses.append(Loss(path, kind, "the model takes text only; replaced by a note"))
-    return Text(f"[{kind} omitted: the model takes text only]")
-
-
-def find_media(entries: Any, place: str) -> Iterator[tuple[str, str]]:
-    """The path and the type of each medium in the messages, items or contents of a body."""
-    stack = [(place, entries)]
-    while stack:
-        path, value = stack.pop()
-        if isinstance(value, list):
-            stack.extend((f"{path}[{index}]", value[index]) for index in reversed(range(len(value))))
-        elif isinstance(value, dict):
-            kind = value.get("type")
-            found = kind if isinstance(kind, str) and kind in _BLOCK_TYPES else None
-            found = found or next((name for name in _GEMINI_FIELDS if name in value), None)
-            if found is not None:
-                yield path, found
-            else:
-                stack.extend((f"{path}.{name}", value[name]) for name in reversed(_CONTAINERS) if name in value)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.chat.markdown import MarkdownBlocks
 from antiphon.chat.provider_errors import ADVICE, format_error
 from antiphon.chat.uploads import MAX_FILE_BYTES, UploadError, file_part, mentioned_files, parse_message
 from antiphon.cli.chat.input import completions
-from antiphon.cli.chat.render import MarkdownBlocks, Renderer, tail, wrapped
+from antiphon.cli.chat.render import Renderer, tail, wrapped
 from antiphon.cli.chat.turn_view import TerminalScreen
 from antiphon.cli.terminal import width_of
 from antiphon.parts import Document, Image, Text

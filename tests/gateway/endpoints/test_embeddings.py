@@ -51,7 +51,11 @@ SECRET = "sk-a-secret-of-the-gateway"
             "https://x.openai.azure.com/openai/deployments/small/embeddings?api-version=2024-10-21",
         ),
         ("anthropic", "https://api.anthropic.com", None),
-        ("gemini", "https://generativelanguage.googleapis.com", None),
+        (
+            "gemini",
+            "https://generativelanguage.googleapis.com",
+            "https://generativelanguage.googleapis.com/v1beta/models/small:batchEmbedContents",
+        ),
     ],
 )
 def test_where_embeddings_are_made(preset: str, base_url: str, address: str | None) -> None:
@@ -211,7 +215,7 @@ def test_embeddings_are_failed_over_and_skip_targets_that_make_none(gateway: Rig
         assert got.headers["x-antiphon-target"] == "openai-responses/embed-large"
         got = client.post("/v1/embeddings", {"model": "none", "input": "rain"})
         assert got.status == 404
-        assert "Providers with embeddings: openai-chat, openai-responses." in got.json["error"]["message"]
+        assert "Providers with embeddings: openai-chat, openai-responses, gemini" in got.json["error"]["message"]
         failing.faults.append(failing.error(400, "invalid_request", "input must be text"))
         got = client.post("/v1/embeddings", {"model": "both", "input": "rain"})
         assert got.status == 400

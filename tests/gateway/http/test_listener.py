@@ -147,14 +147,14 @@ def test_a_slow_reader_gets_its_whole_response_after_the_keep_alive_time(
 
 def test_a_client_that_takes_no_byte_is_disconnected(shape: Shape) -> None:
     with rig(structs.replace(FAST, write_seconds=0.2)) as gateway:
-        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("x" * (20 * MIB))
+        gateway.upstreams["openai-chat"].answer = lambda _: text_answer("x" * (8 * MIB))
         for body in (BODY, BODY[:-1] + b',"stream":true}'):
             with connection(gateway.port, buffer=65_536) as raw:
                 raw.sendall(shape(body))
                 assert raw.recv(10)
                 until(lambda: metric(gateway, "antiphon_requests_in_flight") == 1, "the response is given up")
                 came = read_all(raw)
-                assert len(came) < 20 * MIB
+                assert len(came) < 8 * MIB
 
 
 def test_a_client_that_still_reads_is_not_disconnected() -> None:

@@ -127,7 +127,12 @@ def test_usage_is_inclusive() -> None:
     usage = read_response(answer(RAIN, usage=raw)).usage
     assert usage == TokenUsage(130, 7, 100, 20, 4, raw=raw, format="anthropic")
     foreign = ModelOutput(usage=TokenUsage(130, 7, 100, 20, 4, raw={"x": 1}, format="openai-chat"))
-    assert written(foreign)[0]["usage"] == {name: value for name, value in raw.items() if name != "service_tier"}
+    assert written(foreign)[0]["usage"] == {
+        **raw,
+        "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 0},
+        "server_tool_use": None,
+        "inference_geo": None,
+    }
 
 
 def test_invalid_answers() -> None:

@@ -122,8 +122,10 @@ def test_interleaved_parts_are_written_one_after_the_other() -> None:
         "input_tokens": 5,
         "cache_creation_input_tokens": 2,
         "cache_read_input_tokens": 3,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
         "output_tokens": 5,
         "output_tokens_details": {"thinking_tokens": 1},
+        "service_tier": "standard",
     }
     assert sorted(losses) == sorted(
         [

@@ -149,8 +149,10 @@ def test_results_come_first_and_media_they_cannot_hold_follow_as_input() -> None
 def test_a_text_file_is_sent_as_text_and_other_files_are_losses() -> None:
     notes = Document("text/markdown", text="# Rain", name="notes.md")
     body, losses = write(Message("user", (Text("?"), notes, Document("application/zip", "AAAA"))))
-    assert body["input"][0]["content"] == [text("?"), text("notes.md\n\n# Rain")]
-    assert losses == ["messages[0].parts[1]", "messages[0].parts[2]"]
+    asked, notes_text, omitted = body["input"][0]["content"]
+    assert (asked, notes_text) == (text("?"), text("notes.md\n\n# Rain"))
+    assert "application/zip is not supported" in omitted["text"]
+    assert losses == ["messages[0].parts[2]"]
 
 
 def test_thoughts_of_other_models_are_losses_and_own_thoughts_go_back() -> None:

@@ -1,4 +1,4 @@
-"""The built-in default model: rules that need no key and no network. Its first answer states that it is not a language model."""
+"""The guided tour that answers without a key and without a network: `OfflineModel`, the provider `offline`."""
 
 from antiphon.chat.offline.model import OfflineModel
 

@@ -1,55 +1,52 @@
-"""`OfflineModel`: rules that read the last message and the available tools, and make real tool calls.
+"""`OfflineModel`: the guided tour as a provider. It is not a language model, and says so.
 
-It is not a language model, and its first answer starts with that notice. With it, everything around a model (the loop, the tools,
-the store, streaming) works without a key or a network, and is deterministic.
-
-Each call reads the whole turn again: the message is parsed into steps, the calls made so far are matched with the steps in order,
-and the first step without a call is next. A failed call is corrected once, if its error shows how. Every step is called at most
-twice and there are at most four steps, so a turn ends; when no tools are offered any more, it summarizes the results.
+With it everything around a model works without a key or a network, and is deterministic. It calls the tool that a request
+forces or that the message names, with arguments that fit the schema; it answers in JSON if a request demands it; it streams
+and reports usage. Everything else is the tour (`tour.py`). It keeps no state between calls: the turn is read from the context, so
+a conversation can switch to it from another model, or to another process, in the middle of a turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import date
-from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from antiphon.chat.offline.answers import Outcome, answer_of, first_line
-from antiphon.chat.offline.clauses import Clause, Language
-from antiphon.chat.offline.corrections import corrected
-from antiphon.chat.offline.offered import Offer, Offers
-from antiphon.chat.offline.results import short
-from antiphon.chat.offline.steps import Found, Ready, Step, Stuck, prepared, steps_of
-from antiphon.chat.offline.turn import Done, Turn, turn_of
-from antiphon.chat.offline.wording import NOTICE, say
+from antiphon.chat.language import Language
+from antiphon.chat.offline.schema_values import Words, fitting_value
+from antiphon.chat.offline.texts import NOTICE, say
+from antiphon.chat.offline.tour import TOUR_CALLS, Step, Turn, next_step, report
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
-from antiphon.history import ContextEntry, DecoratedContextEntry, HistoryEntry, Origin, TokenUsage
-from antiphon.parts import OutputPart, Text, ToolCallRequest
+from antiphon.history import (
+    ContextEntry,
+    ContextEntryRole,
+    DecoratedContextEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    Origin,
+    TokenUsage,
+)
+from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.output import ModelOutput
+from antiphon.wire.request import ToolDefinition
 
 MODEL = "plain"
-
-
-class Decision(Struct, frozen=True):
-    """The next action: text, and the tool call with its arguments, if any."""
-
-    words: str
-    offer: Offer | None = None
-    arguments: dict[str, Any] = {}
+_MAX_MESSAGE_CHARS = 4_000
+"""The request is at the start of a message; text after this many characters is material, and is not read."""
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 
 class OfflineModel(ProviderClient):
     """The provider `offline`. `pace` is the number of seconds between chunks of text; `today` returns the current date."""
 
-    description = "Deterministic rules over the tools on offer. Not a language model; no key, no network."
+    description = "A guided tour that runs the real tools. Not a language model; no key, no network."
 
     def __init__(
         self,
@@ -70,34 +67,147 @@ class OfflineModel(ProviderClient):
         model = options.model or MODEL
         options.report.origin = Origin(self.name, "", model)
         options.report.attempts.append(Attempt(provider=self.name, model=model))
-        turn = turn_of(context)
-        decision = decide(turn, Offers(options.tools, options.settings.tool_choice), self._today())
-        for delta in deltas_from_output(self._output(turn, decision, context, model), self._chunk_size):
+        parts = _answer(context, options, self._today(), f"{self.name}_{_place(context)}")
+        output = _output(parts, context, f"{self.name}_{_place(context)}", model)
+        for delta in deltas_from_output(output, self._chunk_size):
             yield delta
             if self.pace and isinstance(delta, PartDelta):
                 await asyncio.sleep(self.pace)
 
-    def _output(self, turn: Turn, decision: Decision, context: Sequence[ContextEntry], model: str) -> ModelOutput:
-        place = f"{self.name}_{_place(context)}"
-        words = f"{NOTICE[turn.language]}\n\n{decision.words}" if turn.is_first else decision.words
-        parts: list[OutputPart] = [Text(words)]
-        if decision.offer is not None:
-            parts.append(_call(decision.offer, f"{place}_1", decision.arguments))
-        estimate = CharacterEstimate()
-        characters = sum(len(part.arguments if isinstance(part, ToolCallRequest) else words) for part in parts)
-        return ModelOutput(
-            parts=tuple(parts),
-            stop_reason="end" if decision.offer is None else "tool_calls",
-            id=place,
-            model=model,
-            usage=TokenUsage(sum(map(estimate.count, context)), -int(-characters // CHARACTERS_PER_TOKEN)),
-        )
+
+def _output(parts: tuple[OutputPart, ...], context: Sequence[ContextEntry], place: str, model: str) -> ModelOutput:
+    estimate = CharacterEstimate()
+    characters = sum(len(part.arguments if isinstance(part, ToolCallRequest) else text_of((part,))) for part in parts)
+    has_calls = any(isinstance(part, ToolCallRequest) for part in parts)
+    return ModelOutput(
+        parts=parts,
+        stop_reason="tool_calls" if has_calls else "end",
+        id=place,
+        model=model,
+        usage=TokenUsage(sum(map(estimate.count, context)), -int(-characters // CHARACTERS_PER_TOKEN)),
+    )
 
 
-def _call(offer: Offer, call_id: str, arguments: dict[str, Any]) -> ToolCallRequest:
-    if offer.tool.freeform:
-        return ToolCallRequest(offer.name, call_id, str(arguments.get("", "")), freeform=True)
-    return ToolCallRequest(offer.name, call_id, msgspec.json.encode(arguments).decode())
+def _answer(
+    context: Sequence[ContextEntry], options: ProviderCallOptions, today: date, place: str
+) -> tuple[OutputPart, ...]:
+    tools, must_call = _allowed(options)
+    turn = _turn_of(context, options, today, tools)
+    wanted = _wanted_tool(turn, tools, must_call)
+    if wanted is not None:
+        call = _call_of(wanted, f"{place}_1", turn.message)
+        what = " ".join(call.arguments.split())[:80]
+        has_arguments = what not in ("", "{}")
+        sentence = turn.say("calling" if has_arguments else "calling_plain", tool=wanted.name, what=what)
+        return Text(_noticed(turn, sentence)), call
+    form = options.settings.output_format
+    if form is not None and form.kind != "text":
+        schema = form.schema or {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+        return (Text(msgspec.json.encode(fitting_value(schema, Words(turn.message))).decode()),)
+    step = _report_step(turn) or next_step(turn)
+    text = Text(step.text if step.introduces else _noticed(turn, step.text))
+    if not step.tool:
+        return (text,)
+    return text, ToolCallRequest(step.tool, f"{place}_1", msgspec.json.encode(step.arguments).decode())
+
+
+def _allowed(options: ProviderCallOptions) -> tuple[tuple[ToolDefinition, ...], bool]:
+    """The tools that may be called, and whether one of them must be."""
+    choice = options.settings.tool_choice
+    if choice is None or choice.mode == "auto":
+        return options.tools, False
+    if choice.mode == "none":
+        return (), False
+    if choice.mode == "required":
+        return options.tools, True
+    tools = tuple(tool for tool in options.tools if tool.name in choice.names)
+    return tools, choice.mode == "tool" or choice.must_call
+
+
+def _wanted_tool(turn: Turn, tools: Sequence[ToolDefinition], must_call: bool) -> ToolDefinition | None:
+    """The first tool that the message names and that was not called in this turn; else one if one must be called."""
+    called = {result.tool_name for result in turn.results}
+    places = ((_place_of(tool.name, turn.message), tool) for tool in tools if tool.name not in called)
+    named = min(((place, tool) for place, tool in places if place >= 0), key=lambda pair: pair[0], default=None)
+    if named is not None:
+        return named[1]
+    return tools[0] if must_call and tools and not turn.results else None
+
+
+def _report_step(turn: Turn) -> Step | None:
+    """The results of the tools that the request forced or the message named."""
+    is_named = (_place_of(result.tool_name, turn.message) >= 0 for result in turn.results)
+    reported = [
+        result
+        for result, named in zip(turn.results, is_named, strict=True)
+        if named or result.tool_name not in TOUR_CALLS
+    ]
+    return Step("\n\n".join(report(turn, result) for result in reported)) if reported else None
+
+
+def _place_of(name: str, message: str) -> int:
+    """Where a message names a tool; -1 if it does not."""
+    found = re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", message, re.IGNORECASE)
+    return found.start() if found else -1
+
+
+def _call_of(tool: ToolDefinition, call_id: str, message: str) -> ToolCallRequest:
+    place = _place_of(tool.name, message)
+    if tool.freeform:
+        return ToolCallRequest(tool.name, call_id, message, freeform=True)
+    after = message[place + len(tool.name) :] if place >= 0 else message
+    schema = {"type": "object", **(tool.parameters if isinstance(tool.parameters, dict) else {})}
+    arguments = fitting_value(schema, Words(after))
+    return ToolCallRequest(tool.name, call_id, msgspec.json.encode(arguments).decode())
+
+
+def _noticed(turn: Turn, text: str) -> str:
+    spoken = (entry for entry in turn.context if entry.role is ContextEntryRole.MODEL_OUTPUT)
+    known = (*NOTICE.values(), *(say(language, "hello")[:30] for language in NOTICE))
+    if any(mark in text_of(entry.content) for entry in spoken for mark in known):
+        return text
+    return f"{NOTICE[turn.language]}\n\n{text}"
+
+
+def _turn_of(
+    context: Sequence[ContextEntry], options: ProviderCallOptions, today: date, tools: Sequence[ToolDefinition]
+) -> Turn:
+    place = next((place for place in range(len(context) - 1, -1, -1) if _is_user_input(context[place])), len(context))
+    content = context[place].content if place < len(context) else ()
+    message = text_of(content)[:_MAX_MESSAGE_CHARS]
+    results = tuple(
+        part for entry in context[place + 1 :] for part in entry.content if isinstance(part, ToolCallResult)
+    )
+    return Turn(
+        message,
+        _language_of(message, context[:place]),
+        results,
+        sum(not isinstance(part, Text) for part in content),
+        context,
+        options,
+        frozenset(tool.name for tool in tools),
+        today,
+    )
+
+
+def _language_of(message: str, before: Sequence[ContextEntry]) -> Language:
+    """Chinese if the message has Chinese characters; a message without letters, such as `1`, is in the language of the last."""
+    if _CHINESE.search(message):
+        return "zh"
+    if any(letter.isalpha() for letter in message):
+        return "en"
+    last = next(
+        (text_of(entry.content) for entry in reversed(before) if entry.role is ContextEntryRole.MODEL_OUTPUT), ""
+    )
+    return "zh" if len(_CHINESE.findall(last)) > 20 else "en"
+
+
+def _is_user_input(entry: ContextEntry) -> bool:
+    """Whether the input is from the user: not from an operator, and with content of its own."""
+    logged = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
+    if isinstance(logged, ModelInputEntry) and logged.channel in ("system", "developer"):
+        return False
+    return entry.role is ContextEntryRole.MODEL_INPUT and bool(entry.content)
 
 
 def _place(context: Sequence[ContextEntry]) -> int:
@@ -106,73 +216,3 @@ def _place(context: Sequence[ContextEntry]) -> int:
         return 0
     last = context[-1].entry if isinstance(context[-1], DecoratedContextEntry) else context[-1]
     return last.sequence_number if isinstance(last, HistoryEntry) and last.sequence_number else len(context)
-
-
-def decide(turn: Turn, offers: Offers, today: date) -> Decision:
-    """The next call of a turn, or its final answer."""
-    steps, notes = steps_of(turn.message, offers, turn.language)
-    if not steps and turn.asked_for:
-        steps, notes = steps_of(turn.asked_for, offers, turn.language)
-    if not steps and offers.must_call and offers.all and not turn.done:
-        steps = [Step("tool", Clause(turn.message), offers.all[0])]
-    waiting = list(turn.done)
-    outcomes: list[Outcome] = []
-    found = Found(turn.earlier)
-    title = ""
-    for step in steps:
-        done = _taken(step, waiting)
-        ready = _ready(step, turn, found, today)
-        if isinstance(ready, Stuck):
-            if done is None:
-                return Decision(answer_of(turn, outcomes, ready.why, notes, offers))
-            ready = Ready({})
-        title = _title(ready, found) or title
-        if done is None:
-            return Decision(_announced(step, ready, turn.language), step.offer, ready.arguments)
-        again = None
-        if done.can_be_corrected and not step.offer.tool.freeform:
-            better = corrected(step.offer, _arguments(done), done.text, step.clause.text, today)
-            again = _taken(step, waiting) if better is not None else None
-            if better is not None and again is None:
-                words = say(turn.language, "correcting", tool=step.offer.name, error=first_line(done.text))
-                return Decision(words, step.offer, better)
-        last = again or done
-        if last.has_failed or step.is_asked_for:
-            outcomes.append(Outcome(last, again is not None, title))
-        if not last.has_failed:
-            found.take(step.part, _arguments(last), last.text)
-    outcomes += (Outcome(done) for done in waiting)
-    return Decision(answer_of(turn, outcomes, "", notes if not waiting else [], offers))
-
-
-def _ready(step: Step, turn: Turn, found: Found, today: date) -> Ready | Stuck:
-    if step.offer.tool.freeform:
-        return Ready({"": step.clause.text})
-    return prepared(step, turn, found, today)
-
-
-def _taken(step: Step, waiting: list[Done]) -> Done | None:
-    """The call that was made for a step."""
-    for place, done in enumerate(waiting):
-        if done.call.tool_name == step.offer.name:
-            return waiting.pop(place)
-    return None
-
-
-def _arguments(done: Done) -> dict[str, Any]:
-    try:
-        return done.call.parse_arguments()
-    except ValueError:
-        return {}
-
-
-def _title(ready: Ready, found: Found) -> str:
-    """The title of the record a call is about."""
-    ids = {str(value) for value in ready.arguments.values() if isinstance(value, str | int)}
-    return next((record.title or record.id for record in found.records if record.id in ids), "")
-
-
-def _announced(step: Step, ready: Ready, language: Language) -> str:
-    values = (value for value in ready.arguments.values() if isinstance(value, str | int | float))
-    what = short(", ".join(map(str, values)))
-    return say(language, "calling" if what else "calling_plain", tool=step.offer.name, what=what)

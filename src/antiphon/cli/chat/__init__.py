@@ -1,6 +1,6 @@
 """`antiphon chat`: chat with a model in the terminal, a pipe or the browser.
 
-It needs no setup: without a key the offline model answers, and the first line explains how to choose another model. Conversations
+It needs no setup: without a key the guided tour answers, and the first line explains how to choose another model. Conversations
 are stored, and `--resume` continues one.
 """
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 import msgspec
 
 from antiphon.chat.language import format_choice, translate
+from antiphon.chat.permissions import allow_always
 from antiphon.chat.session import ChatSession
 from antiphon.chat.uploads import parse_message
 from antiphon.cli.chat.commands import COMMANDS, Commands
@@ -31,7 +32,7 @@ from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
 
-_APPROVE = "a approve · l approve all · d deny [reason] · e edit › "
+_APPROVE = "a approve · t always · l all · d deny [reason] · e edit › "
 
 
 class DecisionSkipped(Exception):
@@ -274,6 +275,10 @@ class TerminalChat:
                 case "a" | "y" | "yes" | "approve" | "l" | "all":
                     loop.approve(call.tool_call_id)
                     return word.lower() in ("l", "all")
+                case "t" | "always":
+                    loop.approve(call.tool_call_id)
+                    allow_always(self.session.history, call.tool_name)
+                    return False
                 case "d" | "n" | "no" | "deny":
                     loop.deny(call.tool_call_id, reason)
                     return False
@@ -286,7 +291,7 @@ class TerminalChat:
                             continue
                         return False
                 case _:
-                    self.say(translate("Enter a, l, d or e; Ctrl-C to decide later."), "dim")
+                    self.say(translate("Enter a, t, l, d or e; Ctrl-C to decide later."), "dim")
 
     # Messages of the chat itself.
 

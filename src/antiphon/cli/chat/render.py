@@ -15,10 +15,10 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 from antiphon.chat.language import translate
+from antiphon.chat.markdown import markdown_parser
 from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of
 from antiphon.conversation import Round, rounds_of
 from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry, TokenUsage
@@ -142,7 +142,6 @@ def _pieces(text: str, columns: int) -> Iterator[str]:
 
 @cache
 def _plain_markdown() -> Any:
-    from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown
 
     class LeftHeading(Heading):
@@ -156,8 +155,7 @@ def _plain_markdown() -> Any:
         def __init__(self, markup: str, **options: Any) -> None:
             super().__init__("", **options)
             self.markup = markup
-            parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
-            self.parsed = parser.parse(markup)
+            self.parsed = markdown_parser(for_terminal=True).parse(markup)
             _make_visible(self.parsed)
 
     return PlainMarkdown
@@ -180,49 +178,6 @@ def _make_visible(tokens: Sequence[Any]) -> None:
 
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)\n")
-
-
-class MarkdownBlocks:
-    """Splits streamed text into blocks; `finished` returns the blocks completed since the last call."""
-
-    def __init__(self) -> None:
-        from markdown_it import MarkdownIt
-
-        self._parser: Any = MarkdownIt().enable("table")
-        self._pieces: list[str] = []
-
-    def feed(self, text: str) -> None:
-        self._pieces.append(text)
-
-    @property
-    def open(self) -> str:
-        """What is not finished yet."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
-
-    def finished(self) -> list[str]:
-        """The blocks that cannot change any more, each returned once."""
-        text = self.open
-        whole = text.rfind("\n") + 1
-        starts = self._starts(text[:whole])
-        if len(starts) < 2:
-            return []
-        lines = [f"{line}\n" for line in text[:whole].split("\n")[:-1]]
-        edges = [0, *starts[1:]]
-        self._pieces = ["".join(lines[edges[-1] :]) + text[whole:]]
-        return ["".join(lines[start:end]) for start, end in pairwise(edges)]
-
-    def rest(self) -> str:
-        """End the text and return the remaining block."""
-        text = self.open
-        self._pieces = []
-        return text
-
-    def _starts(self, text: str) -> list[int]:
-        """The line with which each block at the top level begins."""
-        counted = text.replace("\r", " ")  # the parser would read it as a line end
-        return [token.map[0] for token in self._parser.parse(counted) if token.level == 0 and token.map is not None]
 
 
 def tail(block: str, lines: int) -> str:

@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.chat.language import translate
-from antiphon.chat.offline.results import without_data
+from antiphon.chat.markdown import MarkdownBlocks
 from antiphon.chat.provider_errors import format_error
-from antiphon.cli.chat.render import MarkdownBlocks, Renderer, tail
+from antiphon.cli.chat.render import Renderer, tail
 from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
 from antiphon.conversation import (
     AgentSwitched,
@@ -41,6 +41,7 @@ from antiphon.conversation import (
 )
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
+from antiphon.tools.builtin.plans import text_without_data
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
@@ -225,7 +226,7 @@ class TurnView:
     ) -> None:
         self._end_output()
         self._running.pop(call.tool_call_id, None)
-        text = without_data(result.result_markdown) if plans_of(result) else result.result_markdown
+        text = text_without_data(result) if plans_of(result) else result.result_markdown
         title = f"{call.tool_name} {call.arguments}"
         self._fold(
             CollapsedBlock(title, text), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style

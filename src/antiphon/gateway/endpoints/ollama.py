@@ -38,7 +38,7 @@ async def handle_show(context: RequestContext) -> Response:
     provider, model = context.loaded.providers[targets[0].provider], targets[0].model
     known = look_up(model, provider.format, provider.capabilities if isinstance(provider, Provider) else None)
     can = ["completion", "tools"]
-    can += [] if known.text_only else ["vision"]
+    can += ["vision"] if known.accepts_media("image") else []
     can += ["thinking"] if known.thinking and known.thinking != ("off",) else []
     family = provider.name
     info: dict[str, Any] = {"general.architecture": family, "general.basename": model}

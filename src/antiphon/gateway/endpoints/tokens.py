@@ -6,7 +6,6 @@ with its own tokenizer, and marks the response with a header. The tokenizer is s
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -83,7 +82,6 @@ ESTIMATE_HEADER = "x-antiphon-estimate"
 _MESSAGE_TOKENS = 4
 """Tokens of a message beside its text: the role, the start and the end."""
 _GEMINI_WRAPPER = "generateContentRequest"
-_GENERATE_VERB = re.compile(r":(?:streamG|g)enerateContent(?:\?alt=sse)?")
 
 _counter = CounterChain([LocalTokenizer()])
 
@@ -143,12 +141,11 @@ def rewrite_count_body(format_name: str, body: bytes, model: str) -> bytes:
 
 def count_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
     """The URL at which a provider counts tokens of `model`; None if it does not."""
-    if preset.format == "anthropic":
-        counting = structs.replace(preset, path=f"{preset.path}/count_tokens", paths=())
-    elif preset.format == "gemini":
-        counting = structs.replace(preset, path=_GENERATE_VERB.sub(":countTokens", preset.path), paths=())
-    else:
+    if preset.format == "gemini":
+        return preset.url_of_verb("countTokens", base_url, model, api_version)
+    if preset.format != "anthropic":
         return None
+    counting = structs.replace(preset, path=f"{preset.path}/count_tokens", paths=())
     return counting.url_for(base_url, model, api_version)
 
 

@@ -349,9 +349,9 @@ class Generation:
         """The response with headers about what was changed in the request."""
         trace = self._trace
         if trace.repairs:
-            response.headers["x-antiphon-repairs"] = _header_list([action.kind for action in trace.repairs])
+            response.headers["x-antiphon-repairs"] = header_list([action.kind for action in trace.repairs])
         if trace.losses:
-            response.headers["x-antiphon-losses"] = _header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
+            response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
         if trace.provider:
             response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
         return response
@@ -368,6 +368,6 @@ def _is_response_loss(loss: Loss) -> bool:
     return loss.path.startswith(("parts", "others", "stop", "usage"))
 
 
-def _header_list(text: list[str]) -> str:
+def header_list(text: list[str]) -> str:
     """How many and which, as a header value."""
     return header_text(f"{len(text)}; {', '.join(dict.fromkeys(text))}")[:_MAX_HEADER_CHARS]

@@ -27,7 +27,7 @@ from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 
 
 class OfflineProvider:
-    """Answers by rules, and states that it does."""
+    """Answers with the guided tour, which is not a language model and says so."""
 
     pool = None
     secrets: tuple[str, ...] = ()
@@ -55,7 +55,9 @@ class OfflineProvider:
         """Answer a request body. Raises `UpstreamFailed`."""
         request = self.wire.read_request(body)
         options = ProviderCallOptions(
-            model=model, tools=tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition))
+            model=model,
+            tools=tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition)),
+            settings=request,
         )
         deltas = self._model.call_model(LiveContext(context_from_request(request)), options)
         if streams:

@@ -196,6 +196,7 @@ class RequestPreparer:
             body = self._original_body(parsed_request, target)
             return Prepared(target, provider, [body], True, True, is_completion=True)
         same_format = provider.format == client_format
+        self._check_required(parsed_request)
         request = await self._with_state(parsed_request, provider)
         if not same_format:
             check_server_state(request, client_format, target)
@@ -227,6 +228,19 @@ class RequestPreparer:
             hides_usage,
             restores_calls=restores_calls,
         )
+
+    def _check_required(self, request: ModelRequest) -> None:
+        """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
+        wire, body = formats[self._context.endpoint.format], self._context.request.body
+        required = wire.module.required
+        is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
+        if is_complete or required <= top_level_fields(body).keys():
+            return
+        for violation in wire.check_request(body):
+            if violation.path in required:
+                is_named = violation.path in violation.message
+                message = violation.message if is_named else f"{violation.path}: {violation.message}"
+                raise UpstreamFailed(ProviderError(message, "invalid_request", 400, param=violation.path))
 
     async def _with_state(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
         """The request with the earlier messages that it names and the gateway has stored.

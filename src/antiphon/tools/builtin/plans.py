@@ -342,6 +342,12 @@ def plans_of(result: ToolCallResult) -> tuple[Plan, ...]:
     return data.plans if data.plans is not None else (data.plan,) if data.plan else ()
 
 
+def text_without_data(result: ToolCallResult) -> str:
+    """The text of a result, without the data that a plan tool adds for programs."""
+    text = result.result_markdown
+    return (_DATA.sub("", text) if _data_of(result) else text).strip()
+
+
 def _data_of(result: ToolCallResult) -> _Data | None:
     if result.tool_name not in PLAN_TOOLS or result.status is not ToolExecutionStatus.SUCCESS:
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
 from antiphon.providers.credentials.secret import Credential, mask
@@ -118,6 +119,8 @@ def _detail(body: bytes) -> str:
 
 _GUIDE = Path(__file__).with_name("guide")
 _QUERY_LENGTH = 400
+_ALL = 100
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
 _REMEMBERED = 600.0
 
 _Query = Annotated[str, Meta(description="What to look for: a few words, or a short question")]
@@ -157,6 +160,7 @@ def search_tool(
             "Antiphon's own short guide, not the web: {documents}",
             "built-in guide, ",
             " For the web set TAVILY_API_KEY; a folder of documents can be searched too.",
+            is_bilingual=True,
         )
     return _document_search(
         DocumentIndex(folder, index),
@@ -180,11 +184,17 @@ def _web_search(tavily: Tavily) -> Tool:
     return search_web
 
 
-def _document_search(index: DocumentIndex, description: str, place: str, source: str, hint: str = "") -> Tool:
+def _document_search(
+    index: DocumentIndex, description: str, place: str, source: str, hint: str = "", *, is_bilingual: bool = False
+) -> Tool:
+    """The tool over an index. The guide has each document in two languages; those in the language of the query are searched."""
+
     @tool(description=description, effect="read", lax=True)
     def search_web(query: _Query, max_results: _MaxResults = 5) -> str:
         checked = _check_query(query)
-        found = _search_index(index, checked, max_results)
+        found = _search_index(index, checked, _ALL if is_bilingual else max_results)
+        if is_bilingual:
+            found = _in_language_of(checked, found, max_results)
         documents = "1 document" if found.searched == 1 else f"{found.searched} documents"
         return _format_results(
             f'{place.format(documents=documents)}, searched for "{checked}".{hint}',
@@ -193,6 +203,12 @@ def _document_search(index: DocumentIndex, description: str, place: str, source:
         )
 
     return search_web
+
+
+def _in_language_of(query: str, documents: FoundDocuments, limit: int) -> FoundDocuments:
+    is_chinese = _CHINESE.search(query) is not None
+    found = [hit for hit in documents.found if hit.path.endswith(".zh.md") is is_chinese]
+    return structs.replace(documents, found=type(documents.found)(found[:limit]), searched=documents.searched // 2)
 
 
 def _check_query(query: str) -> str:

@@ -1,89 +1,28 @@
-"""The connection to an MCP server: transport, session, content as parts, and the end of its stderr for error messages."""
+"""The connection to an MCP server: transport, session, subscriptions, and the end of its stderr for error messages."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
+import inspect
 import logging
 import os
 import threading
+import warnings
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
-import msgspec
-
-from antiphon.parts import Audio, Document, Image, ResultPart, Text, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.mcp.content import McpQuestion, QuestionHandler
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.types import CallToolResult, Tool
-
-
-def to_result(answer: CallToolResult) -> ToolCallResult:
-    """The answer, failed if the server marked it as an error. It has no call id: the caller adds it."""
-    parts = [part for block in answer.content for part in _parts(block)]
-    structured = answer.structured_content
-    if structured is not None and not any(_says(part, structured) for part in parts):
-        parts.append(Text(json.dumps(structured, ensure_ascii=False)))
-    if answer.is_error:
-        return ToolCallResult(
-            "", "", ToolExecutionStatus.FAILED, tuple(parts) or (Text("The tool failed without saying why."),)
-        )
-    return ToolCallResult("", "", content=tuple(parts))
-
-
-def _says(part: ResultPart, structured: Any) -> bool:
-    """Whether a text is the JSON of `structured`, or of the one value it wraps."""
-    if not isinstance(part, Text):
-        return False
-    alone = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
-    if part.text == alone:
-        return True
-    try:
-        decoded = msgspec.json.decode(part.text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
-    return bool(decoded in (structured, alone))
-
-
-def _parts(block: Any) -> list[ResultPart]:
-    match block.type:
-        case "text":
-            return [Text(block.text)] if block.text else []
-        case "image":
-            return [Image(block.mime_type, block.data)]
-        case "audio":
-            return [Audio(block.mime_type, block.data)]
-        case "resource":
-            return [_resource(block.resource)]
-        case "resource_link":
-            about = f": {block.description}" if block.description else ""
-            return [Text(f"[{block.title or block.name}]({block.uri}){about}")]
-        case _:
-            return [Text(block.model_dump_json(by_alias=True, exclude_none=True))]
-
-
-def _resource(resource: Any) -> ResultPart:
-    media_type = resource.mime_type or ""
-    text = getattr(resource, "text", None)
-    if text is None and media_type.startswith("text/"):
-        text = base64.b64decode(resource.blob).decode(errors="replace")
-    if text is not None:
-        return Text(f"{resource.uri}\n{text}")
-    if media_type.startswith("image/"):
-        return Image(media_type, resource.blob)
-    if media_type.startswith("audio/"):
-        return Audio(media_type, resource.blob)
-    if media_type == "application/pdf":
-        return Document(media_type, resource.blob, name=str(resource.uri))
-    size = len(resource.blob) * 3 // 4
-    return Text(f"({resource.uri}: about {size:,} bytes of {media_type or 'unknown type'}, which cannot be shown)")
+    from mcp.types import CallToolResult, GetPromptResult, Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool
 
 
 logger = logging.getLogger("antiphon.tools.mcp")
+
+T = TypeVar("T")
 
 _KEPT_LINES = 5
 _LONGEST_LINE = 500
@@ -141,9 +80,18 @@ class ConnectionLost(Exception):
 class Connection:
     """A connection that is made with `open`, used while it `is_alive`, and ended with `close`."""
 
-    def __init__(self, open_transport: OpenTransport, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        open_transport: OpenTransport,
+        on_change: Callable[[], None],
+        on_update: Callable[[str], None],
+        on_question: QuestionHandler | None = None,
+    ) -> None:
         self._open_transport = open_transport
         self._on_change = on_change
+        self._on_update = on_update
+        self._on_question = on_question
+        self._watching: dict[str, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._ready: asyncio.Future[Client] = self._loop.create_future()
@@ -194,14 +142,17 @@ class Connection:
                 self._watched(),
                 message_handler=self._notified,
                 client_info=Implementation(name="antiphon", version=__version__),
+                elicitation_callback=self._ask if self._on_question is not None else None,
             ) as client:
                 self._ready.set_result(client)
                 listening = self._loop.create_task(self._listen(client), name="mcp changes")
                 try:
                     await self._over.wait()
                 finally:
-                    listening.cancel()
-                    await asyncio.wait({listening})
+                    listeners = {listening, *self._watching.values()}
+                    for task in listeners:
+                        task.cancel()
+                    await asyncio.wait(listeners)
         finally:
             self._over.set()
 
@@ -212,10 +163,29 @@ class Connection:
             yield _WatchedStream(reading, self._over.set), writing
 
     async def _notified(self, message: Any) -> None:
-        from mcp.types import ToolListChangedNotification
+        from mcp.types import ResourceUpdatedNotification, ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
             self._on_change()
+        elif isinstance(message, ResourceUpdatedNotification):
+            self._on_update(str(message.params.uri))
+
+    async def _ask(self, context: Any, params: Any) -> Any:  # noqa: ARG002 - the SDK's names
+        """Pass a question of the server to the user."""
+        from mcp.types import ElicitResult
+
+        assert self._on_question is not None, "it is offered only then"
+        question = McpQuestion(
+            message=params.message,
+            schema=getattr(params, "requested_schema", None) or {},
+            url=str(getattr(params, "url", "") or ""),
+        )
+        answer = self._on_question(question)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is None:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content={**question.defaults, **answer} or None)
 
     async def _listen(self, client: Client) -> None:
         """Subscribe to changes, where the protocol requires it; older servers notify without a subscription."""
@@ -234,32 +204,98 @@ class Connection:
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             logger.debug("an MCP server stopped reporting changes: %s", type(error).__name__)
 
-    async def list_tools(self) -> list[Tool]:
-        """All tools the server has, page by page."""
+    async def watch(self, uri: str) -> None:
+        """Call `on_update` when the resource changes. Returns once the server has confirmed."""
+        from mcp.client.subscriptions import ListenNotSupportedError
+
         client = self._ready.result()
-        tools: list[Tool] = []
+        confirmed: asyncio.Future[None] = self._loop.create_future()
+        task = self._loop.create_task(self._watch(client, uri, confirmed), name="mcp resource")
+        try:
+            await confirmed
+        except ListenNotSupportedError:
+            await self._answer(_without_warning(client.session.subscribe_resource, uri))
+        else:
+            self._watching[uri] = task
+
+    async def unwatch(self, uri: str) -> None:
+        """Undo `watch`."""
+        task = self._watching.pop(uri, None)
+        if task is None:
+            await self._answer(_without_warning(self._ready.result().session.unsubscribe_resource, uri))
+            return
+        task.cancel()
+        await asyncio.wait({task})
+
+    async def _watch(self, client: Client, uri: str, confirmed: asyncio.Future[None]) -> None:
+        try:
+            async with client.listen(resource_subscriptions=[uri]) as changes:
+                confirmed.set_result(None)
+                async for _ in changes:
+                    pass  # each change is also a message, which `_notified` gets whatever the protocol's version
+        except Exception as error:  # the protocol is older, or the server refused, or the stream was lost
+            if not confirmed.done():
+                confirmed.set_exception(error)
+            else:
+                logger.debug("an MCP server stopped reporting changes of a resource: %s", type(error).__name__)
+
+    async def list_tools(self) -> list[Tool]:
+        """All tools the server has."""
+        return await self._all_pages("tools", self._ready.result().list_tools)
+
+    async def list_resources(self) -> list[Resource | ResourceTemplate]:
+        """All resources and templates of the server; none if it has no resources."""
+        client = self._ready.result()
+        if client.server_capabilities.resources is None:
+            return []
+        resources: list[Any] = await self._all_pages("resources", client.list_resources)
+        return [*resources, *await self._all_pages("resource_templates", client.list_resource_templates)]
+
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """The content of a resource."""
+        return await self._answer(self._ready.result().read_resource(uri))
+
+    async def list_prompts(self) -> list[Prompt]:
+        """All prompts of the server; none if it has no prompts."""
+        client = self._ready.result()
+        return (
+            [] if client.server_capabilities.prompts is None else await self._all_pages("prompts", client.list_prompts)
+        )
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
+        """A prompt with its arguments filled in."""
+        return await self._answer(self._ready.result().get_prompt(name, dict(arguments)))
+
+    async def _all_pages(self, field: str, fetch: Callable[..., Awaitable[Any]]) -> list[Any]:
+        """A list of the server, page by page."""
+        listed: list[Any] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-            tools += page.tools
+            page = await self._answer(fetch(cursor=cursor, cache_mode="refresh"))
+            listed += getattr(page, field)
             cursor = page.next_cursor
             if not cursor:
-                return tools
-        logger.warning("an MCP server lists its tools without end; %d were taken", len(tools))
-        return tools
+                return listed
+        logger.warning("an MCP server lists its %s without end; %d were taken", field, len(listed))
+        return listed
 
     async def call(
         self, name: str, arguments: dict[str, Any], on_progress: Callable[[str, float | None], None]
     ) -> CallToolResult:
         """Call a tool. Raises `ConnectionLost`, or what the server answered instead of a result."""
-        from mcp.shared.exceptions import MCPError
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             on_progress(message or "", min(1.0, max(0.0, progress / total)) if total else None)
 
+        return await self._answer(self._ready.result().call_tool(name, arguments, progress_callback=report))
+
+    async def _answer(self, request: Awaitable[T]) -> T:
+        """The answer to a request. Raises `ConnectionLost`, or what the server answered instead."""
+        from mcp.shared.exceptions import MCPError
+
         self._in_flight += 1
         try:
-            return await self._ready.result().call_tool(name, arguments, progress_callback=report)
+            return await request
         except MCPError as error:
             lost = await self._loss(error)
             if lost is None:
@@ -294,6 +330,13 @@ class Connection:
         if not self._task.done() or self._task.cancelled():
             return False
         return isinstance(first_cause(self._task.exception()), httpx2.ConnectError)
+
+
+def _without_warning(request: Callable[[str], T], uri: str) -> T:
+    """Call what the SDK deprecates: older servers know nothing else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return request(uri)
 
 
 def first_cause(error: BaseException | None) -> BaseException | None:

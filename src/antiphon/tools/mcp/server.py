@@ -1,4 +1,4 @@
-"""`McpServer`: an MCP server as a source of tools.
+"""`McpServer`: an MCP server as a source of tools, resources and prompts.
 
     registry = ToolRegistry([weather, McpServer.stdio("npx", ["-y", "some-server"], name="files")])
 
@@ -10,6 +10,8 @@ It is started or connected to when its tools are first requested, and again if i
   `once`. They are the server's own claims. For a server you do not trust, set `effect="once"`, which overrides them.
 - A call that was running when the server died is an error result that states whether it may have been done. A call that
   cannot have been done, or may be done twice, is made once more over a new connection.
+- Resources and prompts are read by the application (`read_resource`, `get_prompt`); with `resource_tools` the model can list and
+  read resources too.
 - A started server gets its own small environment: what you give it and the few variables a program needs (PATH, HOME, …). What
   you give it, and the headers of a server that is reached, appear in no log, error or repr.
 """
@@ -19,28 +21,42 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
-from antiphon.parts import ToolCallResult
+from antiphon.history import HistoryEntry
+from antiphon.parts import ResultPart, ToolCallResult
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.tools.context import ToolContext
-from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, StderrLog, first_cause, to_result
+from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, StderrLog, first_cause
+from antiphon.tools.mcp.content import (
+    McpPrompt,
+    McpResource,
+    QuestionHandler,
+    describe_resources,
+    prompt_entries,
+    resource_part,
+    to_prompt,
+    to_resource,
+    to_result,
+)
 from antiphon.tools.tool import Effect, Tool, ToolSettings
 from antiphon.wire.tool_calls import safe_name
 
 if TYPE_CHECKING:
+    from httpx2 import Auth
     from mcp.types import Tool as McpTool
 
+T = TypeVar("T")
 logger = logging.getLogger("antiphon.tools.mcp")
 
 LONGEST_NAME = 64
@@ -54,6 +70,8 @@ class McpServer(AsyncClosable):
     """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
 
     `on_change` is called when the server reports that its tools have changed; `has_changed` is true until they are listed again.
+    `on_question` answers what the server asks the user while a tool runs; without it the server is not offered that.
+    `resource_tools` adds two tools with which the model lists and reads resources.
     """
 
     def __init__(
@@ -66,6 +84,8 @@ class McpServer(AsyncClosable):
         connect_timeout: float = 30.0,
         approve_destructive: bool = False,
         on_change: Callable[[], None] | None = None,
+        on_question: QuestionHandler | None = None,
+        resource_tools: bool = False,
         **settings: Unpack[ToolSettings],
     ) -> None:
         if len(name) > LONGEST_NAME // 2 or not _SERVER_NAME.fullmatch(name):
@@ -76,6 +96,9 @@ class McpServer(AsyncClosable):
         self.name = name
         self.has_changed = False
         self.on_change = on_change
+        self._on_question = on_question
+        self._resource_tools = resource_tools
+        self._subscribers: dict[str, list[Callable[[str], None]]] = {}
         self._where = where
         self._open_transport = open_transport
         self._secrets = tuple(secrets)
@@ -102,6 +125,8 @@ class McpServer(AsyncClosable):
         connect_timeout: float = 30.0,
         approve_destructive: bool = False,
         on_change: Callable[[], None] | None = None,
+        on_question: QuestionHandler | None = None,
+        resource_tools: bool = False,
         **settings: Unpack[ToolSettings],
     ) -> McpServer:
         """A server that is started as a program and spoken to over its input and output."""
@@ -130,6 +155,8 @@ class McpServer(AsyncClosable):
             connect_timeout=connect_timeout,
             approve_destructive=approve_destructive,
             on_change=on_change,
+            on_question=on_question,
+            resource_tools=resource_tools,
             **settings,
         )
         return server
@@ -141,12 +168,18 @@ class McpServer(AsyncClosable):
         headers: Mapping[str, str] | None = None,
         *,
         name: str,
+        auth: Auth | None = None,
         connect_timeout: float = 30.0,
         approve_destructive: bool = False,
         on_change: Callable[[], None] | None = None,
+        on_question: QuestionHandler | None = None,
+        resource_tools: bool = False,
         **settings: Unpack[ToolSettings],
     ) -> McpServer:
-        """A server that is reached over streamable HTTP. Credentials belong in `headers`."""
+        """A server that is reached over streamable HTTP. Credentials belong in `headers`.
+
+        `auth` authorizes requests in another way, such as the SDK's `OAuthClientProvider`.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise McpUnavailable(f"MCP server {name!r} needs an http or https URL, such as http://127.0.0.1:8000/mcp")
@@ -166,7 +199,7 @@ class McpServer(AsyncClosable):
             timeout = httpx2.Timeout(connect_timeout, read=None)
             hooks = {"response": [note_failure]}
             async with (
-                httpx2.AsyncClient(headers=given, timeout=timeout, event_hooks=hooks) as client,
+                httpx2.AsyncClient(headers=given, timeout=timeout, event_hooks=hooks, auth=auth) as client,
                 streamable_http_client(url, http_client=client) as streams,
             ):
                 yield streams
@@ -181,25 +214,100 @@ class McpServer(AsyncClosable):
             connect_timeout=connect_timeout,
             approve_destructive=approve_destructive,
             on_change=on_change,
+            on_question=on_question,
+            resource_tools=resource_tools,
             **settings,
         )
         return server
 
     async def tools(self) -> Sequence[Tool]:
         """The tools the server has now. Raises `McpUnavailable` if it cannot be started or reached."""
-        connection = await self._get_connection()
+        await self._get_connection()
         self.has_changed = False
-        try:
-            listed = await connection.list_tools()
-        except Exception as error:  # whatever a foreign server makes of a list
-            raise McpUnavailable(f"MCP server {self.name!r} did not list its tools: {self._words(error)}") from None
+        listed = await self._ask("list its tools", lambda link: link.list_tools())
         tools: list[Tool] = []
         for one in listed:
             try:
                 tools.append(self._tool(one))
             except InvalidTool as error:
                 logger.warning("MCP server %s offers a tool that cannot be used: %s", self.name, error)
-        return tools
+        return [*tools, *self._tools_for_resources({one.name for one in listed})] if self._resource_tools else tools
+
+    async def resources(self) -> Sequence[McpResource]:
+        """The resources the server has now, and its templates. Raises `McpUnavailable`."""
+        return [to_resource(one) for one in await self._ask("list its resources", lambda link: link.list_resources())]
+
+    async def read_resource(self, uri: str) -> tuple[ResultPart, ...]:
+        """The content of a resource as parts, to be sent to a model: `chat.add(*await server.read_resource(uri))`."""
+        read = await self._ask(f"read the resource {uri}", lambda link: link.read_resource(uri))
+        return tuple(resource_part(content) for content in read.contents)
+
+    async def subscribe(self, uri: str, on_update: Callable[[str], None]) -> None:
+        """Call `on_update` with the address when the resource changes, until `unsubscribe`; after a reconnection too."""
+        if uri not in self._subscribers:
+            await self._ask(f"report changes of {uri}", lambda link: link.watch(uri))
+        self._subscribers.setdefault(uri, []).append(on_update)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Undo every `subscribe` for this address."""
+        if self._subscribers.pop(uri, None) is not None:
+            await self._ask(f"stop reporting changes of {uri}", lambda link: link.unwatch(uri))
+
+    async def prompts(self) -> Sequence[McpPrompt]:
+        """The prompts the server has prepared. Raises `McpUnavailable`."""
+        return [to_prompt(one) for one in await self._ask("list its prompts", lambda link: link.list_prompts())]
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> tuple[HistoryEntry, ...]:
+        """A prompt with its arguments filled in, as entries: `chat.add(*await server.get_prompt("review"))`."""
+        prompt = await self._ask(f"give the prompt {name}", lambda link: link.get_prompt(name, arguments or {}))
+        return prompt_entries(prompt)
+
+    async def _ask(self, what: str, request: Callable[[Connection], Awaitable[T]]) -> T:
+        """The answer to a request that changes nothing: it is made once more if the connection is lost."""
+        is_second_try = False
+        while True:
+            connection = await self._get_connection()
+            try:
+                return await request(connection)
+            except ConnectionLost:
+                if is_second_try:
+                    raise McpUnavailable(
+                        f"The connection to MCP server {self.name!r} was lost twice; it did not {what}"
+                    ) from None
+                is_second_try = True
+            except Exception as error:  # whatever a foreign server answers
+                raise McpUnavailable(f"MCP server {self.name!r} did not {what}: {self._words(error)}") from None
+
+    def _tools_for_resources(self, taken: set[str]) -> list[Tool]:
+        async def list_resources(_: dict[str, Any], __: ToolContext) -> str:
+            return describe_resources(list(await self._as_tool(self.resources())))
+
+        async def read_resource(arguments: dict[str, Any], _: ToolContext) -> ToolCallResult:
+            return ToolCallResult("", "", content=await self._as_tool(self.read_resource(str(arguments["uri"]))))
+
+        uri = {"type": "string", "description": "The address of a resource, as the list shows it."}
+        reading = {"type": "object", "properties": {"uri": uri}, "required": ["uri"]}
+        settings: ToolSettings = {**self._settings, "effect": "read", "needs_approval": False}
+        return [
+            Tool.from_schema(
+                tool_name(self.name, name if name not in taken else f"{name}_of_server"),
+                about,
+                schema,
+                handler,
+                **settings,
+            )
+            for name, about, schema, handler in (
+                ("list_resources", f"List what can be read from {self.name}.", {"type": "object"}, list_resources),
+                ("read_resource", f"Read a resource of {self.name}.", reading, read_resource),
+            )
+        ]
+
+    @staticmethod
+    async def _as_tool(answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except McpUnavailable as error:
+            raise ToolError(str(error)) from None
 
     async def aclose(self) -> None:
         """End the connection; a started server is ended too. It is made again if a tool is called."""
@@ -280,7 +388,7 @@ class McpServer(AsyncClosable):
                 f"MCP server {self.name!r} needs the MCP SDK; install it with: pip install 'antiphon[mcp]'"
             ) from None
         self._http_failures.clear()
-        connection = Connection(self._open_transport, self._on_tools_changed)
+        connection = Connection(self._open_transport, self._on_tools_changed, self._on_updated, self._on_question)
         try:
             await connection.open(self._connect_timeout)
         except Exception as error:  # from no such program to no such protocol
@@ -289,7 +397,19 @@ class McpServer(AsyncClosable):
                 f"MCP server {self.name!r} ({self._where}) cannot be used: {self._words(error)}"
                 + (f"\nIt said: {stderr}" if stderr else "")
             ) from None
+        for uri in self._subscribers:
+            try:
+                await connection.watch(uri)
+            except Exception as error:  # a server that started again may not have it any more
+                logger.warning("MCP server %s does not report changes of %s: %s", self.name, uri, self._words(error))
         return connection
+
+    def _on_updated(self, uri: str) -> None:
+        for on_update in self._subscribers.get(uri, ()):
+            try:
+                on_update(uri)
+            except Exception:
+                logger.exception("on_update of %s, a resource of MCP server %s, failed", uri, self.name)
 
     def _on_tools_changed(self) -> None:
         self.has_changed = True

@@ -19,6 +19,7 @@ import { Thread } from "./chat/thread.js";
 import { showTokens } from "./chat/token_meter.js";
 import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 
+const TOUR = "offline/plain";
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 class Page {
@@ -45,6 +46,7 @@ class Page {
       decide: (call, decision) =>
         this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
       resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
+      chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
     });
   }
 
@@ -250,8 +252,8 @@ class Page {
 
   welcome() {
     at("thread").classList.add("welcoming");
-    const offers = ["offer_1", "offer_2", "offer_3"].map((key) =>
-      button(say(key), () => this.composer.suggest(say(key)), { class: "offer" }),
+    const offers = ["offer_1", "offer_2", ...(this.defaultModel === TOUR ? ["tour_2", "tour_3", "tour_4"] : [])].map((key) =>
+      button(say(key), () => this.composer.submit(say(key)), { class: "offer" }),
     );
     fill(
       at("thread"),
@@ -291,6 +293,7 @@ class Page {
       if (last?.kind === "model_output") announce(textOf(last.content)); // the answer was faster than the page
       return;
     }
+    this.thread.follow();
     await this.api.post(`${this.opened.path}/turns`, { content, ...(interrupts && { interrupt: true }) });
   }
 

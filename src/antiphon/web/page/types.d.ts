@@ -43,6 +43,18 @@ interface Limits {
   seconds: number | null;
 }
 
+/** Why a turn failed. */
+interface Failure {
+  provider: string;
+  model: string;
+  message: string;
+  kind: string;
+  status: number | null;
+  attempts: number;
+  is_partial: boolean;
+  key_variables: string[];
+}
+
 /** A conversation as `GET /chat/api/conversations/{id}` gives it. */
 interface ConversationState {
   info: { title: string };
@@ -50,6 +62,7 @@ interface ConversationState {
   pending: ToolCall[];
   running: boolean;
   unfinished: boolean;
+  failure: Failure | null;
   model: string;
   system: string | null;
   memory: string | null;

@@ -7,6 +7,7 @@ from antiphon.wire.rules import name_set
 FORMAT_MODULE = FormatModule(
     messages_key="messages",
     sequence_rule=SequenceRule(merges_assistant_turns=True, unique_ids=True),
+    required=frozenset({"max_tokens"}),
     options=frozenset({"version"}),
     embeds_raw_json=True,
     signature=FormatSignature(

@@ -32,6 +32,7 @@ from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock,
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
 from antiphon.wire.vendors.anthropic import (
+    DIRECT_CALLER,
     FORMAT,
     block_type,
     is_same_format,
@@ -56,11 +57,16 @@ class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="ty
     signature: str = ""
 
 
+class _DirectCaller(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="direct"):
+    pass
+
+
 class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
     id: str
     name: str
     input: dict[str, Any]
     cache_control: Any = None
+    caller: _DirectCaller | None = None
 
 
 class _TypedResult(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_result"):
@@ -128,6 +134,8 @@ class MessageListReader:
                     name, call_id = block.name, block.id
                     names[call_id] = name
                     native = _cache_extras(block.cache_control)
+                    if block.caller is not None:
+                        native = {FORMAT: {**(native[FORMAT] if native else {}), "caller": DIRECT_CALLER}}
                     parts.append(ToolCallRequest(name, call_id, _encode(block.input).decode(), native=native))
                 elif type(block) is TextBlock:
                     parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
@@ -150,6 +158,7 @@ class _ScannedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type
     name: str
     input: msgspec.Raw
     cache_control: Any = None
+    caller: _DirectCaller | None = None
 
 
 _ScannedBlock = TextBlock | _TypedThinking | _ScannedCall | _TypedResult

@@ -31,7 +31,7 @@ from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.readable import transcribe
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import IdMapper
-from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
+from antiphon.wire.vendors.anthropic import DIRECT_CALLER, FORMAT, unread_fields
 
 
 def read_usage(raw: Any) -> TokenUsage | None:
@@ -56,10 +56,11 @@ def _count(raw: dict[str, Any], name: str) -> int:
     return value if type(value) is int else 0
 
 
-def write_usage(usage: TokenUsage | None) -> dict[str, Any]:
-    """A usage object; the original one if it came from Anthropic."""
-    if usage is None:
+def write_usage(usage: TokenUsage | None, is_same_format: bool, *, is_total: bool = False) -> dict[str, Any]:
+    """A usage object with all its fields; the original one if it came from Anthropic. `is_total`: that of `message_delta`."""
+    if usage is None and is_same_format:
         return {"input_tokens": 0, "output_tokens": 0}
+    usage = usage or TokenUsage()
     if usage.format == FORMAT and usage.raw is not None:
         return usage.raw
     written: dict[str, Any] = {
@@ -67,9 +68,15 @@ def write_usage(usage: TokenUsage | None) -> dict[str, Any]:
         "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+        "server_tool_use": None,
     }
-    if usage.reasoning_tokens:
-        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    if not is_total:
+        written["cache_creation"] = {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens,
+            "ephemeral_1h_input_tokens": 0,
+        }
+        written |= {"service_tier": "standard", "inference_geo": None}
     return written
 
 
@@ -95,6 +102,8 @@ STOP_WORDS: dict[StopReason, str] = {
     "malformed_call": "end_turn",
     "other": "end_turn",
 }
+EMPTY_DETAILS: dict[str, Any] = {"stop_details": None, "container": None}
+"""Fields of a message that only Anthropic fills, and clients look for."""
 _APPROXIMATED: tuple[StopReason, ...] = ("content_filter", "malformed_call", "other")
 RESPONSE_FIELDS = frozenset({"type", "role", "content", "id", "model", "stop_reason", "stop_sequence", "usage"})
 
@@ -165,7 +174,8 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         "content": content,
         "stop_reason": write_stop_reason(output.stop_reason, has_refusal, is_same_format, losses),
         "stop_sequence": output.stop_sequence,
-        "usage": write_usage(output.usage),
+        **({} if is_same_format else EMPTY_DETAILS),
+        "usage": write_usage(output.usage, is_same_format),
         **extras,
     }
 
@@ -202,10 +212,19 @@ def _write_block(part: OutputPart, is_same_format: bool, path: str, losses: list
     if isinstance(part, ToolCallRequest):
         value = input_from_arguments(part)
         value = repair_input(part, path, losses) if value is None else value
-        return {**build_block(part, value), **own_extras(part.native, losses, path, FORMAT)}
+        block = complete_block(build_block(part, value), is_same_format)
+        return {**block, **own_extras(part.native, losses, path, FORMAT)}
     extras = own_extras(part.native, losses, path, FORMAT)
     is_shown = part.text or is_same_format or (extras and isinstance(part, Thinking))
-    return {**build_block(part, part.text), **extras} if is_shown else None
+    return {**complete_block(build_block(part, part.text), is_same_format), **extras} if is_shown else None
+
+
+def complete_block(block: dict[str, Any], is_same_format: bool) -> dict[str, Any]:
+    """A block of a response with the fields that Anthropic's have; one from Anthropic has them, or has them not."""
+    return block if is_same_format else {**block, **_BLOCK_DETAILS.get(block["type"], {})}
+
+
+_BLOCK_DETAILS: dict[str, dict[str, Any]] = {"text": {"citations": None}, "tool_use": {"caller": DIRECT_CALLER}}
 
 
 scan_usage = UsageScanner("content", "usage", read_usage).scan

@@ -14,11 +14,18 @@ from typing import Any
 
 import msgspec
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
-from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason, write_usage
+from antiphon.wire.anthropic.response import (
+    EMPTY_DETAILS,
+    complete_block,
+    message_id,
+    report_created,
+    write_stop_reason,
+    write_usage,
+)
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -31,7 +38,6 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.output import ProviderError
 from antiphon.wire.readable import transcribe
 from antiphon.wire.vendors.anthropic import FORMAT
 
@@ -150,17 +156,14 @@ class _FreeformBlock(_Block):
         super().end()
 
 
-class StreamWriter:
-    """Deltas in, the bytes of a stream out. `model` is the name the client asked for."""
+class StreamWriter(DeltaWriter):
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._started: Started | None = None
         self._is_same_format = False
         self._is_started = False
-        self._has_ended = False
-        self._usage: TokenUsage | None = None
         self._has_refusal = False
         self._block: _Block | None = None
         self._part = -1  # the part of the open block
@@ -198,12 +201,6 @@ class StreamWriter:
             self._on_part(delta, out)
         return b"".join(out)
 
-    def close(self) -> bytes:
-        """The end of the stream; an error if the response is not complete."""
-        if self._has_ended:
-            return b""
-        return self.write(Failed(ProviderError("stream ended before the response was complete", "stream_cut")))
-
     def _write_message_start(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""
         if self._is_started:
@@ -219,7 +216,8 @@ class StreamWriter:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(self._usage),
+            **({} if self._is_same_format else EMPTY_DETAILS),
+            "usage": write_usage(self._usage, self._is_same_format),
             **own_extras(started.native, self.losses, "native", FORMAT),
         }
         out.append(_event("message_start", message=message))
@@ -296,7 +294,8 @@ class StreamWriter:
         extras = own_extras(part.native, self.losses, path, FORMAT)
         if isinstance(part, ToolCallRequest):
             kind = _FreeformBlock if part.freeform else _CallBlock
-            call = kind({**build_block(part, {}), **extras}, self._number, path, self.losses)
+            opening = complete_block(build_block(part, {}), self._is_same_format)
+            call = kind({**opening, **extras}, self._number, path, self.losses)
             call.start()
             if part.arguments:
                 call.append(part.arguments)
@@ -305,7 +304,8 @@ class StreamWriter:
         late = {late_field: extras.pop(late_field)} if late_field in extras else None
         self._has_refusal = self._has_refusal or isinstance(part, Refusal)
         block_type = _ThinkingBlock if isinstance(part, Thinking) else _TextBlock
-        block = block_type({**build_block(part, ""), **extras}, self._number, path, self.losses)
+        opening = complete_block(build_block(part, ""), self._is_same_format)
+        block = block_type({**opening, **extras}, self._number, path, self.losses)
         if self._is_same_format:
             block.start()
         block.append(part.text)
@@ -338,9 +338,17 @@ class StreamWriter:
                 finished.stop_reason, self._has_refusal, self._is_same_format, self.losses
             ),
             "stop_sequence": finished.stop_sequence,
+            **({} if self._is_same_format else EMPTY_DETAILS),
             **{name: value for name, value in extras.items() if name in _DELTA_FIELDS},
         }
         event_extras = {name: value for name, value in extras.items() if name not in _DELTA_FIELDS}
-        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **event_extras))
+        out.append(
+            _event(
+                "message_delta",
+                delta=delta,
+                usage=write_usage(self._usage, self._is_same_format, is_total=True),
+                **event_extras,
+            )
+        )
         out.append(_event("message_stop"))
         self._has_ended = True

@@ -1,14 +1,17 @@
-"""The frame of a stream reader: bytes in, deltas out, and exactly one end.
+"""The frames of stream readers and writers: each stream has exactly one end.
 
 A reader of a format decodes events and appends deltas to `_out`. After a failure or the end of the answer, further bytes are
 ignored. An event that cannot be decoded is malformed; after the last byte it is the piece of an event that was cut off.
+A writer turns deltas of any format into the bytes of its stream.
 """
 
 from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
+from antiphon.history.entries import TokenUsage
 from antiphon.wire.delta import Failed, ModelOutputDelta
+from antiphon.wire.loss import Loss
 from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
 from antiphon.wire.sse import SseOverflow
 
@@ -72,3 +75,21 @@ class DeltaReader(Generic[Event]):
     def _take(self) -> list[ModelOutputDelta]:
         taken, self._out = self._out, []
         return taken
+
+
+class DeltaWriter:
+    """Writes one stream. Subclasses implement `write`, and set `_has_ended` with the last bytes of an answer or with an error."""
+
+    def __init__(self, model: str = "") -> None:
+        self.losses: list[Loss] = []
+        self._model = model
+        self._usage: TokenUsage | None = None
+        self._has_ended = False
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes of a delta; there may be none."""
+        raise NotImplementedError
+
+    def close(self) -> bytes:
+        """The end of the stream; an error if the answer is not complete."""
+        return b"" if self._has_ended else self.write(Failed(CUT))

@@ -176,6 +176,7 @@ class TextBlock(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", 
 
     text: str
     cache_control: Any = None
+    citations: None = None
 
 
 class OnlyTextBlock(Struct, forbid_unknown_fields=True, gc=False):

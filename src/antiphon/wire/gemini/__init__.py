@@ -6,6 +6,7 @@ from antiphon.wire.request import SequenceRule
 FORMAT_MODULE = FormatModule(
     messages_key="contents",
     sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),
+    required=frozenset({"contents"}),
     options=frozenset({"model"}),
     embeds_raw_json=True,
 )

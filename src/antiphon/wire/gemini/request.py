@@ -15,6 +15,7 @@ from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
@@ -29,7 +30,6 @@ from antiphon.wire.gemini.messages import (
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
@@ -133,7 +133,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     writer = ContentWriter(losses, capabilities)
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
-    messages = replace_media(request.messages, losses) if capabilities.text_only else request.messages
+    messages = replace_media(request.messages, capabilities, losses)
     leading = next(
         (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
     )

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -46,7 +46,6 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.vendors.google import FORMAT, has_mark
 
 _encode = msgspec.json.Encoder().encode
-_STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
 
 
 class _OpenPart(Struct):
@@ -61,19 +60,16 @@ class _OpenPart(Struct):
     has_ended: bool = False
 
 
-class StreamWriter:
-    """Deltas of any format in, bytes of a stream out. `model` is the name the client asked for."""
+class StreamWriter(DeltaWriter):
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._head: dict[str, Any] | None = None
         self._writer = ContentWriter(self.losses)
         self._open_parts: dict[int, _OpenPart] = {}
         self._queues: dict[int, deque[_OpenPart]] = {}
-        self._usage: TokenUsage | None = None
         self._candidates_with_output: set[int] = set()
-        self._has_ended = False
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of a delta; empty if it has to wait."""
@@ -100,10 +96,6 @@ class StreamWriter:
         elif isinstance(delta, Failed):
             return self._write_failure(delta.error)
         return b""
-
-    def close(self) -> bytes:
-        """The end of the stream; an error if the answer is not complete."""
-        return b"" if self._has_ended else self._write_failure(_STREAM_CUT)
 
     def _start(self, started: Started) -> None:
         is_same_format = started.format == FORMAT

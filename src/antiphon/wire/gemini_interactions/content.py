@@ -31,7 +31,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.limits import MEDIA_TYPES, RESULT_CONTENT
+from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, RESULT_CONTENT
 from antiphon.wire.gemini_interactions.media import read_media, write_media
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.readable import readable_parts, transcribe
@@ -67,7 +67,7 @@ def read_content(content: Any) -> Text | Image | Audio | Document | Native:
         if STEP not in content:
             extras = _extras(content, frozenset({"type", "text"}))
             return Text(content["text"], native={FORMAT: extras} if extras else None)
-    elif type(kind) is str and kind in MEDIA_TYPES and STEP not in content:
+    elif type(kind) is str and kind in MEDIA_KINDS and STEP not in content:
         return read_media(content) or Native(FORMAT, content)
     return Native(FORMAT, content)
 

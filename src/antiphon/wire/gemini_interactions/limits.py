@@ -1,10 +1,14 @@
 """What the Interactions API accepts, as data for the writer and the checks (the ids are those of `rules`).
 
-Ranges of numbers are in the table of `parameters`, names of tools in `capabilities.json`.
+Ranges of numbers are in the table of `parameters`, names of tools and types of media in `capabilities.json`.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
+from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.rules import name_set
 
 PARAMETERS = name_set(
@@ -13,16 +17,8 @@ PARAMETERS = name_set(
     " system_instruction tools webhook_config continuation_token id created updated status environment_id"
 )
 """GI-02."""
-MEDIA_TYPES: dict[str, frozenset[str]] = {
-    "image": name_set("image/png image/jpeg image/webp image/heic image/heif image/gif image/bmp image/tiff"),
-    "audio": name_set(
-        "audio/wav audio/mp3 audio/aiff audio/aac audio/ogg audio/flac audio/mpeg audio/m4a audio/l16 audio/opus"
-        " audio/alaw audio/mulaw"
-    ),
-    "document": name_set("application/pdf text/csv"),
-    "video": name_set("video/mp4 video/mpeg video/mpg video/mov video/avi video/x-flv video/webm video/wmv video/3gpp"),
-}
-"""The MIME types of each kind of medium (GI-06)."""
+MEDIA_KINDS = ("image", "audio", "document", "video")
+"""The contents that are not text (GI-05)."""
 RESULT_CONTENT = ("text", "image")
 """What a result holds (GI-14)."""
 MODES = ("auto", "any", "none", "validated")
@@ -31,3 +27,9 @@ SERVICE_TIERS = ("flex", "standard", "priority", "deferred")
 """GI-12."""
 OUTPUT_TYPES = ("application/json", "text/plain")
 """The MIME types of text answers (GI-11)."""
+
+
+@cache
+def media_types(kind: str) -> frozenset[str]:
+    """The MIME types of a kind of medium (GI-06)."""
+    return frozenset(getattr(format_capabilities(FORMAT), f"{kind}_types"))

@@ -1,19 +1,17 @@
 """Media of the Interactions API: `image`, `audio`, `document` and `video` contents, as base64 `data` or by `uri`.
 
 Each kind has a closed list of MIME types (GI-06). A video is a `Document` with a video type, since there is no neutral part for
-it. Contents with another type than their kind, with both sources or with none stay `Native`. Text files are sent as text: the
-API takes only PDF and CSV as documents.
+it. Contents with another type than their kind, with both sources or with none stay `Native`. A document that
+is text is sent as text.
 """
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
 from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image, NativeExtras
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.limits import MEDIA_TYPES
+from antiphon.wire.gemini_interactions.limits import media_types
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.google import has_mark, spelling_mark
@@ -39,7 +37,7 @@ def read_media(content: dict[str, Any]) -> Media | None:
     """A medium; None if it is malformed."""
     kind, media_type = content["type"], content.get("mime_type")
     data, uri = content.get("data"), content.get("uri")
-    if media_type is not None and (type(media_type) is not str or media_type not in MEDIA_TYPES[kind]):
+    if media_type is not None and (type(media_type) is not str or media_type not in media_types(kind)):
         return None
     source = data if uri is None else uri
     if type(source) is not str or not source or source.startswith("data:") or (data is not None and uri is not None):
@@ -88,10 +86,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     kind = _kind(part, media_type)
     if not media_type and data and not is_untyped:
         media_type = _DEFAULTS[kind]
-    if media_type and media_type not in MEDIA_TYPES[kind]:
-        text = _decode_text(media_type, data) if kind == "document" else None
-        if text is not None and isinstance(part, Document):
-            return _as_text(part, text, losses, path)
+    if media_type and media_type not in media_types(kind):
         losses.append(Loss(path, kind, f"the Interactions API does not support {media_type[:80]}; dropped (GI-06)"))
         return None
     if isinstance(part, Document) and part.name:
@@ -117,17 +112,6 @@ def _kind(part: Media, media_type: str) -> str:
     return family if family in ("image", "audio") else "document"
 
 
-def _decode_text(media_type: str, data: str) -> str | None:
-    """The text of a text file."""
-    if not media_type.startswith("text/") and media_type not in ("application/json", "application/xml"):
-        return None
-    try:
-        return b64decode(data, validate=True).decode() or None
-    except (binascii.Error, ValueError):
-        return None
-
-
 def _as_text(document: Document, text: str, losses: list[Loss], path: str) -> dict[str, Any]:
-    losses.append(Loss(path, "document", "the Interactions API takes PDF and CSV; sent as text (GI-06)"))
     own_extras(document.native, losses, path, FORMAT)
     return {"type": "text", "text": f"{document.name}\n\n{text}" if document.name else text}

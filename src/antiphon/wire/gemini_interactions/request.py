@@ -16,6 +16,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Refusal, Text
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
@@ -31,7 +32,6 @@ from antiphon.wire.gemini_interactions.parameters import (
 )
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.google import has_mark, spelling_mark
@@ -100,7 +100,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body: dict[str, Any] = {}
     if request.model:
         body["agent" if has_mark(request.native, "agent") else "model"] = request.model
-    messages = replace_media(request.messages, losses) if capabilities.text_only else request.messages
+    messages = replace_media(request.messages, capabilities, losses)
     leading = next(
         (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
     )

@@ -11,16 +11,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems, replace_media
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
 from antiphon.wire.gemini_interactions.limits import (
-    MEDIA_TYPES,
+    MEDIA_KINDS,
     MODES,
     OUTPUT_TYPES,
     PARAMETERS,
     RESULT_CONTENT,
     SERVICE_TIERS,
+    media_types,
 )
 from antiphon.wire.gemini_interactions.media import write_media
 from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_model_step, write_steps
@@ -28,7 +30,6 @@ from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE, write_
 from antiphon.wire.gemini_interactions.request import write_request
 from antiphon.wire.gemini_interactions.tools import write_tool_choice, write_tools
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.readable import TEXT_ONLY, find_media, replace_media
 from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation, json_type_name
 from antiphon.wire.vendors.google import unknown_field
 from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, THINKING_LEVELS, WORDING, service_tier
@@ -167,9 +168,8 @@ def _check_input(context: RuleContext) -> None:
         (_check_content if are_contents else _check_step)(context, entry, path)
     if not are_contents:
         context.violations.extend(check_sequence(entries, context.model, is_continued=is_continued))
-    if context.model.text_only:
-        for path, kind in find_media(entries, "input"):
-            context.error("GI-15", path, TEXT_ONLY.format(kind))
+    for path, problem in media_problems(entries, "input", context.model, with_types=False):
+        context.error("GI-15", path, problem)
 
 
 def _check_step(context: RuleContext, step: Any, path: str) -> None:
@@ -195,7 +195,7 @@ def _check_step(context: RuleContext, step: Any, path: str) -> None:
             context.error("GI-03", f"{path}.summary", f"Invalid value at '{path}.summary'")
         if not step.get("signature"):
             context.advise("GI-16", f"{path}.signature", f"{path}.signature: a thought must be sent with its signature")
-    elif kind in MEDIA_TYPES or kind == "text":
+    elif kind in MEDIA_KINDS or kind == "text":
         context.error("GI-03", path, f"{path}: contents and steps cannot be mixed")
 
 
@@ -204,7 +204,7 @@ def _check_content(context: RuleContext, content: Any, path: str) -> None:
     if kind == "text":
         if not isinstance(content.get("text"), str):
             context.error("GI-05", f"{path}.text", f"Invalid value at '{path}.text' (TYPE_STRING)")
-    elif not isinstance(kind, str) or kind not in MEDIA_TYPES:
+    elif not isinstance(kind, str) or kind not in MEDIA_KINDS:
         context.error("GI-05", path, f"{path}: a content must be text, image, audio, document or video")
     else:
         data, mime_type = content.get("data"), content.get("mime_type")
@@ -214,7 +214,7 @@ def _check_content(context: RuleContext, content: Any, path: str) -> None:
             )
         if data is None and content.get("uri") is None:
             context.error("GI-05", path, f"{path}: data or uri is required")
-        if mime_type is not None and mime_type not in MEDIA_TYPES[kind]:
+        if mime_type is not None and mime_type not in media_types(kind):
             context.error("GI-06", f"{path}.mime_type", f"Unsupported MIME type: {str(mime_type)[:80]}")
 
 

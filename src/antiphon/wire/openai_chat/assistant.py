@@ -280,6 +280,7 @@ class AssistantWriter:
         message: dict[str, Any] = {"role": "assistant", "content": dialect.empty_content}
         if not is_request:
             message["refusal"] = None
+            message["annotations"] = []
         content: list[Any] = []
         calls: list[Any] = []
         results: list[tuple[str, ToolCallResult]] = []

@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
 from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities.accepted_media import note
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -221,8 +222,9 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         text = f"{part.name}\n\n{part.text}" if part.name else part.text
         return {"type": "text", "text": text, **more}
     if part.media_type.startswith(("video/", "audio/")):
-        losses.append(Loss(path, "document", f"Chat Completions does not support {part.media_type}; dropped"))
-        return None
+        reason = f"{part.media_type} is not supported"
+        losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a note"))
+        return {"type": "text", "text": note(part, reason)}
     if part.data:
         kind = part.media_type or "application/pdf"
         file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}

@@ -17,6 +17,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import WireError
+from antiphon.wire.capabilities import MediaKind
+from antiphon.wire.capabilities.accepted_media import ALL_KINDS
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.limits import LONG_CALL_ID, MISTRAL_CALL_ID, MISTRAL_ID_LENGTH, SHORT_CALL_ID
 from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
@@ -27,6 +29,9 @@ LONG_IDS = IdMapper(f"(?s).{{1,{LONG_CALL_ID}}}")
 SHORT_IDS = IdMapper(f"(?s).{{1,{SHORT_CALL_ID}}}")
 NAMES = tool_names(FORMAT)
 MISTRAL_IDS = IdMapper(MISTRAL_CALL_ID, prefix="", length=MISTRAL_ID_LENGTH)
+
+
+_ALL_BUT_IMAGES = ALL_KINDS - {"image"}
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -70,6 +75,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     requires_reasoning: bool = False
     """Whether calls made while thinking need their reasoning, even if it is empty (DS-01)."""
     accepts_thought_signatures: bool = False
+
+    @property
+    def kinds_of_any_type(self) -> frozenset[MediaKind]:
+        """The kinds of media whose types are not limited to those of OpenAI."""
+        if self.accepts_any_image:
+            return ALL_KINDS
+        return frozenset() if self.enforces_schemas else _ALL_BUT_IMAGES
 
 
 _OPENAI = Dialect(

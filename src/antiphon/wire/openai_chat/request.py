@@ -12,6 +12,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
@@ -34,7 +35,6 @@ from antiphon.wire.openai_chat.parameters import (
     write_parameters,
 )
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
-from antiphon.wire.readable import replace_media
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import wrap_earlier_calls
@@ -99,8 +99,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     thinking_enabled = thinking_requested(request.reasoning)
     writer = MessageListWriter(losses, host, accepts_system=accepts_system, thinking_enabled=thinking_enabled)
     earlier = wrap_earlier_calls(request) if host.enforces_schemas else request.messages
-    if capabilities.text_only:
-        earlier = replace_media(earlier, losses)
+    earlier = replace_media(earlier, capabilities, losses, any_type=host.kinds_of_any_type)
     body["messages"] = messages = writer.write(earlier)
     if not messages:
         messages.append({"role": "user", "content": ""})

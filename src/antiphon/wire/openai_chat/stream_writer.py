@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -36,7 +37,6 @@ from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, finish_reason_for, write_usage
 from antiphon.wire.openai_chat.tools import write_call
-from antiphon.wire.output import STREAM_CUT, ProviderError
 from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
@@ -58,21 +58,18 @@ class _Part(Struct):
     aliases: tuple[str, ...] = ()  # fields that all get the text
 
 
-class StreamWriter:
+class StreamWriter(DeltaWriter):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._assistant = AssistantWriter(self.losses)
         self._head: dict[str, Any] | None = None
         self._chunk_start = b""
         self._is_own = False
         self._parts: dict[int, _Part] = {}
         self._parts_by_choice: dict[int, list[OutputPart]] = {}
-        self._usage: dict[str, Any] | None = None
         self._is_finished = False
-        self._is_failed = False
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes for one delta; there may be none."""
@@ -87,7 +84,7 @@ class StreamWriter:
         if isinstance(delta, Started):
             return self._start(delta)
         if isinstance(delta, Failed):
-            self._is_failed = True
+            self._has_ended = True
             return b"data: " + _encode(write_error(delta.error)) + b"\n\n"
         begin = self._start(Started()) if self._head is None else b""
         written: bytes = _WRITERS[type(delta)](self, delta)
@@ -95,13 +92,12 @@ class StreamWriter:
 
     def close(self) -> bytes:
         """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
-        if self._is_failed:
-            return b""
-        if not self._is_finished:
-            return self.write(Failed(ProviderError(STREAM_CUT, "stream_cut")))
+        if self._has_ended or not self._is_finished:
+            return super().close()
         if self._usage is None:
             return _DONE
-        return b"data: " + _encode({**(self._head or {}), "choices": [], "usage": self._usage}) + b"\n\n" + _DONE
+        usage = write_usage(self._usage)
+        return b"data: " + _encode({**(self._head or {}), "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> bytes:
         self._is_own = started.format == FORMAT
@@ -119,7 +115,7 @@ class StreamWriter:
     def _open(self, candidate: int) -> bytes:
         """The first chunk of a choice, with its role."""
         self._parts_by_choice[candidate] = []
-        return self._chunk(candidate, {"role": "assistant", "content": None})
+        return self._chunk(candidate, {"role": "assistant", "content": None, "refusal": None})
 
     def _open_choices(self, candidate: int) -> bytes:
         """Open a choice and those before it: clients number them in order."""
@@ -183,7 +179,7 @@ class StreamWriter:
     def _write_complete(self, part: Image | Audio | Document | Native, candidate: int, index: int) -> bytes:
         """A part that has no text to grow: it is written as in a whole response."""
         message, _ = self._assistant.write((part,), "", index)
-        delta = {key: value for key, value in message.items() if value is not None and key != "role"}
+        delta = {key: value for key, value in message.items() if value not in (None, []) and key != "role"}
         for image in delta.get("images", ()):
             image["index"] = sum(type(other) is Image for other in self._parts_by_choice[candidate]) - 1
         return self._chunk(candidate, delta) if delta else b""
@@ -206,7 +202,7 @@ class StreamWriter:
         return self._chunk(part.candidate, {"annotations": part.annotations}) if part.annotations else b""
 
     def _write_usage(self, delta: UsageReported) -> bytes:
-        self._usage = write_usage(delta.usage)
+        self._usage = delta.usage
         return b""
 
     def _write_finish(self, delta: Finished) -> bytes:

@@ -31,6 +31,7 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities.accepted_media import note
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -165,7 +166,11 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
         losses.append(Loss(path, type(part).__name__, "not allowed in a message of this role; dropped"))
         return []
     if body is None:
-        losses.append(Loss(path, type(part).__name__.lower(), "not supported by OpenAI Responses; dropped"))
+        kind = type(part).__name__.lower()
+        if isinstance(part, Image | Audio | Document) and (part.data or part.url):
+            losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a note"))
+            return [{"type": "input_text", "text": note(part, "not supported here")}]
+        losses.append(Loss(path, kind, "not supported by OpenAI Responses; dropped"))
         return []
     return [{**body, **own_extras(part.native, losses, path, OPENAI, FORMAT)}]
 

@@ -18,6 +18,7 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, foreign_reason, lose_native
@@ -27,7 +28,6 @@ from antiphon.wire.openai_responses.messages import MessageListReader, MessageLi
 from antiphon.wire.openai_responses.namespaces import brings_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
-from antiphon.wire.readable import replace_media
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import wrap_earlier_calls
@@ -85,8 +85,9 @@ def scan_request(_data: bytes) -> ModelRequest | None:
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that OpenAI Responses accepts."""
     capabilities = look_up(request.model, FORMAT, options.capabilities)
-    if capabilities.text_only:
-        request = structs.replace(request, messages=replace_media(request.messages, losses))
+    messages = replace_media(request.messages, capabilities, losses)
+    if messages is not request.messages:
+        request = structs.replace(request, messages=messages)
     native = request.native or {}
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -40,7 +40,7 @@ from antiphon.wire.openai_responses.content import (
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
-from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+from antiphon.wire.output import ModelOutput, ProviderError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,26 +80,23 @@ class _Part(Struct):
         return structs.replace(self.part, native=self.native, **fields)
 
 
-class StreamWriter:
-    """Deltas in, the bytes of one stream out."""
+class StreamWriter(DeltaWriter):
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._started = Started()
         self._id = ""
         self._ids = IdGenerator()
         self._items: list[_Item] = []
         self._parts: dict[int, _Part] = {}
-        self._usage: TokenUsage | None = None
         self._number = 0
         self._is_begun = False
-        self._is_over = False
         self._out: list[bytes] = []
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of this delta."""
-        if self._is_over:
+        if self._has_ended:
             return b""
         if isinstance(delta, PartDelta):
             self._append_text(delta)
@@ -119,12 +116,6 @@ class StreamWriter:
             self._finish(delta)
         else:
             self._fail(delta.error)
-        return self._take_output()
-
-    def close(self) -> bytes:
-        """The end of the stream; a failure if it was not finished."""
-        if not self._is_over:
-            self._fail(ProviderError(STREAM_CUT, "stream_cut"))
         return self._take_output()
 
     def _take_output(self) -> bytes:
@@ -321,7 +312,7 @@ class StreamWriter:
         response = self._response(output, items, self.losses)
         status = response.get("status")
         self._emit(f"response.{status if status == 'incomplete' else 'completed'}", {"response": response})
-        self._is_over = True
+        self._has_ended = True
 
     def _fail(self, error: ProviderError) -> None:
         """Write the failure, with the items that were complete by then."""
@@ -332,7 +323,7 @@ class StreamWriter:
         if "completed_at" in response:
             response["completed_at"] = None
         self._emit("response.failed", {"response": response})
-        self._is_over = True
+        self._has_ended = True
 
 
 def _content_position(part: _Part) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from antiphon.wire.loss import Loss
 FORMAT = "anthropic"
 _CHAT = "openai-chat"
 _CACHE_CONTROL = "cache_control"
+DIRECT_CALLER = {"type": "direct"}
+"""The `caller` of a call that the model made itself, as nearly all are."""
 
 
 def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras | None:

@@ -1,5 +1,6 @@
 // @ts-check
-/* A call that waits for a person: approve it, deny it with a reason, or approve it with other arguments. The card is removed when a
+/* A call that waits for a person: approve it once, approve the tool from now on, deny it with a
+ * reason, or approve it with other arguments. The card is removed when a
  * decision is in the log, from any user and any tab. */
 
 import { button, element, fill } from "../ui/dom.js";
@@ -8,11 +9,11 @@ import { showError } from "../ui/notifications.js";
 import { pretty } from "./tool_chip.js";
 import { say } from "../ui/i18n.js";
 
-/** The card for `call`; `decide({decision, reason?, arguments?})` sends the decision. */
+/** The card for `call`; `decide({decision, reason?, arguments?, always?})` sends the decision. */
 export class ApprovalCard {
   /**
    * @param {ToolCall} call
-   * @param {(decision: { decision: string, reason?: string, arguments?: string }) => Promise<unknown>} decide
+   * @param {(decision: { decision: string, reason?: string, arguments?: string, always?: boolean }) => Promise<unknown>} decide
    */
   constructor(call, decide) {
     this.call = call;
@@ -67,6 +68,7 @@ export class ApprovalCard {
         "div",
         { class: "buttons" },
         button(say(this._edits ? "approveEdited" : "approve"), run, { class: "button primary" }),
+        !this._edits && button(say("alwaysApprove"), () => this._send({ decision: "approve", always: true })),
         button(say("deny"), () => this._send({ decision: "deny", reason: reason.value.trim() })),
         button(
           say(this._edits ? "cancel" : "editArguments"),

@@ -51,11 +51,9 @@ export class Composer {
     this._field.focus();
   }
 
-  /** Put words into the box, for a person to send. */
-  suggest(text) {
-    this._field.value = text;
-    this._keep();
-    this.focus();
+  /** Send a text; what is in the box stays there. */
+  submit(text) {
+    if (!this._isSending) this._send([{ type: "text", text }], false);
   }
 
   /** Say whether an answer is being made; what waited for its end is sent then. */

@@ -3,7 +3,7 @@
  * rendering and actions are here. */
 
 import { button, element, fill, iconButton } from "../ui/dom.js";
-import { markdown, MarkdownView } from "../markdown/markdown.js";
+import { drawn } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { notice } from "../ui/notifications.js";
 import { say } from "../ui/i18n.js";
@@ -80,26 +80,27 @@ async function copy(text) {
 /** The thinking of a model, collapsed. */
 export class Thought {
   constructor(isLive) {
-    this._words = new MarkdownView();
+    this._words = element("div", { class: "prose" });
     this._label = element("span", {}, say(isLive ? "thinking" : "thought"));
     this.node = element(
       "details",
       { class: isLive ? "thought live" : "thought" },
       element("summary", {}, this._label),
-      this._words.node,
+      this._words,
     );
   }
 
+  /** Add text; it is shown as it is written until the turn has an entry. */
   append(text) {
+    this._words.classList.add("plain");
     this._words.append(text);
   }
 
-  set(text) {
-    this._words.set(text);
+  set(blocks) {
+    fill(this._words, drawn(blocks));
   }
 
   close() {
-    this._words.close();
     this.node.classList.remove("live");
     fill(this._label, say("thought"));
   }
@@ -109,7 +110,7 @@ export class Thought {
 export function outputMessage(entry, { api, path, fork, chipOf }) {
   const body = element("div", { class: "body" });
   let chips = null;
-  for (const part of entry.content) {
+  for (const [index, part] of entry.content.entries()) {
     if (part.type === "tool_call") {
       if (chips === null) body.append((chips = element("div", { class: "chips" })));
       chips.append(chipOf(part).node);
@@ -118,10 +119,10 @@ export function outputMessage(entry, { api, path, fork, chipOf }) {
     chips = null;
     if (part.type === "thinking" && part.text) {
       const thought = new Thought(false);
-      thought.set(part.text);
+      thought.set(entry.blocks[index]);
       body.append(thought.node);
     } else if (part.type === "text" || part.type === "refusal") {
-      body.append(element("div", { class: "prose" }, markdown(part.text)));
+      body.append(element("div", { class: "prose" }, drawn(entry.blocks[index])));
     } else if (part.type !== "thinking" && part.type !== "native") {
       body.append(media(part, api, path));
     }

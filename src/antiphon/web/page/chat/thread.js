@@ -7,7 +7,7 @@
 
 import { ApprovalCard } from "./approval_card.js";
 import { button, byId, element, fill } from "../ui/dom.js";
-import { markdown, MarkdownView } from "../markdown/markdown.js";
+import { drawn, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
@@ -17,6 +17,15 @@ import { ToolChip } from "./tool_chip.js";
 import { formatNumber, say } from "../ui/i18n.js";
 
 const NEAR = 120;
+const SCROLL_KEYS = new Set(["PageUp", "ArrowUp", "Home", "PageDown", "ArrowDown", "End", " "]);
+/** @type {Record<string, string>} */
+const ADVICE = {
+  authentication: "advice_key",
+  permission: "advice_key",
+  rate_limit: "advice_wait",
+  overloaded: "advice_wait",
+  context_length: "advice_shorten",
+};
 
 /**
  * The answer that is being made, as far as it was streamed.
@@ -26,11 +35,11 @@ const NEAR = 120;
  * @property {HTMLElement} body
  * @property {HTMLElement} waiting
  * @property {HTMLElement} chips
- * @property {MarkdownView | null} words
+ * @property {StreamedText | null} words
  * @property {Thought | null} thought
  */
 
-/** `actions` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(). */
+/** `actions` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(), chooseModel(). */
 export class Thread {
   /**
    * @param {import("../ui/api.js").Api} api
@@ -60,8 +69,12 @@ export class Thread {
     /** @type {HTMLElement | null} */
     this._ending = null;
     this._isFollowing = true;
+    /** Whether the person moves the thread; only then may it stop following. */
+    this._isScrolledByPerson = false;
+    /** @type {Failure | null} */
+    this._failure = null;
     this._latest.addEventListener("click", () => this._scrollToEnd(true));
-    this._scroller.addEventListener("scroll", () => this._onScroll(), { passive: true });
+    this._listenForScrolling();
     this.clear();
   }
 
@@ -113,6 +126,7 @@ export class Thread {
   }
 
   _onTurnStarted() {
+    this._failure = null;
     this._setEnding(null);
     this._openDraft();
   }
@@ -122,15 +136,16 @@ export class Thread {
     this._openDraft();
   }
 
-  _onTextDelta({ text }) {
+  _onTextDelta({ settled, open }) {
+    if (!open) return; // the blocks follow
     const draft = this._openDraft();
     draft.thought?.close();
     if (draft.words === null) {
-      draft.words = new MarkdownView(announce);
+      draft.words = new StreamedText(announce);
       draft.body.insertBefore(draft.words.node, draft.chips);
     }
     draft.waiting.hidden = true;
-    draft.words.append(text);
+    draft.words.update(settled ?? [], open);
   }
 
   _onThinkingDelta({ text }) {
@@ -179,10 +194,14 @@ export class Thread {
     this._drawEntry(entry);
   }
 
+  _onTurnFailed(failure) {
+    this._failure = failure;
+  }
+
   _onLoopFinished({ reason, error, text = "" }) {
     this._removeDraft();
     for (const chip of this._chips.values()) chip.leftOpen();
-    if (reason === "failed") this._setEnding(this._failureCard(error?.message ?? ""));
+    if (reason === "failed") this._setEnding(this._failureCard(this._failure ?? { message: error?.message ?? "" }));
     else if (reason === "interrupted") this._setEnding(note(say("stopped")));
     else if (reason !== "answered" && reason !== "approval") this._setEnding(note(say(`ended_${reason}`)));
     // A turn never ends silently: an answer without words, pictures or files is reported.
@@ -255,7 +274,7 @@ export class Thread {
         "details",
         { class: "note" },
         element("summary", {}, say("compacted", { to: formatNumber(entry.up_to) })),
-        element("div", { class: "prose" }, markdown(entry.summary)),
+        element("div", { class: "prose" }, drawn(entry.blocks[0])),
       ),
     );
   }
@@ -294,7 +313,7 @@ export class Thread {
 
   _newChip(call) {
     const path = this._path;
-    const chip = new ToolChip(call, (part) => media(part, this._api, path));
+    const chip = new ToolChip(call, this._api, (part) => media(part, this._api, path));
     this._chips.set(call.tool_call_id, chip);
     return chip;
   }
@@ -324,6 +343,7 @@ export class Thread {
   }
 
   _showUnfinished(state) {
+    if (state.failure && !this._ending) this._setEnding(this._failureCard(state.failure));
     if (state.unfinished && !state.pending.length && !this._ending) {
       this._setEnding(
         element("div", { class: "note with-button" }, say("unfinished"), " ", button(say("resume"), this._actions.resume)),
@@ -331,13 +351,26 @@ export class Thread {
     }
   }
 
-  _failureCard(message) {
+  /** @param {Partial<Failure>} failure */
+  _failureCard({ provider = "", model = "", message = "", kind = "", status, attempts = 0, is_partial: isPartial, key_variables: keys = [] }) {
+    const name = model.includes("/") || !provider ? model : `${provider}/${model}`;
+    const facts = [
+      name ? say("failedBy", { model: name, message }) : message,
+      status && say("failedStatus", { status }),
+      attempts > 1 && say("failedAttempts", { count: attempts }),
+      ADVICE[kind] === "advice_key" && !keys.length ? "" : ADVICE[kind] && say(ADVICE[kind], { variables: keys.join(", ") }),
+    ];
     return element(
       "section",
       { class: "failed", role: "alert" },
-      element("h2", {}, say("failed")),
-      element("p", {}, message),
-      button(say("tryAgain"), this._actions.resume),
+      element("h2", {}, say(isPartial ? "halfAnswered" : "failed")),
+      facts.filter(Boolean).map((fact) => element("p", {}, fact)),
+      element(
+        "div",
+        { class: "buttons" },
+        button(say("tryAgain"), this._actions.resume),
+        button(say("anotherModel"), this._actions.chooseModel, { class: "button quiet" }),
+      ),
     );
   }
 
@@ -392,10 +425,31 @@ export class Thread {
     this._node.insertBefore(node, this._draft?.node ?? null);
   }
 
+  _listenForScrolling() {
+    const byPerson = () => (this._isScrolledByPerson = true);
+    const done = () => (this._isScrolledByPerson = false);
+    for (const name of ["wheel", "touchmove"]) this._scroller.addEventListener(name, byPerson, { passive: true });
+    this._scroller.addEventListener("pointerdown", (event) => {
+      if (event.target === this._scroller) byPerson(); // the scroll bar
+    });
+    document.addEventListener("keydown", (event) => {
+      const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select");
+      if (SCROLL_KEYS.has(event.key) && !isTyping) byPerson();
+    });
+    this._scroller.addEventListener("scroll", () => this._onScroll(), { passive: true });
+    this._scroller.addEventListener("scrollend", done);
+  }
+
   _onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this._scroller;
-    this._isFollowing = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this._isFollowing = true;
+    else if (this._isScrolledByPerson) this._isFollowing = false;
     this._latest.hidden = this._isFollowing;
+  }
+
+  /** Bring the end into view, and keep it there. */
+  follow() {
+    this._scrollToEnd(true);
   }
 
   _scrollIfFollowing() {

@@ -6,16 +6,19 @@
 
 import { button, element, fill, icon } from "../ui/dom.js";
 import { highlighted } from "../markdown/highlight.js";
-import { markdown } from "../markdown/markdown.js";
+import { markdownText } from "../markdown/markdown.js";
 import { withoutPlanData } from "../plans/plan_data.js";
 import { say, formatDuration } from "../ui/i18n.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
 export class ToolChip {
-  constructor(call, mediaOf) {
+  constructor(call, api, mediaOf) {
     this.call = call;
+    this._api = api;
     this._mediaOf = mediaOf;
     this._media = new Map();
+    /** @type {{ text: string, node: HTMLElement } | null} */
+    this._drawn = null;
     this.result = null;
     this._status = "pending";
     this._seconds = null;
@@ -110,13 +113,20 @@ export class ToolChip {
         element("div", { class: "between" }, element("p", { class: "part" }, say("result")), copied),
         element(
           "div",
-          { class: "prose result", tabindex: "0", role: "group", "aria-label": say("result") },
-          markdown(withoutPlanData(this.text)),
+          { class: "result", tabindex: "0", role: "group", "aria-label": say("result") },
+          this._text(),
           pictures,
         ),
       );
     }
     fill(this._inside, parts);
+  }
+
+  /** The text of the result. It is made once: the server parses it. */
+  _text() {
+    const text = withoutPlanData(this.text);
+    if (this._drawn === null || this._drawn.text !== text) this._drawn = { text, node: markdownText(this._api, text) };
+    return this._drawn.node;
   }
 
   /** The node of a picture or file. It is made once: a large picture is fetched. */

@@ -1,157 +1,148 @@
 // @ts-check
-/* Markdown on the page: blocks become nodes, and a text that streams in is drawn without touching what is settled.
+/* Draws Markdown that the server has parsed: a node is a text, or `[tag, attributes, child, …]`. Only the tags and attributes named
+ * here are drawn, and text stays text, so nothing that a model or a tool wrote can become markup.
  *
- * `MarkdownView` keeps the source of the block that is still open. Each time words came (at most once a frame) it reads the
- * blocks of that source: all but the last are settled as soon as a whole line follows them, and are drawn once; the last is
- * redrawn. The cost of an answer is linear in its length, and a selection in settled text is kept. */
+ * `StreamedText` shows an answer that is being made: finished blocks are added once and stay, the open ones are replaced. */
 
-import { readBlocks } from "./blocks.js";
-import { button, element, fill } from "../ui/dom.js";
+import { button, element, fill, outwardLink } from "../ui/dom.js";
 import { highlighted } from "./highlight.js";
-import { inline } from "./inline.js";
 import { say } from "../ui/i18n.js";
 
-/** The nodes of a whole text. */
-export function markdown(text) {
-  return readBlocks(text).map(drawn);
+const TAGS = new Set(
+  "p span h2 h3 h4 h5 h6 ul ol li blockquote thead tbody tr th td em strong del br hr code sup".split(" "),
+);
+const MATH = new Set(
+  (
+    "math mrow mi mo mn mtext ms mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd " +
+    "mstyle mpadded mphantom menclose mmultiscripts"
+  ).split(" "),
+);
+const MATH_SPACE = "http://www.w3.org/1998/Math/MathML";
+
+/**
+ * The nodes of blocks.
+ *
+ * @param {any[]} blocks
+ * @returns {Node[]}
+ */
+export function drawn(blocks) {
+  return blocks.map(draw);
 }
 
-function drawn(block) {
-  switch (block.type) {
-    case "heading":
-      // The first level is the page's own; headings of a model are below it.
-      return element(/** @type {"h2"} */ (`h${Math.min(block.level + 1, 6)}`), { class: `level-${block.level}` }, inline(block.text));
-    case "rule":
-      return element("hr");
-    case "code":
-      return code(block);
-    case "quote":
-      return element("blockquote", {}, block.blocks.map(drawn));
-    case "list":
-      return list(block);
-    case "table":
-      return table(block);
-    default:
-      return element("p", {}, inline(block.text));
-  }
+/**
+ * @param {any} block
+ * @returns {Node}
+ */
+function draw(block) {
+  if (typeof block === "string") return document.createTextNode(block);
+  const [tag, attributes, ...children] = block;
+  if (tag === "pre") return codeBlock(String(children[0] ?? ""), attributes.language ?? "");
+  if (tag === "table") return table(children);
+  if (tag === "a") return outwardLink(attributes.href, drawn(children));
+  if (tag === "li" && attributes.task) return task(attributes.task === "done", children);
+  if (MATH.has(tag)) return formula(tag, attributes, children);
+  const name = TAGS.has(tag) ? tag : "span";
+  const scope = tag === "th" ? "col" : null;
+  return element(name, { class: attributes.class, start: attributes.start, scope }, drawn(children));
 }
 
-function code(block) {
+function codeBlock(text, language) {
   const copied = button(say("copy"), async () => {
-    await navigator.clipboard?.writeText(block.text).catch(() => {});
+    await navigator.clipboard?.writeText(text).catch(() => {});
     copied.textContent = say("copied");
   });
   copied.className = "copy";
+  const label = language || say("text");
   return element(
     "figure",
     { class: "code" },
-    element("figcaption", {}, element("span", {}, block.language || say("text")), copied),
+    element(
+      "figcaption",
+      {},
+      element("span", {}, language === "mermaid" ? `${label}: ${say("mermaidHint")}` : label),
+      copied,
+    ),
     element(
       "pre",
-      { tabindex: "0", "aria-label": block.language || say("text"), role: "group" },
-      element("code", {}, highlighted(block.text, block.language)),
+      { tabindex: "0", "aria-label": label, role: "group" },
+      element("code", {}, highlighted(text, language)),
     ),
   );
 }
 
-function list(block) {
-  const items = block.items.map((item) => {
-    // An item of one paragraph is a line, and needs no paragraph's distance to the next.
-    const inner = item.blocks.map((inside, position) =>
-      inside.type === "paragraph" && position === 0
-        ? element("span", { class: "line" }, inline(inside.text))
-        : drawn(inside),
-    );
-    if (item.isDone === null) return element("li", {}, inner);
-    const box = element("span", {
-      class: item.isDone ? "box done" : "box",
-      role: "img",
-      "aria-label": say(item.isDone ? "done" : "open"),
-    });
-    return element("li", { class: "task" }, box, element("div", {}, inner));
-  });
-  return element(
-    block.isOrdered ? "ol" : "ul",
-    block.isOrdered && block.start !== 1 ? { start: block.start } : {},
-    items,
-  );
-}
-
-function table(block) {
-  const row = (cells, name) =>
-    element(
-      "tr",
-      {},
-      cells.map((cell, column) =>
-        element(name, { class: block.sides[column], scope: name === "th" ? "col" : null }, inline(cell)),
-      ),
-    );
+function table(children) {
   return element(
     "div",
     { class: "table", tabindex: "0", role: "group", "aria-label": say("table") },
-    element(
-      "table",
-      {},
-      element("thead", {}, row(block.head, "th")),
-      element(
-        "tbody",
-        {},
-        block.rows.map((cells) => row(cells, "td")),
-      ),
-    ),
+    element("table", {}, drawn(children)),
   );
 }
 
-/** A text that grows. `node` is where it is shown; `settled(text)` is called once for each complete block. */
-export class MarkdownView {
+function task(isDone, children) {
+  const box = element("span", {
+    class: isDone ? "box done" : "box",
+    role: "img",
+    "aria-label": say(isDone ? "done" : "open"),
+  });
+  return element("li", { class: "task" }, box, element("div", {}, drawn(children)));
+}
+
+function formula(tag, attributes, children) {
+  const node = document.createElementNS(MATH_SPACE, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (/^[a-z]+$/.test(name) && !/^(on|href|src|style)/.test(name)) node.setAttribute(name, String(value));
+  }
+  node.append(...drawn(children));
+  return node;
+}
+
+/** An answer that is being made; `settled(text)` is called once for each finished block. */
+export class StreamedText {
   /** @param {(text: string) => void} settled */
-  constructor(settled = () => {}) {
+  constructor(settled) {
     this.node = element("div", { class: "prose" });
-    this.text = "";
-    this._open = "";
-    this._nodes = [];
-    this._frame = 0;
     this._settled = settled;
+    /** @type {Node[]} */
+    this._open = [];
   }
 
-  append(text) {
-    this.text += text;
-    this._open += text;
-    this._frame ||= requestAnimationFrame(() => this.draw());
+  /** Add the blocks that were finished, and replace the open ones. */
+  update(settled, open) {
+    for (const node of this._open) node.parentNode?.removeChild(node);
+    for (const node of drawn(settled)) {
+      this.node.append(node);
+      this._settled(node.textContent ?? "");
+    }
+    this._open = drawn(open);
+    this.node.append(...this._open);
   }
 
-  /** Draw what has come in since the last frame. */
-  draw() {
-    cancelAnimationFrame(this._frame);
-    this._frame = 0;
-    for (const node of this._nodes) node.remove();
-    const blocks = readBlocks(this._open);
-    const lines = this._open.split("\n");
-    const last = blocks.at(-1);
-    const isSure = last !== undefined && lines.length - 1 > last.from;
-    const keep = isSure && blocks.length > 1 ? blocks.length - 1 : 0;
-    const nodes = blocks.map(drawn);
-    this.node.append(...nodes);
-    for (const block of blocks.slice(0, keep)) this._settled(lines.slice(block.from, block.to).join("\n"));
-    if (keep) this._open = lines.slice(last.from).join("\n");
-    this._nodes = nodes.slice(keep);
-  }
-
-  /** The whole text at once, in the place of what was there. */
-  set(text) {
-    cancelAnimationFrame(this._frame);
-    this._frame = 0;
-    this.text = text;
-    this._open = "";
-    this._nodes = [];
-    fill(this.node, markdown(text));
-  }
-
-  /** No more words will come. */
+  /** No more text will come. */
   close() {
-    this.draw();
-    if (this._open.trim()) this._settled(this._open);
-    this._open = "";
-    this._nodes = [];
+    const text = this._open.map((node) => node.textContent ?? "").join("\n");
+    if (text.trim()) this._settled(text);
+    this._open = [];
   }
+}
+
+/** @type {{ texts: string[], nodes: HTMLElement[] }} */
+let waiting = { texts: [], nodes: [] };
+
+/** Text in a node: as it is at once, and as Markdown when the server has parsed it. Texts of the same moment go together. */
+export function markdownText(api, text) {
+  const node = element("div", { class: "plain" }, text);
+  if (!waiting.texts.length) queueMicrotask(() => drawWaiting(api));
+  waiting.texts.push(text);
+  waiting.nodes.push(node);
+  return node;
+}
+
+async function drawWaiting(api) {
+  const { texts, nodes } = waiting;
+  waiting = { texts: [], nodes: [] };
+  const { blocks } = await api.post("markdown", { texts });
+  nodes.forEach((node, index) => {
+    node.className = "prose";
+    fill(node, drawn(blocks[index]));
+  });
 }

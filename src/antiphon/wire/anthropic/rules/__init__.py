@@ -90,10 +90,5 @@ RULES = RuleBook(
     Rule("AN-06", check_messages, MessageListWriter.finish, "Anthropic's guide on prefilling"),
     Rule("AN-07", check_messages, MessageListWriter.finish, "anthropics/skills"),
     Rule("AN-30", check_messages, allow_thinking, "reports pydantic/pydantic-ai#2075, anthropics/claude-code#14264"),
-    Rule(
-        "AN-18",
-        check_cache_breakpoints,
-        limit_cache_breakpoints,
-        "report Wei-Shaw/sub2api#176",
-    ),
+    Rule("AN-18", check_cache_breakpoints, limit_cache_breakpoints, "report Wei-Shaw/sub2api#176"),
 )

@@ -29,7 +29,7 @@ from antiphon.wire.anthropic.rules.blocks import (
     with_prefix,
 )
 from antiphon.wire.anthropic.rules.parameters import MessagesContext
-from antiphon.wire.readable import TEXT_ONLY, find_media
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.rules import Violation
 from antiphon.wire.vendors.anthropic import block_type
 
@@ -56,9 +56,8 @@ def check_messages(context: MessagesContext) -> None:
     _check_ending(context, final, messages[final])
     _check_thinking_loop(context, messages)
     _check_cross_field(context)
-    if context.model.text_only:
-        for path, kind in find_media(messages, "messages"):
-            context.error("AN-24", path, TEXT_ONLY.format(kind))
+    for path, reason in media_problems(messages, "messages", context.model, with_types=False):
+        context.error("AN-24", path, reason)
 
 
 def _check_message(context: MessagesContext, index: int, message: Any, is_final: bool) -> None:

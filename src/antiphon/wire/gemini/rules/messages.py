@@ -11,12 +11,12 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.gemini.limits import (
     DATA_FIELDS,
     PART_SPELLINGS,
 )
 from antiphon.wire.gemini.media import is_image_type
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.vendors.google import (
     as_list,
@@ -42,9 +42,8 @@ def check_contents(context: RuleContext) -> None:
     _check_ending(context, contents)
     if context.model.call_signatures:
         _check_signatures(context, contents)
-    if context.model.text_only:
-        for path, kind in find_media(get_field(context.body, "contents"), "contents"):
-            context.error("GM-17", path, TEXT_ONLY.format(kind))
+    for path, reason in media_problems(contents, "contents", context.model):
+        context.error("GM-17", path, reason)
 
 
 def _check_content(context: RuleContext, path: str, content: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.wire.capabilities import Capabilities, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.limits import (
     MAX_PARTICIPANT_NAME,
@@ -15,7 +16,6 @@ from antiphon.wire.openai_chat.limits import (
     PARTICIPANT_NAMES,
     ROLES,
 )
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -100,10 +100,9 @@ def check_messages(context: RuleContext) -> None:
         violations.append(openai.empty_array("OC-01", "messages"))
     _check_each_message(violations, messages, context.model)
     violations.extend(check_sequence(messages))
-    if context.model.text_only:
-        violations += [
-            Violation("OC-13", path, TEXT_ONLY.format(kind)) for path, kind in find_media(messages, "messages")
-        ]
+    violations += [
+        Violation("OC-13", path, reason) for path, reason in media_problems(messages, "messages", context.model)
+    ]
 
 
 def _check_each_message(violations: Violations, messages: list[Any], capabilities: Capabilities) -> None:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import is_refused_file_url
@@ -26,7 +27,6 @@ from antiphon.wire.openai_responses.limits import (
     RESULT_PARTS,
     ROLES,
 )
-from antiphon.wire.readable import TEXT_ONLY, find_media
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -57,8 +57,8 @@ def check_input(context: RuleContext) -> None:
         for index, item in enumerate(items):
             _check_item(violations, index, item)
         violations.extend(check_sequence(items, continued=is_continued(body)))
-    if context.model.text_only:
-        violations += [Violation("OR-05", path, TEXT_ONLY.format(kind)) for path, kind in find_media(items, "input")]
+    problems = media_problems(items, "input", context.model, with_types=False)
+    violations += [Violation("OR-05", path, reason) for path, reason in problems]
 
 
 def check_sequence(messages: list[Any], *, continued: bool = False) -> list[Violation]:

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, structs
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ThinkingMode: TypeAlias = Literal["off", "effort", "budget", "adaptive", "level"]
+MediaKind: TypeAlias = Literal["image", "document", "audio", "video"]
 SystemMessages: TypeAlias = Literal["anywhere", "leading", "ignored", "none"]
 Sampling: TypeAlias = Literal[
     "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "logit_bias"
@@ -93,10 +94,13 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     system_messages: SystemMessages | None = None
     web_search: bool = True
     """Whether Chat Completions accepts `web_search_options`."""
-    media: tuple[str, ...] | None = None
-    text_only: bool = False
-    """Whether the model refuses every medium."""
+    media: tuple[MediaKind, ...] | None = None
+    """The kinds of media that it accepts; empty: it takes text only."""
     image_types: tuple[str, ...] | None = None
+    """The types of inline images that it accepts; `text/*` stands for all that begin like this. So for the other kinds."""
+    document_types: tuple[str, ...] | None = None
+    audio_types: tuple[str, ...] | None = None
+    video_types: tuple[str, ...] | None = None
     media_in_results: bool = True
     call_signatures: bool = False
     """Whether calls in the history need a thought signature."""
@@ -126,9 +130,23 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         """Whether thinking may be set in this way; unknown models accept all."""
         return self.thinking is None or mode in self.thinking
 
+    @property
+    def text_only(self) -> bool:
+        """Whether the model refuses every medium."""
+        return self.media == ()
+
     def accepts_image(self, media_type: str) -> bool:
         """Whether inline images of a type are accepted."""
         return self.image_types is None or media_type in self.image_types
+
+    def accepts_media(self, kind: MediaKind, media_type: str = "") -> bool:
+        """Whether media of a kind and a type are accepted; an empty type is not known, and counts as accepted."""
+        if self.media is not None and kind not in self.media:
+            return False
+        types: tuple[str, ...] | None = getattr(self, f"{kind}_types")
+        if types is None or not media_type:
+            return True
+        return media_type in types or f"{media_type.partition('/')[0]}/*" in types
 
     @property
     def never_thinks(self) -> bool:
@@ -163,10 +181,11 @@ class Family(Struct, frozen=True):
 
 
 class FormatFacts(Struct, frozen=True):
-    """Facts that hold for every model in a format."""
+    """Facts that hold for every model in a format; `source` is that of the facts that `sources` does not have."""
 
     facts: dict[str, Any]
     source: str
+    sources: dict[str, str] = {}
 
 
 class CapabilityData(Struct, frozen=True):
@@ -180,7 +199,7 @@ class CapabilityData(Struct, frozen=True):
 @cache
 def capability_data() -> CapabilityData:
     """The committed data, read once."""
-    return msgspec.json.decode(Path(__file__).with_name("capabilities.json").read_bytes(), type=CapabilityData)
+    return msgspec.json.decode(Path(__file__).parent.with_suffix(".json").read_bytes(), type=CapabilityData)
 
 
 @cache
@@ -229,8 +248,11 @@ def _look_up(model: str, format_name: str) -> Capabilities:
     family = _find_family(model)
     if family is not None:
         is_home = format_name in family.home
+        limits = facts.get("media")
         facts.update({name: value for name, value in family.facts.items() if is_home or name in _EVERYWHERE})
         facts["family"] = family.name
+        if limits is not None:  # a format has no place for other kinds, whatever the model accepts elsewhere
+            facts["media"] = [kind for kind in facts["media"] if kind in limits]
     return msgspec.convert(facts, Capabilities)
 
 
@@ -274,7 +296,10 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
     system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
     web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
-    text_only: Annotated[bool | None, Meta(description="Whether every medium is refused.")] = None
+    media: Annotated[tuple[MediaKind, ...] | None, Meta(description="Kinds of media it accepts. Empty: text only.")] = (
+        None
+    )
+    text_only: Annotated[bool | None, Meta(description="Whether every medium is refused: `media = []`.")] = None
     media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
     call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None
     encrypted_reasoning: Annotated[
@@ -284,6 +309,11 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     image_types: Annotated[
         tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
     ] = None
+    document_types: Annotated[
+        tuple[str, ...] | None, Meta(description="Types of documents; `text/*` stands for all that begin like this.")
+    ] = None
+    audio_types: Annotated[tuple[str, ...] | None, Meta(description="Types of audio.")] = None
+    video_types: Annotated[tuple[str, ...] | None, Meta(description="Types of video.")] = None
     cache_breakpoints: Annotated[int | None, Meta(description="Largest number of `cache_control` marks.")] = None
     candidates: Annotated[int | None, Meta(description="Largest number of candidates.")] = None
     max_output_tokens: Annotated[int | None, Meta(description="Largest number of output tokens.")] = None
@@ -293,7 +323,11 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     def facts(self) -> dict[str, Any]:
         """The facts that are given."""
         given = structs.asdict(self)
-        return {name: value for name, value in given.items() if value is not None and name not in ("model", "like")}
+        text_only = given.pop("text_only")
+        facts = {name: value for name, value in given.items() if value is not None and name not in ("model", "like")}
+        if text_only is not None:
+            facts.setdefault("media", () if text_only else None)
+        return facts
 
 
 class CapabilityTable:

@@ -1,0 +1,293 @@
+"""Media that a model does not accept: found in bodies, and replaced in messages by what the model can read.
+
+The table of capabilities has the kinds (image, document, audio, video) and types that each model accepts. Content is kept where
+that is possible: a wrong type is corrected by the bytes, text becomes text, sound becomes its transcript. Otherwise a note takes
+the place of the medium, so that the model knows that something was there. Every change is a loss with the path of the part.
+
+The result depends on the part and the model alone, so earlier turns keep their bytes (L9).
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter
+from typing import Any, TypeAlias, get_args
+
+from msgspec import structs
+
+from antiphon.parts import Audio, Document, Image, Native, NativeExtras, Text, ToolCallResult
+from antiphon.wire.capabilities import Capabilities, MediaKind
+from antiphon.wire.loss import Loss
+from antiphon.wire.media import (
+    audio_media_type,
+    is_text_type,
+    media_type_of_url,
+    parse_data_url,
+    same_media_types,
+    sniff_base64,
+)
+from antiphon.wire.readable import transcribe
+from antiphon.wire.request import Message
+
+_Medium: TypeAlias = Image | Audio | Document
+
+ALL_KINDS: frozenset[MediaKind] = frozenset(get_args(MediaKind))
+_MEDIA = frozenset({Image, Audio, Document})
+_KINDS: dict[type, MediaKind] = {Image: "image", Audio: "audio", Document: "document"}
+_KIND_BY_PREFIX: dict[str, MediaKind] = {"image/": "image", "audio/": "audio", "video/": "video"}
+_BLOCK_KINDS: dict[str, MediaKind] = {
+    "image": "image",
+    "audio": "audio",
+    "video": "video",
+    "image_url": "image",
+    "input_image": "image",
+    "document": "document",
+    "document_url": "document",
+    "file": "document",
+    "input_file": "document",
+    "input_audio": "audio",
+    "video_url": "video",
+}
+_GEMINI_FIELDS = ("inlineData", "inline_data", "fileData", "file_data")
+_CONTAINERS = ("content", "output", "result", "parts", "functionResponse", "function_response")
+_parts = attrgetter("parts")
+_content = attrgetter("content")
+
+
+def replace_media(
+    messages: tuple[Message, ...],
+    model: Capabilities,
+    losses: list[Loss],
+    *,
+    any_type: frozenset[MediaKind] = frozenset(),
+) -> tuple[Message, ...]:
+    """The messages with every medium in a form that the model accepts; the same object if all are accepted.
+
+    `any_type` has the kinds whose types are not limited at this host.
+    """
+    found = set(map(type, chain.from_iterable(map(_parts, messages))))
+    if ToolCallResult in found:
+        results = (part for message in messages for part in message.parts if type(part) is ToolCallResult)
+        found.update(map(type, chain.from_iterable(map(_content, results))))
+    if found.isdisjoint(_MEDIA) and (model.media is None or Native not in found):
+        return messages
+    fitter = _MediaFitter(model, losses, any_type)
+    replaced = [fitter.fit_message(message, f"messages[{index}].parts") for index, message in enumerate(messages)]
+    return tuple(replaced) if any(new is not old for new, old in zip(replaced, messages, strict=True)) else messages
+
+
+def media_problems(
+    entries: Any, place: str, model: Capabilities, *, with_types: bool = True
+) -> Iterator[tuple[str, str]]:
+    """The path of each medium in the messages, items or contents of a body that the model refuses, and why.
+
+    Types count unless the format checks them with the other rules of a block, as all do for images.
+    """
+    if model.media is None and not with_types:
+        return
+    for path, kind, media_type in _find_media(entries, place, with_types=with_types):
+        if not model.accepts_media(kind, "" if kind == "image" else media_type):
+            yield path, refusal(kind, media_type, model)
+
+
+def refusal(kind: MediaKind, media_type: str, model: Capabilities) -> str:
+    """Why a model refuses a medium."""
+    if model.text_only:
+        return "the model takes text only"
+    if not model.accepts_media(kind):
+        return f"the model does not accept {kind} input"
+    return f"{media_type} is not supported"
+
+
+def note(part: _Medium, reason: str) -> str:
+    """The text in the place of a medium."""
+    name = f" {part.name}" if type(part) is Document and part.name else ""
+    return f"[{_kind_of(part)}{name} omitted: {reason}]"
+
+
+class _MediaFitter:
+    """Fits the media of one request to its model."""
+
+    def __init__(self, model: Capabilities, losses: list[Loss], any_type: frozenset[MediaKind]) -> None:
+        self._model = model
+        self._losses = losses
+        self._any_type = any_type
+
+    def fit_message(self, message: Message, place: str) -> Message:
+        # What a model made itself has its own rules in each format, and most have no place for it: the writers report that.
+        fitter = _MediaFitter(self._model, self._losses, ALL_KINDS) if message.role == "assistant" else self
+        parts = fitter._fit_all(message.parts, place, by_model=message.role == "assistant")
+        return message if parts is message.parts else structs.replace(message, parts=parts)
+
+    def _fit_all(self, parts: tuple[Any, ...], place: str, *, by_model: bool = False) -> tuple[Any, ...]:
+        fitted = []
+        for position, part in enumerate(parts):
+            kind = type(part)
+            if kind is ToolCallResult:
+                content = self._fit_all(part.content, f"{place}[{position}].content")
+                fitted.append(part if content is part.content else structs.replace(part, content=content))
+            elif kind is Native or (kind in _MEDIA and not (by_model and kind is Audio)):
+                fitted.append(self._fit(part, f"{place}[{position}]"))
+            else:
+                fitted.append(part)
+        return tuple(fitted) if any(new is not old for new, old in zip(fitted, parts, strict=True)) else parts
+
+    def _accepts(self, kind: MediaKind, media_type: str) -> bool:
+        return self._model.accepts_media(kind, "" if kind in self._any_type else media_type)
+
+    def _fit(self, part: Any, path: str) -> Any:
+        if type(part) is Native:
+            return self._fit_native(part, path)
+        media_type, kind = _type_of(part), _kind_of(part)
+        if self._accepts(kind, media_type):
+            return part
+        fitted = self._corrected(part, media_type, path) or self._as_text(part, path)
+        if fitted is not None:
+            return fitted
+        reason = refusal(kind, media_type, self._model)
+        self._losses.append(Loss(path, kind, f"{reason}; replaced by a note"))
+        return Text(note(part, reason), native=_cache_marks(part.native))
+
+    def _fit_native(self, part: Native, path: str) -> Any:
+        """A block of the format itself; only kinds count, since its fields are unknown here."""
+        found = _find_media([part.data], path, with_types=False) if self._model.media is not None else ()
+        for _, kind, _ in found:
+            if not self._model.accepts_media(kind):
+                reason = refusal(kind, "", self._model)
+                self._losses.append(Loss(path, kind, f"{reason}; replaced by a note"))
+                return Text(f"[{kind} omitted: {reason}]")
+        return part
+
+    def _corrected(self, part: _Medium, media_type: str, path: str) -> _Medium | None:
+        """The same bytes under another type that the model accepts: a usual name of it, or what the bytes are."""
+        is_sniffed = part.data and _kind_of(part) in (
+            "image",
+            "document",
+        )  # a container of video looks like one of sound
+        sniffed = sniff_base64(part.data) if is_sniffed else ""
+        for other in (*same_media_types(media_type), sniffed):
+            kind = _KIND_BY_PREFIX.get(other[:6], "document")
+            if other and other != media_type and self._accepts(kind, other):
+                self._losses.append(Loss(f"{path}.media_type", media_type, f"sent as {other}"))
+                return _as_kind(part, kind, other)
+        right_kind = _KIND_BY_PREFIX.get(media_type[:6], "document")
+        if right_kind == _kind_of(part) or not media_type or not self._accepts(right_kind, media_type):
+            return None
+        self._losses.append(Loss(path, _kind_of(part), f"{media_type} is sent as {right_kind}"))
+        return _as_kind(part, right_kind, media_type)
+
+    def _as_text(self, part: _Medium, path: str) -> Any:
+        """A document's text, or the transcript of sound; None if there is none."""
+        if type(part) is Audio:
+            spoken = transcribe(part, self._losses, path)
+            return None if spoken is part else spoken
+        text = _text_of(part) if type(part) is Document else ""
+        if type(part) is not Document or not text:
+            return None
+        if self._accepts("document", ""):
+            if not self._accepts("document", "text/plain"):  # the writers send it as text
+                if part.data:
+                    self._losses.append(Loss(path, "document", f"{part.media_type} is not supported; sent as text"))
+                return structs.replace(part, data="", text=text)
+            self._losses.append(Loss(f"{path}.media_type", part.media_type, "sent as text/plain"))
+            return structs.replace(part, media_type="text/plain", data="", text=text)
+        self._losses.append(Loss(path, "document", f"{refusal('document', _type_of(part), self._model)}; sent as text"))
+        return Text(f"{part.name}\n\n{text}" if part.name else text, native=_cache_marks(part.native))
+
+
+def _as_kind(part: _Medium, kind: MediaKind, media_type: str) -> _Medium:
+    target: type[_Medium] = Image if kind == "image" else Audio if kind == "audio" else Document
+    if target is type(part):
+        return structs.replace(part, media_type=media_type)
+    return target(media_type, data=part.data, url=part.url, file_id=part.file_id, native=_cache_marks(part.native))
+
+
+def _type_of(part: _Medium) -> str:
+    """The type that a medium states, else that of its bytes; empty if neither is known."""
+    if part.media_type:
+        return part.media_type.partition(";")[0].lower()
+    if part.data:
+        return sniff_base64(part.data)
+    if part.url.startswith("data:"):
+        parsed = parse_data_url(part.url)
+        return parsed.media_type.lower() if parsed else ""
+    return "text/plain" if type(part) is Document and part.text else ""
+
+
+def _kind_of(part: _Medium) -> MediaKind:
+    """The kind of a medium. Sound and video may be in a document, since there is no part for every kind."""
+    by_type = _KIND_BY_PREFIX.get((_type_of(part) or media_type_of_url(part.url))[:6])
+    return by_type if by_type in ("audio", "video") else _KINDS[type(part)]
+
+
+def _text_of(document: Document) -> str:
+    if document.text or not is_text_type(_type_of(document)):
+        return document.text
+    try:
+        return b64decode(document.data, validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def _cache_marks(native: NativeExtras | None) -> NativeExtras | None:
+    """The cache breakpoints of a part, which hold for what takes its place."""
+    marks = {
+        origin: {"cache_control": extras["cache_control"]}
+        for origin, extras in (native or {}).items()
+        if extras.get("cache_control") is not None
+    }
+    return marks or None
+
+
+def _find_media(entries: Any, place: str, *, with_types: bool) -> Iterator[tuple[str, MediaKind, str]]:
+    """The path, the kind and the type (empty if unknown) of each medium in a body."""
+    stack = [(place, entries)]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, list):
+            stack.extend((f"{path}[{index}]", value[index]) for index in reversed(range(len(value))))
+        elif isinstance(value, dict):
+            block_type = value.get("type")
+            kind = _BLOCK_KINDS.get(block_type) if isinstance(block_type, str) else None
+            field = next((name for name in _GEMINI_FIELDS if name in value), None)
+            if kind is not None or field is not None:
+                is_typed = with_types or kind is None
+                media_type = (
+                    _block_type(value, value.get(field) if kind is None and field else None) if is_typed else ""
+                )
+                yield path, _block_kind(kind, media_type), media_type
+            else:
+                stack.extend((f"{path}.{name}", value[name]) for name in reversed(_CONTAINERS) if name in value)
+
+
+def _block_kind(kind: MediaKind | None, media_type: str) -> MediaKind:
+    by_type = _KIND_BY_PREFIX.get(media_type[:6])
+    if kind is None:  # Gemini has one block for all kinds
+        return by_type or "document"
+    return by_type if kind == "document" and by_type in ("audio", "video") else kind
+
+
+def _block_type(block: dict[str, Any], gemini: Any) -> str:
+    """The type that a block states, in any format; empty if it does not."""
+    if isinstance(gemini, dict):
+        return _lower(_first_string(gemini.get("mimeType"), gemini.get("mime_type")))
+    source = block.get("source")
+    if isinstance(source, dict):  # Anthropic
+        return _lower(_first_string(source.get("media_type")))
+    sound = block.get("input_audio")
+    if isinstance(sound, dict):
+        return audio_media_type(_lower(_first_string(sound.get("format"))) or "wav")
+    inner = block.get("file")
+    data = inner.get("file_data") if isinstance(inner, dict) else block.get("file_data")
+    parsed = parse_data_url(_first_string(data))
+    return parsed.media_type.lower() if parsed else ""
+
+
+def _first_string(*values: Any) -> str:
+    return next((value for value in values if isinstance(value, str)), "")
+
+
+def _lower(media_type: str) -> str:
+    return media_type.partition(";")[0].lower()

@@ -1,0 +1,125 @@
+"""The client that the MCP conformance suite drives: it connects with `McpServer`, lists the tools, and calls each of them.
+
+The suite starts it with the URL of a test server as the last argument, and names the scenario in `MCP_CONFORMANCE_SCENARIO`. For
+scenarios with OAuth, `MCP_CONFORMANCE_CONTEXT` may have credentials; the user's browser is one request that follows no redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import msgspec
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+
+import antiphon as ap
+
+REDIRECT = "http://localhost:3030/callback"
+CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"
+SAMPLES: dict[str, Any] = {"number": 5, "integer": 5, "string": "text", "boolean": True, "array": [], "object": {}}
+
+
+class Memory:
+    """Keeps tokens for one run."""
+
+    def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
+        self._tokens: OAuthToken | None = None
+        self._client = client
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self._tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._client = client_info
+
+
+class Browser:
+    """A user who consents to everything."""
+
+    def __init__(self) -> None:
+        self._location = ""
+
+    async def open(self, url: str) -> None:
+        async with httpx2.AsyncClient() as client:
+            self._location = (await client.get(url, follow_redirects=False)).headers["location"]
+
+    async def result(self) -> AuthorizationCodeResult:
+        answer = {name: values[0] for name, values in parse_qs(urlsplit(self._location).query).items()}
+        return AuthorizationCodeResult.model_validate(answer)
+
+
+def authorization(url: str, scenario: str, context: dict[str, str]) -> httpx2.Auth:
+    """How the scenario wants requests authorized."""
+    if scenario == "auth/client-credentials-basic":
+        return ClientCredentialsOAuthProvider(url, Memory(), context["client_id"], context["client_secret"])
+    if scenario == "auth/client-credentials-jwt":
+        signed = SignedJWTParameters(
+            issuer=context["client_id"],
+            subject=context["client_id"],
+            signing_key=context["private_key_pem"],
+            signing_algorithm=context.get("signing_algorithm", "ES256"),
+        )
+        return PrivateKeyJWTOAuthProvider(url, Memory(), context["client_id"], signed.create_assertion_provider())
+    registered = None
+    if scenario == "auth/pre-registration":
+        registered = OAuthClientInformationFull.model_validate(
+            {**context, "redirect_uris": [REDIRECT], "token_endpoint_auth_method": "client_secret_basic"}
+        )
+    browser = Browser()
+    return OAuthClientProvider(
+        url,
+        OAuthClientMetadata.model_validate(
+            {
+                "client_name": "antiphon",
+                "redirect_uris": [REDIRECT],
+                "grant_types": ["authorization_code", "refresh_token"],
+                "response_types": ["code"],
+            }
+        ),
+        Memory(registered),
+        redirect_handler=browser.open,
+        callback_handler=browser.result,
+        client_metadata_url=CLIENT_METADATA,
+    )
+
+
+async def main() -> None:
+    url, scenario = sys.argv[-1], os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = msgspec.json.decode(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}", type=dict[str, str])
+    auth = authorization(url, scenario, context) if scenario.startswith("auth/") else None
+    async with ap.McpServer.http(url, name="suite", auth=auth, on_question=lambda _: {}, timeout=20.0) as server:
+        tools = ap.ToolRegistry([server])
+        await tools.open()
+        calls = [
+            ap.call(
+                tool.name,
+                **{
+                    name: SAMPLES[field.get("type", "string")]
+                    for name, field in (tool.definition.parameters or {}).get("properties", {}).items()
+                },
+            )
+            for tool in tools
+        ]
+        results = await ap.ToolExecutor(tools).execute(calls)
+    if failed := [result for result in results if result.status is not ap.ToolExecutionStatus.SUCCESS]:
+        sys.exit("\n".join(result.result_markdown for result in failed))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
