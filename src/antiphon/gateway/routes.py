@@ -39,6 +39,9 @@ Action: TypeAlias = Literal[
     "list_conversation_items",
     "get_conversation_item",
     "delete_conversation_item",
+    "get_interaction",
+    "delete_interaction",
+    "cancel_interaction",
     "health",
     "ready",
     "metrics",
@@ -75,7 +78,7 @@ class Route(Struct, frozen=True):
 
 
 _CHAT, _COMPLETIONS, _RESPONSES = "openai-chat", "openai-completions", "openai-responses"
-_ANTHROPIC, _GEMINI = "anthropic", "gemini"
+_ANTHROPIC, _GEMINI, _INTERACTIONS = "anthropic", "gemini", "gemini-interactions"
 _OLLAMA, _OLLAMA_GENERATE = "ollama", "ollama-generate"
 
 
@@ -118,6 +121,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1beta/models/{model}:batchEmbedContents", Endpoint("embed", _GEMINI, kind="batch")),
     Route("GET", "/v1beta/models", Endpoint("list_models", _GEMINI)),
     Route("GET", "/v1beta/models/{model}", Endpoint("get_model", _GEMINI)),
+    Route("POST", "/v1beta/interactions", Endpoint("generate", _INTERACTIONS)),
+    Route("GET", "/v1beta/interactions/{id}", Endpoint("get_interaction", _INTERACTIONS)),
+    Route("DELETE", "/v1beta/interactions/{id}", Endpoint("delete_interaction", _INTERACTIONS)),
+    Route("POST", "/v1beta/interactions/{id}/cancel", Endpoint("cancel_interaction", _INTERACTIONS)),
     Route("POST", "/api/chat", Endpoint("generate", _OLLAMA)),
     Route("POST", "/api/generate", Endpoint("generate", _OLLAMA_GENERATE)),
     Route("POST", "/api/embed", Endpoint("embed", _OLLAMA)),
@@ -158,6 +165,7 @@ _PLACEHOLDERS = {
 _GEMINI_CALL = ("/v1beta/models/{model}:", r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):")
 _VERSIONS = (
     ("/upload/v1beta/", "/upload/v1(?:beta|alpha)?/"),
+    ("/v1beta/interactions", r"(?:/v1(?:beta\d?|alpha)?)?/interactions"),
     ("/v1beta/", "(?:/v1beta|/v1alpha)/"),
     ("/v1/", "(?:/v1)?/"),
 )

@@ -21,6 +21,7 @@ PROVIDER_NAMES = {
     "azure-openai": "azure.ai.openai",
     "deepseek-anthropic": "deepseek",
     "gemini": "gcp.gemini",
+    "gemini-interactions": "gcp.gemini",
     "gemini-openai": "gcp.gemini",
     "mistral": "mistral_ai",
     "moonshot": "moonshot_ai",

@@ -234,7 +234,7 @@ class RequestPreparer:
 
     def _check_required(self, request: ModelRequest) -> None:
         """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
-        wire, body = formats[self._context.endpoint.format], self._context.request.body
+        wire, body = client_formats[self._context.endpoint.format], self._context.request.body
         required = wire.module.required
         is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
         if is_complete or required <= top_level_fields(body).keys():
@@ -307,7 +307,7 @@ class RequestPreparer:
 
 def needs_inline_media(provider: AnyProvider) -> Callable[[Part], bool]:
     """Which media the provider accepts only inline."""
-    if provider.format == "gemini":
+    if provider.format in ("gemini", "gemini-interactions"):
         return lambda part: isinstance(part, Image | Audio | Document)
     if provider.format == "openai-chat":
         return lambda part: isinstance(part, Audio | Document)
@@ -335,7 +335,8 @@ def read_model_name(body: bytes) -> str:
 def replace_model(body: bytes, model: str) -> bytes:
     """The same body with another model."""
     fields = top_level_fields(body)
-    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    name = "agent" if "agent" in fields and "model" not in fields else "model"  # Interactions have agents too
+    fields[name] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 
 
