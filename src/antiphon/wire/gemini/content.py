@@ -20,6 +20,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import (
+    Audio,
+    Document,
     Image,
     Native,
     NativeExtras,
@@ -33,6 +35,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
 from antiphon.wire.loss import Loss, lose_native, own_extras
@@ -355,6 +358,7 @@ class ContentWriter:
         self.media_after_results: list[WrittenPart] = []
         self._is_request = target is not None
         self._accepts_media = target is None or target.media_in_results
+        self._model = target
         self._image_types = target.image_types if target else None
         self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
@@ -367,16 +371,22 @@ class ContentWriter:
             return self.call(part, position)
         if isinstance(part, ToolCallResult):
             return self.result(part, position)
-        path = self.path(position)
-        if isinstance(part, Native):
-            own: WrittenPart | None = part.data
-            return own if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
         if isinstance(part, Thinking):
             return self._thinking(part, position)
         if isinstance(part, Refusal):
             self.report_refusal(position)
         if isinstance(part, Text | Refusal):
             return self.text(part.text, part.native, position)
+        return self._block(part, self.path(position))
+
+    def _block(self, given: Native | Image | Audio | Document, path: str) -> WrittenPart | None:
+        """A medium or a native part, as the model accepts it."""
+        part = fit_medium(given, self._model, self.losses, path)
+        if isinstance(part, Native):
+            own: WrittenPart | None = part.data
+            return own if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
+        if isinstance(part, Text):
+            return {"text": part.text}
         lose_native(self.losses, path, part.native, FORMAT)
         return write_media(part, self.losses, path, self._image_types)
 
@@ -387,8 +397,8 @@ class ContentWriter:
             return []
         written: list[WrittenPart] = []
         for readable in readable_parts(part, self.losses, path, "Gemini"):
-            media = write_media(readable, self.losses, path, self._image_types) if isinstance(readable, Image) else None
-            written += [{"text": readable.text}] if isinstance(readable, Text) else [media] if media is not None else []
+            block = {"text": readable.text} if isinstance(readable, Text) else self._block(readable, path)
+            written += [] if block is None else [block]
         return written
 
     def text(self, text: str, native: NativeExtras | None, position: int, *, is_thought: bool = False) -> WrittenPart:
@@ -457,6 +467,8 @@ class ContentWriter:
         media: list[WrittenPart] = []
         for position, part in enumerate(content):
             path = f".content[{position}]"
+            if not isinstance(part, Text):
+                part = fit_medium(part, self._model, self.losses, path)
             if isinstance(part, Native):
                 if part.origin == FORMAT:
                     media.append(part.data)
