@@ -20,9 +20,6 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
     Native,
     NativeExtras,
     Part,
@@ -37,7 +34,7 @@ from antiphon.parts import (
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
-from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
+from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, raw_json_object, tool_names
@@ -359,7 +356,6 @@ class ContentWriter:
         self._is_request = target is not None
         self._accepts_media = target is None or target.media_in_results
         self._model = target
-        self._image_types = target.image_types if target else None
         self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
 
@@ -379,16 +375,14 @@ class ContentWriter:
             return self.text(part.text, part.native, position)
         return self._block(part, self.path(position))
 
-    def _block(self, given: Native | Image | Audio | Document, path: str) -> WrittenPart | None:
+    def _block(self, given: Native | Media, path: str) -> WrittenPart | None:
         """A medium or a native part, as the model accepts it."""
         part = fit_medium(given, self._model, self.losses, path)
         if isinstance(part, Native):
-            own: WrittenPart | None = part.data
-            return own if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
+            return part.data if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
         if isinstance(part, Text):
             return {"text": part.text}
-        lose_native(self.losses, path, part.native, FORMAT)
-        return write_media(part, self.losses, path, self._image_types)
+        return write_media(part, self.losses, path)
 
     def foreign(self, part: Native, path: str) -> list[WrittenPart]:
         """A block of another format, as text and images; the text is first. In a response it is not sent."""
@@ -465,27 +459,22 @@ class ContentWriter:
         """The text of a result and the media inside it; media the model rejects there goes to `media_after_results`."""
         texts: list[str] = []
         media: list[WrittenPart] = []
-        for position, part in enumerate(content):
+        for position, given in enumerate(content):
             path = f".content[{position}]"
-            if not isinstance(part, Text):
-                part = fit_medium(part, self._model, self.losses, path)
-            if isinstance(part, Native):
-                if part.origin == FORMAT:
-                    media.append(part.data)
-                    continue
-                for written in self.foreign(part, path):
-                    if "text" in written:
-                        texts.append(written["text"])
-                    else:
-                        (media if self._accepts_media else self.media_after_results).append(written)
+            part = fit_medium(given, self._model, self.losses, path)
+            if isinstance(part, Native) and part.origin == FORMAT:
+                media.append(part.data)
                 continue
-            lose_native(self.losses, path, part.native, FORMAT)
             if isinstance(part, Text):
+                lose_native(self.losses, path, part.native, FORMAT)
                 texts.append(part.text)
-            else:
-                inline = write_media(part, self.losses, path, self._image_types)
-                if inline is not None:
-                    (media if self._accepts_media else self.media_after_results).append(inline)
+                continue
+            inline = write_media(part, self.losses, path) if not isinstance(part, Native) else None
+            for written in self.foreign(part, path) if isinstance(part, Native) else [inline] if inline else []:
+                if "text" in written:
+                    texts.append(written["text"])
+                else:
+                    (media if self._accepts_media else self.media_after_results).append(written)
         return "\n".join(texts), media
 
     def _name(self, tool_name: str) -> str:
