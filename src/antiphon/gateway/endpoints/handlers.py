@@ -6,12 +6,27 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
+from antiphon.gateway.endpoints.interactions import (
+    handle_cancel_interaction,
+    handle_delete_interaction,
+    handle_get_interaction,
+)
 from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
 )
 from antiphon.gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
-from antiphon.gateway.endpoints.responses import (
+from antiphon.gateway.endpoints.responses_api.conversations import (
+    handle_add_items,
+    handle_create_conversation,
+    handle_delete_conversation,
+    handle_delete_conversation_item,
+    handle_get_conversation,
+    handle_get_conversation_item,
+    handle_list_conversation_items,
+    handle_update_conversation,
+)
+from antiphon.gateway.endpoints.responses_api.stored import (
     handle_cancel_response,
     handle_delete_response,
     handle_get_response,
@@ -32,6 +47,17 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "delete_response": handle_delete_response,
     "cancel_response": handle_cancel_response,
     "list_items": handle_list_items,
+    "create_conversation": handle_create_conversation,
+    "get_conversation": handle_get_conversation,
+    "update_conversation": handle_update_conversation,
+    "delete_conversation": handle_delete_conversation,
+    "add_conversation_items": handle_add_items,
+    "list_conversation_items": handle_list_conversation_items,
+    "get_conversation_item": handle_get_conversation_item,
+    "delete_conversation_item": handle_delete_conversation_item,
+    "get_interaction": handle_get_interaction,
+    "delete_interaction": handle_delete_interaction,
+    "cancel_interaction": handle_cancel_interaction,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
 }

@@ -1,10 +1,10 @@
 """State that a request names: added to the request where the gateway has it, refused where only another server has it.
 
-`previous_response_id`, `conversation` and `item_reference` name what the gateway has stored; `expand_state` puts it into the
-request. A Responses `prompt`, an Anthropic `thread` that is continued and Gemini's `cachedContent` name what the provider of that
-format has. A model of another format would answer without it, so `check_server_state` refuses the request, in the client's
-format; the official Anthropic client then sends the whole history again. Completions may ask for what no chat
-model does, such as `suffix`; that is refused too.
+`previous_response_id`, `previous_interaction_id`, `conversation` and `item_reference` name what the gateway has stored;
+`expand_state` puts it into the request. A Responses `prompt`, an Anthropic `thread` that is continued and Gemini's
+`cachedContent` name what the provider of that format has. A model of another format would answer without it, so
+`check_server_state` refuses the request, in the client's format; the official Anthropic client then sends the whole history
+again. Completions may ask for what no chat model does, such as `suffix`; that is refused too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.state.compactions import expand_compactions
 from antiphon.gateway.state.store import FORMAT, continue_from, previous_response_id
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
@@ -26,6 +27,7 @@ _ADVICE = {
     "prompt": "send the instructions and messages of the template in the request",
     "thread": "send the whole history in messages",
     "cachedContent": "send the cached contents in contents",
+    "previous_interaction_id": "send the earlier steps in input",
 }
 _CHAT_CANNOT: Mapping[str, Mapping[str, str]] = {
     COMPLETIONS: {
@@ -46,12 +48,14 @@ _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_n
 def expand_state(context: RequestContext, request: ModelRequest) -> ModelRequest:
     """The request with the earlier messages that it names. Raises `UnknownResponse` if they are not stored here."""
     services, owner = context.services, context.key.name
+    if context.endpoint.format == FORMAT:
+        request = expand_compactions(request)
     conversation = conversation_id(request)
     if conversation:
         if previous_response_id(request):
             raise WireError("previous_response_id and conversation cannot be used together; send one of them")
         items = services.conversations.items(conversation, owner)
-        request = continue_from(request, formats[FORMAT].read_request({"input": items}).messages)
+        request = expand_compactions(continue_from(request, formats[FORMAT].read_request({"input": items}).messages))
     elif context.connection is not None:
         request = context.connection.expand(request) or request
     return services.state.expand(request, owner=owner)

@@ -16,17 +16,16 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from email.utils import formatdate
 from enum import Enum
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
+from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource, http_date
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
+from antiphon.gateway.http.websocket import SocketOpener, WebSocket, handshake
 from antiphon.gateway.observe.logs import request_id_scope, set_request_id
 from antiphon.providers.transport.eager_task import start_task
 
@@ -43,6 +42,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
+_SWITCHING = 101
 
 
 class State(Enum):
@@ -98,6 +98,7 @@ class ServerConnection(asyncio.Protocol):
         self._discarded = 0  # bytes after the last request
         self._paused_at = 0.0  # when the client stopped reading; 0: it reads
         self._writable: asyncio.Future[None] | None = None
+        self._websocket: WebSocket | None = None
 
     # Called by the event loop
 
@@ -131,6 +132,8 @@ class ServerConnection(asyncio.Protocol):
         source, self._source = self._source, None
         if source is not None:
             source.cancel()
+        if self._websocket is not None:
+            self._websocket.lost()
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
@@ -138,6 +141,8 @@ class ServerConnection(asyncio.Protocol):
         self._timer.watch_client(self._listener.settings.write_seconds)
         if self._source is not None:
             self._source.pause()
+        elif self._websocket is not None:
+            self._websocket.pause()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -152,11 +157,16 @@ class ServerConnection(asyncio.Protocol):
             self._finish_response()
         elif self._source is not None and self._state is not _CLOSED:
             self._source.resume()
+        elif self._websocket is not None:
+            self._websocket.resume()
 
     def data_received(self, data: bytes) -> None:
         """More of a request."""
         if self._parser.is_finished:
-            self._discard(data)
+            if self._websocket is None:
+                self._discard(data)
+            else:
+                self._websocket.feed(data)
         elif self._state is _RESPONDING or self._state is _FLUSHING:
             self._unread.append(data)
             self._transport.pause_reading()
@@ -169,7 +179,9 @@ class ServerConnection(asyncio.Protocol):
     def drain(self) -> None:
         """Take no new request: close now, or when the current response has left."""
         self._is_draining = True
-        if self._state is _IDLE or self._state is _HEAD:
+        if self._websocket is not None:
+            self._websocket.finish()
+        elif self._state is _IDLE or self._state is _HEAD:
             self._transport.close()
 
     async def abort(self, seconds: float) -> None:
@@ -227,9 +239,37 @@ class ServerConnection(asyncio.Protocol):
             response = self._listener.with_common_headers(incoming.admission, request)
             self._send(self._whole(response))
             return
+        if incoming.is_websocket:
+            self._open_websocket(incoming)
+            return
+        request.begin_early = self._begin_early
         task = start_task(self._run_handler(incoming), self._loop)
         if not task.done():
             self._task = task
+
+    def _open_websocket(self, incoming: IncomingRequest) -> None:
+        """Complete the handshake; from then on the connection carries frames."""
+        listener, request = self._listener, incoming.request
+        response = listener.with_common_headers(handshake(request.headers), request)
+        if response.status != _SWITCHING:
+            self._send(self._whole(response))
+            return
+        self._closes = False  # the head says that it is upgraded, not that it closes
+        self._transport.write(self._head(response, ""))
+        self._timer.clear_timeout()
+        self._mark_idle()
+        settings = listener.settings
+        self._websocket = WebSocket(
+            self._transport,
+            max_bytes=settings.max_body_bytes,
+            ping_seconds=settings.keep_alive_seconds,
+            on_busy=lambda is_busy: self._mark_busy() if is_busy else self._mark_idle(),
+        )
+        opener = cast("SocketOpener", listener.gateway)  # it admitted the request for that
+        self._websocket.open(opener.open_socket(request, self._websocket))
+        unread, self._parser.unread = self._parser.unread, b""
+        if unread:
+            self._websocket.feed(unread)
 
     async def _run_handler(self, incoming: IncomingRequest) -> None:
         request, listener = incoming.request, self._listener
@@ -241,7 +281,9 @@ class ServerConnection(asyncio.Protocol):
             response = await listener.gateway.handle(request, incoming.admission)
             self._parser.release(incoming)  # the upstream has it
             listener.with_common_headers(response, request)
-            if isinstance(response.body, bytes):
+            if isinstance(response.body, bytes) and self._response is not None:  # its head was sent early
+                self.write(response.body)
+            elif isinstance(response.body, bytes):
                 whole = self._whole(response)
             elif isinstance(response.body, AsyncIterator):
                 await self._iterate(response, response.body)
@@ -270,6 +312,14 @@ class ServerConnection(asyncio.Protocol):
             self._send(whole)
         else:
             self.end_stream()
+
+    def _begin_early(self, response: Response) -> ResponseStream | None:
+        """Send the head of a stream while the handler runs."""
+        if self._task is None or self._current is None or not self._sends_body:
+            return None
+        self._begin_stream(self._listener.with_common_headers(response, self._current.request))
+        self._flush_batch()
+        return self
 
     async def _iterate(self, response: Response, body: AsyncIterator[bytes]) -> None:
         async with aclosing(body) as pieces:  # type: ignore[type-var]
@@ -395,6 +445,8 @@ class ServerConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _begin_stream(self, response: Response) -> None:
+        if self._response is not None:
+            return  # it was begun early
         self._is_chunked = self._current is not None and not self._current.is_http_10
         if not self._is_chunked:
             self._closes = True  # its end is that of the connection
@@ -422,7 +474,7 @@ class ServerConnection(asyncio.Protocol):
         lines = len(headers) + 1
         if head.count("\n") != lines or head.count("\r") != lines:
             raise ValueError("a response header contains a line break")
-        return f"{head}{framing}date: {_http_date(int(time.time()))}\r\n\r\n".encode()
+        return f"{head}{framing}date: {http_date(int(time.time()))}\r\n\r\n".encode()
 
     def _flush_batch(self) -> None:
         batch, self._batch = self._batch, []
@@ -446,8 +498,3 @@ class ServerConnection(asyncio.Protocol):
             if source is not None:
                 source.cancel()
             self._fail(self._listener.request_timeout(request))
-
-
-@lru_cache(maxsize=2)
-def _http_date(second: int) -> str:
-    return formatdate(second, usegmt=True)
