@@ -49,6 +49,8 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Globs of model names that belong to this provider without a prefix."""
     is_alternative: bool = False
     """Another API of a host that has a preset already: used where it is named, and not because its key is set."""
+    known_models: tuple[str, ...] = ()
+    """Models of a host that does not list them; `/v1/models` of the gateway shows these."""
     completions: tuple[str, ...] = ()
     """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
 
@@ -259,6 +261,7 @@ _ROWS = (
         dialect="codebuddy",
         key_variables=("CODEBUDDY_API_KEY",),
         base_url_variables=("CODEBUDDY_BASE_URL",),
+        known_models=("auto-chat",),  # the name that its own clients send; the host chooses the model
     ),
     Preset(
         name="deepseek",
