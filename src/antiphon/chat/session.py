@@ -23,6 +23,7 @@ from antiphon.chat.models import (
     record_model,
     remembered_model,
 )
+from antiphon.chat.partial_answers import PartialAnswer, PartialAnswers
 from antiphon.chat.permissions import approval_policy
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
@@ -66,9 +67,12 @@ def open_conversation(
     provider: ProviderClient | None = None,
     asks_before_changes: bool = False,
     turns: TurnSettings | None = None,
+    partial_answers: PartialAnswers | None = None,
 ) -> Conversation:
     """A conversation of a chat, with `model`, else with the model it was last used with, if that is available."""
     turns = turns or TurnSettings()
+    if partial_answers is not None:
+        partial_answers.recover(history)
     chat = Conversation(
         model or remembered_model(history.snapshot(), models.is_available, models.choice.model),
         provider=provider or models.router,
@@ -151,6 +155,7 @@ class ChatSession:
 
     chat: Conversation
     loop: ToolLoop
+    partial_answer: PartialAnswer
     _created: tuple[str, int] | None = None
     """The conversation that this session created, and its version then."""
 
@@ -244,7 +249,9 @@ class ChatSession:
             model=model,
             asks_before_changes=self.settings.asks_before_changes,
             turns=self.settings.turns,
+            partial_answers=self._toolboxes.partial_answers,
         )
+        self.partial_answer = self._toolboxes.partial_answers.writer(history)
         self.loop = ToolLoop(self.chat, bounds=self.settings.turns.bounds)
 
     def _delete_if_created_and_empty(self) -> None:
