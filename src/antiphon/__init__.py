@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         Conversation as Conversation,
         Decision as Decision,
         EndReason as EndReason,
+        HandOff as HandOff,
         LoopEvent as LoopEvent,
         LoopFinished as LoopFinished,
         LoopResult as LoopResult,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         ToolLoop as ToolLoop,
         Turn as Turn,
         decide as decide,
+        hand_offs as hand_offs,
         pending_calls as pending_calls,
         rounds_of as rounds_of,
     )
@@ -133,6 +135,14 @@ if TYPE_CHECKING:  # what editors and type checkers see
         ToolCallResult as ToolCallResult,
         ToolExecutionStatus as ToolExecutionStatus,
     )
+    from antiphon.prices import (
+        Cost as Cost,
+        PriceOverride as PriceOverride,
+        PriceTable as PriceTable,
+        Spend as Spend,
+        cost_of as cost_of,
+        spend_of as spend_of,
+    )
     from antiphon.providers import (
         CallReport as CallReport,
         CredentialPool as CredentialPool,
@@ -205,6 +215,7 @@ _EXPORTS = {
         "Conversation",
         "Decision",
         "EndReason",
+        "HandOff",
         "LoopEvent",
         "LoopFinished",
         "LoopResult",
@@ -226,6 +237,7 @@ _EXPORTS = {
         "ToolLoop",
         "Turn",
         "decide",
+        "hand_offs",
         "pending_calls",
         "rounds_of",
     ),
@@ -303,6 +315,7 @@ _EXPORTS = {
         "ToolCallResult",
         "ToolExecutionStatus",
     ),
+    "antiphon.prices": ("Cost", "PriceOverride", "PriceTable", "Spend", "cost_of", "spend_of"),
     "antiphon.providers": (
         "CallReport",
         "CredentialPool",

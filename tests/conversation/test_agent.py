@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,17 @@ from antiphon.conversation import (
     LoopEvent,
     RoundStarted,
     ToolLoop,
+    hand_offs,
     rounds_of,
 )
 from antiphon.conversation.turn import end_reason
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole
-from antiphon.parts import text_of
+from antiphon.history.transcript import entry_lines
+from antiphon.parts import ToolCallRequest, text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
-from antiphon.tools import ToolContext, ToolExecutor, ToolRegistry, tool
+from antiphon.tools import Hook, Tool, ToolContext, ToolExecutor, ToolRegistry, tool
 from support.planned_turns import Killed, MortalJournal, Source, World, drained, last_reason, refusals, results_in
 
 
@@ -70,6 +72,10 @@ def test_a_hand_off_switches_instructions_model_and_tools() -> None:
     assert tool_names(first.options) == ["look", "dig", "hand_off_to_singer"]
     assert tool_names(second.options) == tool_names(third.options) == ["look", "sing"]
     assert "it wants a song" in next(iter(results_in(chat.history.entries).values()))
+    (hand_off,) = hand_offs(chat.history)
+    assert (hand_off.before, hand_off.after, hand_off.reason) == ("digger", "singer", "it wants a song")
+    entry = chat.history.entries[hand_off.sequence_number - 1]
+    assert list(entry_lines(entry)) == ["digger handed over to singer: it wants a song", "You sing."]
     assert (chat.model, chat.model_or_client) == ("default", chat.client), "the conversation's own model is as it was"
     assert refusals(chat.history.snapshot()) == []
 
@@ -309,6 +315,67 @@ def test_an_agent_as_a_tool_reports_failures_and_pending_approvals() -> None:
     assert "ask_broken failed" in was_broken
 
 
+def meeting(places: int) -> Callable[[], Awaitable[None]]:
+    """Waits until so many are there at the same time; fails after ten seconds."""
+    there, all_there = 0, asyncio.Event()
+
+    async def arrive() -> None:
+        nonlocal there
+        there += 1
+        if there == places:
+            all_there.set()
+        await asyncio.wait_for(all_there.wait(), 10)
+
+    return arrive
+
+
+def test_agents_as_tools_work_at_the_same_time() -> None:
+    arrive, seen = meeting(3), list[str]()
+
+    class Seen(Hook):
+        def before_tool(self, call: ToolCallRequest, tool: Tool | None) -> None:
+            seen.append(call.tool_name)
+
+    @tool(effect="read")
+    async def meet(context: ToolContext[list[int]]) -> str:
+        "Waits for the others."
+        await arrive()
+        context.state.append(context.round)
+        return "met"
+
+    names = ("one", "two", "three")
+    workers = [Agent(name, model=ScriptedModel(call("meet"), f"{name} is done."), tools=[meet]) for name in names]
+    model = ScriptedModel([call(f"ask_{name}", request="Go.") for name in names], "All are done.")
+    state: list[int] = []
+    chat = Conversation(model, tools=[worker.as_tool(max_rounds=2) for worker in workers], state=state, hooks=[Seen()])
+    assert ToolLoop(chat).run_sync("Go.").text == "All are done."
+    assert list(results_in(chat.history.entries).values()) == [f"{name} is done." for name in names]
+    assert state == [1, 1, 1], "the agents share the state of the conversation"
+    assert sorted(seen) == ["ask_one", "ask_three", "ask_two", "meet", "meet", "meet"], "and its hooks"
+
+
+def test_loops_of_several_conversations_run_at_the_same_time(tmp_path: Path) -> None:
+    async def run_all() -> list[str]:
+        arrive = meeting(3)
+
+        @tool(effect="read")
+        async def meet() -> str:
+            "Waits for the others."
+            await arrive()
+            return "met"
+
+        chats = [
+            Conversation(ScriptedModel(call("meet"), f"{number} is done."), tools=[meet], store=tmp_path / "chats.db")
+            for number in range(3)
+        ]
+        results = await asyncio.gather(*(ToolLoop(chat).run("Go.") for chat in chats))
+        for chat in chats:
+            await chat.aclose()
+        return [result.text for result in results]
+
+    assert asyncio.run(run_all()) == ["0 is done.", "1 is done.", "2 is done."]
+
+
 # Routes.
 
 
@@ -343,6 +410,7 @@ def test_planner_executor_and_reviewer_in_one_history() -> None:
         ("reviewer", "executor"),
         ("executor", "reviewer"),
     ]
+    assert [(one.before, one.after) for one in hand_offs(chat.history)] == switches(events)
     spoke = [one.agent for one in rounds_of(chat.history.snapshot()) if one.number]
     assert spoke == ["planner", "executor", "executor", "reviewer", "executor", "reviewer"]
     inputs = [text_of(entry.content) for entry in chat.by_role("user")]

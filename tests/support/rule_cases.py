@@ -44,8 +44,9 @@ class Case(NamedTuple):
     options: WriteOptions = DEFAULT_OPTIONS
 
 
-def label(case: Case) -> str:
-    return f"{case.rule} {case.path or 'body'}: {case.message[:30]}"
+def label(value: Any) -> str | None:
+    """The id of a case among the parameters of a test."""
+    return f"{value.rule} {value.path or 'body'}: {value.message[:30]}" if isinstance(value, Case) else None
 
 
 def assert_only_this_rule_is_broken(check_request: CheckRequest, case: Case) -> None:

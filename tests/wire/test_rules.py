@@ -1,21 +1,42 @@
-"""Each rule has one entry: what the checks report and what the writer mentions is in the book of its format."""
+"""The rules of every format: one entry per rule, its cases, and bodies that no check may fail on.
+
+The cases of most formats are in their folder (`rule_cases.py`): `CASES` and `ADVICE`, the `WORDS` of the bodies, and the
+`OPTIONS` under which a body is checked, if there are several.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import antiphon.wire
-from antiphon.wire import FORMATS
+from antiphon.wire import FORMATS, formats
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.format import DEFAULT_OPTIONS
 from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation
+from support.rule_cases import (
+    AWKWARD_VALUES,
+    Case,
+    CheckRequest,
+    any_bodies,
+    assert_advised_on_demand,
+    assert_awkward_value_is_reported,
+    assert_check_only_reports,
+    assert_only_this_rule_is_broken,
+    label,
+)
 
 WIRE = Path(antiphon.wire.__file__).parent
+WITH_CASES = [name for name in FORMATS if (Path(__file__).parent / name.replace("-", "_") / "rule_cases.py").exists()]
 RULE_ID = re.compile(r"[A-Z]{2}-\d{2}")
 
 
@@ -23,6 +44,61 @@ def book_of(name: str) -> dict[str, Rule]:
     book = import_module(f"antiphon.wire.{name.replace('-', '_')}.rules").RULES
     assert isinstance(book, RuleBook)
     return book.rules
+
+
+def check_of(name: str) -> CheckRequest:
+    check: CheckRequest = import_module(f"antiphon.wire.{name.replace('-', '_')}.rules").check_request
+    return check
+
+
+def cases_of(name: str) -> Any:
+    return import_module(f"wire.{name.replace('-', '_')}.rule_cases")
+
+
+def short_bodies(name: str) -> list[Any]:
+    """Legal bodies and broken ones, without the few that are large."""
+    cases = [*cases_of(name).CASES, *cases_of(name).ADVICE]
+    return [case.legal for case in cases] + [case.broken for case in cases if len(str(case.broken)) < 2_000]
+
+
+@cache
+def bodies_of(name: str) -> st.SearchStrategy[Any]:
+    return any_bodies(short_bodies(name), cases_of(name).WORDS, formats[name].module.messages_key)
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for name in WITH_CASES for case in cases_of(name).CASES], ids=label
+)
+def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(name: str, case: Case) -> None:
+    assert_only_this_rule_is_broken(check_of(name), case)
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for name in WITH_CASES for case in cases_of(name).ADVICE], ids=label
+)
+def test_an_advisory_is_given_on_demand(name: str, case: Case) -> None:
+    assert_advised_on_demand(check_of(name), case)
+
+
+@pytest.mark.parametrize("name", WITH_CASES)
+def test_every_rule_of_the_book_has_a_case(name: str) -> None:
+    assert {case.rule for case in [*cases_of(name).CASES, *cases_of(name).ADVICE]} == set(book_of(name))
+
+
+@pytest.mark.parametrize("name", WITH_CASES)
+@given(data=st.data())
+@settings(max_examples=400, deadline=None)
+def test_no_body_makes_the_check_fail(name: str, data: st.DataObject) -> None:
+    body = data.draw(bodies_of(name))
+    for options in getattr(cases_of(name), "OPTIONS", [DEFAULT_OPTIONS]):
+        assert_check_only_reports(check_of(name), body, options)
+
+
+@pytest.mark.parametrize("value", AWKWARD_VALUES, ids=repr)
+@pytest.mark.parametrize("name", WITH_CASES)
+def test_no_value_anywhere_in_a_body_makes_the_check_fail(name: str, value: Any) -> None:
+    legal = [case.legal for case in [*cases_of(name).CASES, *cases_of(name).ADVICE]]
+    assert_awkward_value_is_reported(check_of(name), [body for body in legal if len(str(body)) < 2_000], value)
 
 
 def strings_in(module: Path) -> Iterator[str]:

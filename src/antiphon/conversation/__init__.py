@@ -1,6 +1,6 @@
 """One thread with models and tools, and the loop that plays its turns."""
 
-from antiphon.conversation.agent import Agent
+from antiphon.conversation.agent import Agent, HandOff, hand_offs
 from antiphon.conversation.approval import Decision, decide, pending_calls
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
@@ -37,6 +37,7 @@ __all__ = [
     "Conversation",
     "Decision",
     "EndReason",
+    "HandOff",
     "LoopEvent",
     "LoopFinished",
     "LoopResult",
@@ -58,6 +59,7 @@ __all__ = [
     "ToolLoop",
     "Turn",
     "decide",
+    "hand_offs",
     "pending_calls",
     "rounds_of",
 ]

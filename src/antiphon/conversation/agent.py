@@ -2,7 +2,8 @@
 
 The active agent follows from the log: taking over appends the agent's instructions as the system instruction (the
 conversation's own if the agent has none), with `agent:<name>` as its source, and the last such entry names the active agent. So a
-resumed turn continues with the right one. The calls of an agent run under the settings of the conversation's executor.
+resumed turn continues with the right one. The entry also says from whom it took over and why (`hand_offs`).
+The calls of an agent run under the settings of the conversation's executor.
 
 Three ways from one agent to another, all of them in the log:
 
@@ -16,11 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
+from msgspec import Struct
+
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn import AGENT_PREFIX, Bounds, last_own_instruction
 from antiphon.errors import ConversationError, ToolError
-from antiphon.history import EntryMetadata, HistoryEntry, SetSystemInstructionEntry
+from antiphon.history import AgentHistory, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
+from antiphon.history.transcript import HAND_OFF, hand_off_of
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
@@ -30,6 +34,26 @@ from antiphon.wire.request import ToolDefinition
 
 RouteFunction: TypeAlias = Callable[["Agent", str], "str | tuple[str, str] | None"]
 """Chooses the next agent from the agent that answered and its answer: a name, a name and a message, or None to end the turn."""
+
+
+class HandOff(Struct, frozen=True):
+    """One agent took over from another. `sequence_number` is that of the entry that says so."""
+
+    before: str
+    after: str
+    reason: str
+    sequence_number: int
+
+
+def hand_offs(history: AgentHistory) -> list[HandOff]:
+    """Every hand-off in the effective history, in order."""
+    found: list[HandOff] = []
+    for entry in history.effective:
+        if isinstance(entry, SetSystemInstructionEntry) and (about := hand_off_of(entry)) is not None:
+            assert entry.metadata is not None, "it has the hand-off"
+            after = entry.metadata.source.removeprefix(AGENT_PREFIX)
+            found.append(HandOff(about["from"], after, about.get("reason", ""), entry.sequence_number))
+    return found
 
 
 class Agent:
@@ -215,11 +239,14 @@ class AgentTeam(Participants):
             raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or "Go on from here."
 
-    def activate(self, agent: Agent) -> None:
+    def activate(self, agent: Agent, reason: str = "") -> None:
         """Make `agent` the active one, with its instructions, or the conversation's if it has none."""
+        before = self.active.name if self._active_name else ""
         own = None if agent.instructions else last_own_instruction(self.chat.history)
         text = own.text if own is not None else agent.instructions
-        metadata = EntryMetadata(source=AGENT_PREFIX + agent.name)
+        hand_off = {"from": before, **({"reason": reason} if reason else {})}
+        extra = {HAND_OFF: hand_off} if before and before != agent.name else None
+        metadata = EntryMetadata(source=AGENT_PREFIX + agent.name, extra=extra)
         self.chat.history.append(SetSystemInstructionEntry(text, metadata=metadata))
 
     def _registry_of(self, agent: Agent) -> ToolRegistry:
@@ -228,7 +255,7 @@ class AgentTeam(Participants):
 
     def _hand_off_to(self, agent: Agent) -> Tool:
         async def hand_over(reason: Annotated[str, "Why, in a few words."] = "") -> str:
-            self.activate(agent)
+            self.activate(agent, reason)
             return f"{agent.name} takes over." + (f" Reason: {reason}" if reason else "")
 
         return tool(

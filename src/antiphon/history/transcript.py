@@ -34,6 +34,15 @@ from antiphon.parts import (
     ToolCallResult,
 )
 
+HAND_OFF = "hand_off"
+"""Where the metadata of an agent's instruction say from whom it took over (`from`), and why (`reason`)."""
+
+
+def hand_off_of(entry: SetSystemInstructionEntry) -> dict[str, str] | None:
+    """From whom an agent took over with this instruction, and why; None if it was not a hand-off."""
+    extra = entry.metadata.extra if entry.metadata else None
+    return extra.get(HAND_OFF) if extra else None
+
 
 def entry_lines(entry: HistoryEntry) -> Iterator[str]:
     """The text of an entry. A line may hold line breaks of its own."""
@@ -42,6 +51,10 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             for part in entry.content:
                 yield _part(part)
         case SetSystemInstructionEntry():
+            if (hand_off := hand_off_of(entry)) is not None:
+                after = entry.metadata.source.partition(":")[2] if entry.metadata else ""
+                reason = f": {hand_off['reason']}" if hand_off.get("reason") else ""
+                yield f"{hand_off['from']} handed over to {after}{reason}"
             yield entry.text
         case SetMemoryNotebookEntry():
             yield entry.content

@@ -442,3 +442,7 @@ ADVICE = [
     case("AN-31", body(*ROUND), "messages.1", "when no tools are given", body(*ROUND, tools=[TOOL])),
 ]
 # fmt: on
+
+WORDS = "user assistant system text tool_use tool_result thinking image document type id input name content source"
+"""Names of the format, for arbitrary bodies."""
+OPTIONS = [WriteOptions(version=version) for version in ("2023-06-01", NEW)]

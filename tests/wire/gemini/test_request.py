@@ -241,45 +241,6 @@ def test_what_a_part_loses(part: Part, path: str) -> None:
 
 NATIVE = {"anthropic": {"x": 1}}
 
-FIELDS: dict[str, Any] = {
-    "messages": (user("x"),),
-    "tools": (ToolDefinition("f"),),
-    "tool_choice": ToolChoice("required"),
-    "parallel_tool_calls": False,
-    "output_format": OutputFormat("json_object"),
-    "reasoning": Reasoning("low"),
-    "max_output_tokens": 5,
-    "stop": ("x",),
-    "temperature": 0.5,
-    "top_p": 0.5,
-    "top_k": 5,
-    "seed": 5,
-    "presence_penalty": 0.5,
-    "frequency_penalty": 0.5,
-    "candidates": 2,
-    "logprobs": True,
-    "top_logprobs": 2,
-    "verbosity": "low",
-    "user": "me",
-    "metadata": {"a": "b"},
-    "service_tier": "flex",
-    "cache_key": "k",
-    "store": True,
-    "native": NATIVE,
-}
-
-IN_THE_URL = {"model", "stream"}
-
-
-def test_every_field_is_known() -> None:
-    assert FIELDS.keys() | IN_THE_URL == set(ModelRequest.__struct_fields__)
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_every_field_is_translated_or_a_loss(field: str) -> None:
-    nothing = write(ModelRequest())
-    assert write(ModelRequest(**{field: FIELDS[field]})) != nothing
-
 
 @pytest.mark.parametrize(
     "request_",

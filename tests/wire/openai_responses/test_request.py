@@ -424,42 +424,6 @@ def test_too_few_tokens_are_sixteen() -> None:
 
 
 NATIVE = {"anthropic": {"mark": 1}}
-VALUES: dict[str, Any] = {
-    "model": "gpt-5",
-    "stream": True,
-    "tools": (ToolDefinition("f"),),
-    "tool_choice": ToolChoice("auto"),
-    "parallel_tool_calls": False,
-    "output_format": OutputFormat("json_schema", OBJECT, "a"),
-    "reasoning": Reasoning("low"),
-    "max_output_tokens": 100,
-    "stop": ("x",),
-    "temperature": 0.5,
-    "top_p": 0.5,
-    "top_k": 5,
-    "seed": 5,
-    "presence_penalty": 0.5,
-    "frequency_penalty": 0.5,
-    "candidates": 2,
-    "logprobs": True,
-    "top_logprobs": 2,
-    "verbosity": "low",
-    "user": "u",
-    "metadata": {"a": "b"},
-    "service_tier": "flex",
-    "cache_key": "k",
-    "store": False,
-    "native": NATIVE,
-}
-
-
-@pytest.mark.parametrize("field", [field for field in structs.fields(ModelRequest) if field.name != "messages"])
-def test_every_field_is_written_or_lost(field: structs.FieldInfo) -> None:
-    plain_body, _ = written(ModelRequest(messages=(USER,)))
-    body, losses = written(ModelRequest(messages=(USER,), **{field.name: VALUES[field.name]}))
-    assert (body != plain_body) is not bool(losses)
-
-
 FULL: list[Any] = [
     Message("user", (Text("a"),), name="Ann"),
     Message("user", (Text("a"),), native=NATIVE),
