@@ -12,8 +12,8 @@ from antiphon.conversation.events import LoopFinished, RoundStarted, TextDelta, 
 from antiphon.history import SqliteStore
 
 
-def left_behind(folder: Path, history: ap.AgentHistory, *texts: str) -> None:
-    """What a killed process leaves: the file without its lock."""
+def leave_partial(folder: Path, history: ap.AgentHistory, *texts: str) -> None:
+    """The file of a killed process, without its lock."""
     writer = PartialAnswers(folder).writer(history)
     for text in texts:
         writer._next = 0.0
@@ -31,7 +31,7 @@ def history(tmp_path: Path) -> ap.AgentHistory:
 
 
 def test_text_is_recovered_once_as_an_answer_that_was_cut(tmp_path: Path, history: ap.AgentHistory) -> None:
-    left_behind(tmp_path, history, "Half ", "an answer")
+    leave_partial(tmp_path, history, "Half ", "an answer")
     [file] = (tmp_path / "partial").iterdir()
     assert file.stat().st_mode & 0o077 == 0
     with file.open("ab") as more:
@@ -59,7 +59,7 @@ def test_nothing_is_recovered_while_it_is_streamed_or_after_the_answer(
     assert not partial.recover(history)  # the lock
     writer.on_event(LoopFinished("answered"), "m")
     assert list((tmp_path / "partial").iterdir()) == []
-    left_behind(tmp_path, history, "Half")
+    leave_partial(tmp_path, history, "Half")
     history.append(ap.ModelOutputEntry.of("Half and whole."))
     version = history.version
     assert not partial.recover(history)

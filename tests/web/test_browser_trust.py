@@ -14,7 +14,7 @@ import antiphon as ap
 from antiphon.history import SqliteStore
 from antiphon.parts import text_of
 from antiphon.providers.scripted import call
-from chat.test_partial_answers import left_behind
+from chat.test_partial_answers import leave_partial
 from cli.chat.test_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.chat_process import web_chat
@@ -148,7 +148,7 @@ def test_text_that_was_streaming_when_the_server_was_killed_is_shown_as_cut(
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create()
         history.append(ap.ModelInputEntry.of("Hello?"))
-        left_behind(tmp_path, history, "Half ", "an **answer**")
+        leave_partial(tmp_path, history, "Half ", "an **answer**")
     model = ap.ScriptedModel("The whole answer.", name="writer")
     with served(tmp_path / "chats.db", model) as browser, window(chromium, browser.port, **size) as shown:
         shown.open(history.id).sees("Half an answer")

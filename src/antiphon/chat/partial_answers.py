@@ -60,7 +60,7 @@ class PartialAnswers:
         return PartialAnswer(history, self._path(history))
 
     def recover(self, history: AgentHistory) -> bool:
-        """Append the text that a process left behind when it ended; whether there was one."""
+        """Append the text that an ended process had streamed; whether there was one."""
         path = self._path(history)
         if path is None or not path.exists():
             return False
