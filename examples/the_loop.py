@@ -96,10 +96,10 @@ def main() -> None:
     asyncio.run(say(loop))
 
     heading("4. One history, every model: what each provider would be sent now.")
-    for name, wire in formats.items():
-        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, MODELS[name]))
+    for name, model in MODELS.items():
+        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, model))
         body = b"".join(rendered.chunks)
-        broken = wire.check_request(body)
+        broken = formats[name].check_request(body)
         print(f"{name:17} {len(body):6} bytes, {len(broken)} rules broken, {len(rendered.losses)} losses")
 
 

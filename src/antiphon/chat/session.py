@@ -35,7 +35,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE, ModelChoice
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import Tool
 
 
@@ -113,6 +113,8 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     """Whether calls of tools that are not read-only need approval."""
     folder: Path | None = None
     turns: TurnSettings = TurnSettings()
+    tools: tuple[ToolLike, ...] = ()
+    """The person's own tools (`chat/own_tools.py`)."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""
@@ -139,6 +141,7 @@ class ChatSession:
                 self.folder,
                 folder=settings.folder,
                 with_builtin=settings.has_tools,
+                tools=settings.tools,
                 with_tour=(model or self.choice.model) == OFFLINE,
             )
             self._toolbox = self._toolboxes.of("")
@@ -171,6 +174,10 @@ class ChatSession:
     @property
     def tools(self) -> Sequence[Tool]:
         return tuple(self._toolbox.registry)
+
+    async def open_tools(self) -> None:
+        """Start the MCP servers. Raises `ToolError` if one cannot be reached."""
+        await self._toolbox.registry.open()
 
     def needs_approval(self, tool: Tool) -> bool:
         """Whether calls of a tool may need approval."""
