@@ -96,8 +96,8 @@ def main() -> None:
     asyncio.run(say(loop))
 
     heading("4. One history, every model: what each provider would be sent now.")
-    for name, model in MODELS.items():
-        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, model))
+    for name, target in MODELS.items():
+        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, target))
         body = b"".join(rendered.chunks)
         broken = formats[name].check_request(body)
         print(f"{name:17} {len(body):6} bytes, {len(broken)} rules broken, {len(rendered.losses)} losses")
