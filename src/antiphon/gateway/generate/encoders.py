@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.gateway.generate.answer_model import StreamModel
 from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
@@ -47,7 +48,7 @@ class StreamEncoder(Protocol):
 class PassThroughEncoder:
     """The upstream's own bytes, in whole events: a partial one is held, since a comment or an error may come before the rest.
 
-    Events that the format's official client cannot read are corrected.
+    Events that the format's official client cannot read are corrected, and the model has the name that the client asked for.
     """
 
     comment = KEEP_ALIVE_COMMENT
@@ -58,9 +59,14 @@ class PassThroughEncoder:
         self._requested_model = requested_model
         self._events = EventBuffer()
         self._normalizer = wire.stream_normalizer()
+        self._model: StreamModel | None = StreamModel(wire.name, requested_model)
 
     def feed(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
         events = self._events.feed(piece)
+        if self._model is not None and events:
+            events = self._model.feed(events)
+            if self._model.is_done:
+                self._model = None
         return self._normalizer.feed(events) if self._normalizer is not None and events else events
 
     def finish(self, failed: Failed | None) -> bytes:

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
+from antiphon.gateway.generate.answer_model import with_requested_model
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.encoders import (
     CallReadingEncoder,
@@ -176,7 +177,8 @@ class Generation:
         trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
             trace.usage = reply.content
-            return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=reply.body))
+            body = with_requested_model(self._endpoint.format, reply.body, trace.requested_model)
+            return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
 
     async def _prepare(self, target: Target) -> TargetCall:
