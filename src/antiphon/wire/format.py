@@ -88,6 +88,7 @@ class FormatSignature(Struct, frozen=True, kw_only=True):
     message_keys: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
     block_types: frozenset[str] = frozenset()
+    message_types: frozenset[str] = frozenset()
 
 
 class FormatModule(Struct, frozen=True, kw_only=True):
@@ -108,6 +109,8 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     """Whether a response repeats settings of its request; they are in the module `echo`."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
+    keep_alive: bytes = b": keep-alive\n\n"
+    """What a client gets while the model is silent; its parser must pass over it."""
 
 
 class StreamReader(Protocol):

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
+from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
 from antiphon.wire.capabilities import CapabilityOverride
 
@@ -34,6 +35,7 @@ _DEFAULT_PRESET: Mapping[str, str] = {
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
     "gemini": "gemini",
+    "gemini-interactions": "gemini-interactions",
 }
 """The preset for a host with a known format and nothing else known."""
 
@@ -86,9 +88,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hold_seconds: Annotated[
         float, Meta(ge=0, le=600, description="How long a stream is held back until its first visible output.")
     ] = 10.0
-    keep_alive_seconds: Annotated[
-        Seconds, Meta(description="Silence after which a stream sends a keep-alive comment.")
-    ] = 15.0
+    keep_alive_seconds: Annotated[Seconds, Meta(description="Silence after which a stream sends a keep-alive.")] = 15.0
     serve_unlisted_models: Annotated[
         bool,
         Meta(
@@ -123,7 +123,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: Annotated[SomeText, Meta(description="Name in targets: `name/model`.")]
     format: Annotated[
-        Literal["", "openai-chat", "openai-responses", "anthropic", "gemini"], Meta(description="API format.")
+        Literal["", "openai-chat", "openai-responses", "anthropic", "gemini", "gemini-interactions"],
+        Meta(description="API format."),
     ] = ""
     preset: Annotated[str, Meta(description="Preset to start from. Default: the one of that name, else by format.")] = (
         ""
@@ -262,6 +263,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: tuple[ModelSettings, ...] = ()
     keys: tuple[ClientKeySettings, ...] = ()
     capabilities: tuple[CapabilityOverride, ...] = ()
+    prices: tuple[PriceOverride, ...] = ()
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):

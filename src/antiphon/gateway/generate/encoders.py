@@ -26,8 +26,6 @@ from antiphon.wire.tool_calls import CallRestorer
 
 _Extended = TypeVar("_Extended", Started, Finished)
 
-KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
-
 
 class StreamEncoder(Protocol):
     """Encodes upstream events for the client. `comment` is sent while the upstream is silent."""
@@ -51,12 +49,12 @@ class PassThroughEncoder:
     Events that the format's official client cannot read are corrected, and the model has the name that the client asked for.
     """
 
-    comment = KEEP_ALIVE_COMMENT
     losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
 
     def __init__(self, wire: Format, requested_model: str) -> None:
         self._wire = wire
         self._requested_model = requested_model
+        self.comment = wire.module.keep_alive
         self._events = EventBuffer()
         self._normalizer = wire.stream_normalizer()
         self._model: StreamModel | None = StreamModel(wire.name, requested_model)
@@ -89,7 +87,7 @@ class TranslatingEncoder:
         self._wire = wire
         self._settings = settings  # of the request, where responses repeat them
         self._writer = wire.stream_writer(requested_model)
-        self.comment = getattr(self._writer, "keep_alive", KEEP_ALIVE_COMMENT)
+        self.comment = getattr(self._writer, "keep_alive", wire.module.keep_alive)
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._requested_model = requested_model
         self._restorer = restorer
@@ -144,10 +142,14 @@ class CallReadingEncoder:
 
 
 class RecordingEncoder:
-    """Wraps an encoder and records the stream: `output` is the whole answer, `body` the response as a Responses client got it."""
+    """Wraps an encoder and records the stream: `output` is the whole answer, `body` the object that a client gets of it later.
 
-    def __init__(self, encoder: StreamEncoder) -> None:
+    The last event of a Responses stream has the object. Where it does not (Interactions), the client's own stream is read.
+    """
+
+    def __init__(self, encoder: StreamEncoder, wire: Format) -> None:
         self.body = b""
+        self._whole = None if wire.name == "openai-responses" else WholeAnswer(wire)
         self.comment = encoder.comment
         self._encoder = encoder
         self._assembler = Assembler()
@@ -169,11 +171,33 @@ class RecordingEncoder:
         return self._capture_final(self._encoder.finish(failed))
 
     def _capture_final(self, data: bytes) -> bytes:
-        if b"response.completed" in data or b"response.incomplete" in data:
+        if self._whole is not None:
+            if data and self._whole.feed(data):
+                self.body = self._whole.encode()
+        elif b"response.completed" in data or b"response.incomplete" in data:
             for event in SseReader().feed(data):
                 if event.event in (b"response.completed", b"response.incomplete"):
                     self.body = bytes(msgspec.json.decode(event.data, type=_Completed).response)
         return data
+
+
+class WholeAnswer:
+    """Assembles the answer that a stream of a format carries."""
+
+    def __init__(self, wire: Format) -> None:
+        self._wire = wire
+        self._reader = wire.stream_reader()
+        self._assembler = Assembler()
+
+    def feed(self, data: bytes) -> bool:
+        """Read more of the stream. Returns whether the answer is complete."""
+        for delta in self._reader.feed(data):
+            self._assembler.add(delta)
+        return self._assembler.is_finished
+
+    def encode(self) -> bytes:
+        """The answer so far as an object of the format."""
+        return self._wire.encode_response(self._assembler.output).data
 
 
 class _Completed(Struct):
