@@ -16,6 +16,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "openai-chat": {"messages": [{"role": "user", "content": "Hi"}]},
     "openai-responses": {"input": "Hi"},
     "anthropic": {"max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}]},
+    "gemini-interactions": {"input": "Hi"},
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
 }
 

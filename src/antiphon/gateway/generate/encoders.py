@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -23,8 +23,6 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.sse import SseReader
 from antiphon.wire.tool_calls import CallRestorer
-
-_Extended = TypeVar("_Extended", Started, Finished)
 
 
 class StreamEncoder(Protocol):
@@ -101,18 +99,21 @@ class TranslatingEncoder:
         write = self._writer.write
         if deltas and isinstance(deltas[0], Started):
             started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._requested_model)
-            deltas = [self._with_settings(started), *deltas[1:]]
-        if deltas and isinstance(deltas[-1], Finished) and self._wire.name in (deltas[-1].native or ()):
-            deltas = [*deltas[:-1], self._with_settings(deltas[-1])]
+            deltas = [started, *deltas[1:]]
+        if self._settings is not None:
+            deltas = [
+                self._with_settings(delta, self._settings) if isinstance(delta, Started | Finished) else delta
+                for delta in deltas
+            ]
         if self._hides_usage:
             deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
         return b"".join([write(data) for delta in deltas for data in self._restorer.delta(delta)])
 
-    def _with_settings(self, delta: _Extended) -> _Extended:
-        """A delta with the settings of the request, where the client's format repeats them."""
-        if self._settings is None:
+    def _with_settings(self, delta: Started | Finished, settings: Mapping[str, Any]) -> ModelOutputDelta:
+        """A delta with the settings of the request. The end of an answer of another format has none of its own to complete."""
+        if isinstance(delta, Finished) and self._wire.name not in (delta.native or ()):
             return delta
-        return structs.replace(delta, native=self._wire.repeat_settings(delta.native, self._settings))
+        return structs.replace(delta, native=self._wire.repeat_settings(delta.native, settings))
 
     def finish(self, failed: Failed | None) -> bytes:
         last = self._writer.write(failed) if failed is not None else b""
