@@ -52,8 +52,9 @@ def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> 
     (place / "body.json").write_text(
         '{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}'
     )
+    names: dict[str, object] = {}
     for _, code in blocks(page, "python"):
-        exec(compile(code, page.name, "exec"), {})
+        exec(compile(code, page.name, "exec"), names)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
