@@ -20,6 +20,7 @@ MAP = [
     "errors",
     "parts",
     "history",
+    "prices",
     "context",
     "wire",
     "repair",

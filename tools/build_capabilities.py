@@ -57,6 +57,8 @@ _ORACLE_FLAGS = (
     "default_reasoning_effort",
     "reasoning_effort_levels",
     "supports_parallel_function_calling",
+    "supported_modalities",
+    *_MEDIA,
 )
 _PROFILE_FIELDS = (
     "supports_thinking",

@@ -135,6 +135,14 @@ if TYPE_CHECKING:  # what editors and type checkers see
         ToolCallResult as ToolCallResult,
         ToolExecutionStatus as ToolExecutionStatus,
     )
+    from antiphon.prices import (
+        Cost as Cost,
+        PriceOverride as PriceOverride,
+        PriceTable as PriceTable,
+        Spend as Spend,
+        cost_of as cost_of,
+        spend_of as spend_of,
+    )
     from antiphon.providers import (
         CallReport as CallReport,
         CredentialPool as CredentialPool,
@@ -307,6 +315,7 @@ _EXPORTS = {
         "ToolCallResult",
         "ToolExecutionStatus",
     ),
+    "antiphon.prices": ("Cost", "PriceOverride", "PriceTable", "Spend", "cost_of", "spend_of"),
     "antiphon.providers": (
         "CallReport",
         "CredentialPool",

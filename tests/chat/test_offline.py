@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import antiphon as ap
 from antiphon.chat.offline import OfflineModel
@@ -311,7 +312,13 @@ def test_the_tool_that_the_message_names_is_called_once(
     assert f"answer of {definition.name}" in answer
 
 
-def test_several_named_tools_are_called_in_order() -> None:
+def test_several_named_tools_are_called_in_order_also_if_results_have_only_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Chat Completions and Messages have no name in a result."""
+    of = ToolCallResult.of
+    without_name = lambda call, *given, **more: of(structs.replace(call, tool_name=""), *given, **more)  # noqa: E731
+    monkeypatch.setattr(ToolCallResult, "of", without_name)
     talk = Talk([ADD, WEATHER], lambda name, given: f"answer of {name}")
     answer = talk.say("weather Oslo, then add 1 2")
     assert [name for name, _ in talk.calls] == ["weather", "add"]

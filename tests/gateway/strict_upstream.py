@@ -120,7 +120,7 @@ class StrictUpstream:
         return reply if fault is None else fault(reply)
 
     def _answered(self, received: Received) -> Reply:
-        if re.search(r"/count_tokens$|:countTokens$", received.target):
+        if re.search(r"/count_tokens$|:countTokens$|/input_tokens$", received.target):
             counted = msgspec.json.encode({"input_tokens": 11, "totalTokens": 11})
             return Reply(body=counted, content_type="application/json", has_length=True)
         if received.target == "/v1/embeddings" and self.format.startswith("openai"):

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition, formats
 from antiphon.wire.capabilities import EFFORTS, Family, capability_data
@@ -26,7 +26,7 @@ FAMILIES = capability_data().families
 CALL = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
 ASK = Message("user", (Text("Is it raining? Answer in json."),))
 ANSWER = Message("assistant", (Text("It is"),))
-CONVERSATIONS = (
+CONVERSATIONS: tuple[tuple[Message, ...], ...] = (
     (ASK,),
     (Message("system", (Text("Be brief."),)), ASK),
     (ASK, ANSWER),
@@ -39,6 +39,20 @@ CONVERSATIONS = (
         ASK,
     ),
     (ASK, ANSWER, Message("system", (Text("Now in French."),)), ASK),
+)
+MEDIA = (
+    Image("image/png", "iVBORw0KGgo="),
+    Image("image/bmp", "Qk1GRkZG"),
+    Document("application/pdf", "JVBERi0xLjQK", name="a.pdf"),
+    Document("text/markdown", "IyBIaSB0aGVyZQ=="),
+    Audio("audio/wav", "UklGRgAAAABXQVZF"),
+    Audio("audio/midi", "TVRoZAAA"),
+    Document("video/mp4", "AAAAGGZ0eXBpc29t"),
+)
+MEDIA_CONVERSATIONS: tuple[tuple[Message, ...], ...] = (
+    *((Message("user", (Text("See."), part)),) for part in MEDIA),
+    (Message("user", (Text("See."), *MEDIA)),),
+    (ASK, Message("assistant", (CALL,)), Message("user", (ToolCallResult.of(CALL, "Seen", *MEDIA[:3]),))),
 )
 SCHEMA = {
     "type": "object",
@@ -93,6 +107,8 @@ def requests_of_settings() -> Iterator[ModelRequest]:
     for messages in CONVERSATIONS:
         for setting in SETTINGS:
             yield ModelRequest(messages=messages, **setting)
+    for messages in MEDIA_CONVERSATIONS:
+        yield ModelRequest(messages=messages)
     chance = random.Random(16)
     pairs = [{**first, **second} for first, second in combinations(SETTINGS, 2)]
     for setting in chance.sample(pairs, 120):
@@ -119,7 +135,19 @@ def problems(request: ModelRequest, family: Family, model: str, target: str) -> 
             continue
         if not any(sent.get(key) == value for key in keys):
             found.append(f"{field}: {value!r} was changed without a report")
-    return found
+    return [*found, *lost_media(request, body, paths)]
+
+
+def lost_media(request: ModelRequest, body: dict[str, Any], paths: set[str]) -> Iterator[str]:
+    """The media of `MEDIA_CONVERSATIONS` that are not in a body, without a loss that names their own path."""
+    text = msgspec.json.encode(body).decode()
+    for index, message in enumerate(request.messages):
+        for position, part in enumerate(message.parts):
+            place = f"messages[{index}].parts[{position}]"
+            inside = part.content if isinstance(part, ToolCallResult) else ()
+            for path, medium in ((place, part), *((f"{place}.content[{n}]", one) for n, one in enumerate(inside))):
+                if medium in MEDIA and medium.data not in text and not {path, f"{path}.media_type"} & paths:
+                    yield f"{path}: {medium.media_type} was lost without a report"
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

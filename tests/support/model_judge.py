@@ -107,6 +107,27 @@ def _by_litellm(flags: dict[str, Any], body: dict[str, Any]) -> Iterator[str]:
         yield "efforts"
     if flags.get("supports_parallel_function_calling") is False and "parallel_tool_calls" in body:
         yield "parallel_tool_switch"
+    yield from (f"media {kind}" for kind in _media_sent(body) if flags and kind not in _media_kinds(flags))
+
+
+_MEDIA_BLOCKS = (
+    (r'"(image_url|input_image)"|"type": "image"|"image/', "image"),
+    (r'"type": "(document|file|input_file)"|application/pdf', "pdf"),
+    (r'"input_audio"|"audio/', "audio"),
+    (r'"video_url"|"video/', "video"),
+)
+
+
+def _media_sent(body: dict[str, Any]) -> list[str]:
+    """The kinds of media in the messages of a body of any format."""
+    text = json.dumps(body.get("messages") or body.get("contents") or body.get("input"))
+    return [kind for pattern, kind in _MEDIA_BLOCKS if re.search(pattern, text)]
+
+
+def _media_kinds(flags: dict[str, Any]) -> set[str]:
+    named = {"supports_vision": "image", "supports_pdf_input": "pdf"}
+    named |= {"supports_audio_input": "audio", "supports_video_input": "video"}
+    return {*flags.get("supported_modalities", ()), *(kind for flag, kind in named.items() if flags.get(flag))}
 
 
 def _by_pydantic_ai(profile: dict[str, Any], format_name: str, body: dict[str, Any]) -> Iterator[str]:

@@ -26,11 +26,14 @@ from antiphon.gateway.endpoints.background import SHAPES, create_in_background, 
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
+from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
+from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
 from antiphon.gateway.observe.logs import log_request
 from antiphon.gateway.observe.recent import RequestRecord
@@ -153,7 +156,9 @@ class Gateway:
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
         if action == "status":
             return self._status(loaded, request)
-        context = RequestContext(loaded, self._services, request, endpoint, key)
+        if action == "connect":
+            return upgrade_required()
+        context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
         try:
             if endpoint.resource and action in _BODIES_WITH_MODEL and endpoint.format != "gemini":
                 request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
@@ -163,13 +168,19 @@ class Gateway:
                 return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":
                 return await handle_embeddings(context, self._record_request)
+            if action == "compact":
+                return await handle_compact(context, self._record_request)
             response = await HANDLERS[action](context)
         except Exception as error:
             response = self._error_response(error, context)
-            if action in ("generate", "embed"):
+            if action in ("generate", "embed", "compact"):
                 return response
         self._count(endpoint, response, key.name, admission.started_at)
         return response
+
+    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
+        """The session of a WebSocket that `request`, which was admitted, has opened."""
+        return ResponseSocket(self, self._services, request, socket)
 
     def _count(self, endpoint: Endpoint, response: Response, key_name: str, started_at: float) -> None:
         self._services.metrics.request(

@@ -28,6 +28,16 @@ Action: TypeAlias = Literal[
     "delete_response",
     "cancel_response",
     "list_items",
+    "connect",
+    "compact",
+    "create_conversation",
+    "get_conversation",
+    "update_conversation",
+    "delete_conversation",
+    "add_conversation_items",
+    "list_conversation_items",
+    "get_conversation_item",
+    "delete_conversation_item",
     "health",
     "ready",
     "metrics",
@@ -55,7 +65,8 @@ class NoRoute(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """One path with one method. `{model}`, `{name}` and `{id}` in the path become the endpoint's `resource`."""
+    """One path with one method. `{model}`, `{name}` and `{id}` in the path (with the rest of it, if
+    that is an `{item}`) become the endpoint's `resource`."""
 
     method: str
     path: str
@@ -71,10 +82,21 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/completions", Endpoint("generate", _COMPLETIONS)),
     Route("POST", "/v1/embeddings", Endpoint("embed", _CHAT)),
     Route("POST", "/v1/responses", Endpoint("generate", _RESPONSES)),
+    Route("GET", "/v1/responses", Endpoint("connect", _RESPONSES)),
+    Route("POST", "/v1/responses/compact", Endpoint("compact", _RESPONSES)),
+    Route("POST", "/v1/responses/input_tokens", Endpoint("count", _RESPONSES)),
     Route("GET", "/v1/responses/{id}", Endpoint("get_response", _RESPONSES)),
     Route("DELETE", "/v1/responses/{id}", Endpoint("delete_response", _RESPONSES)),
     Route("GET", "/v1/responses/{id}/input_items", Endpoint("list_items", _RESPONSES)),
     Route("POST", "/v1/responses/{id}/cancel", Endpoint("cancel_response", _RESPONSES)),
+    Route("POST", "/v1/conversations", Endpoint("create_conversation", _RESPONSES)),
+    Route("GET", "/v1/conversations/{id}", Endpoint("get_conversation", _RESPONSES)),
+    Route("POST", "/v1/conversations/{id}", Endpoint("update_conversation", _RESPONSES)),
+    Route("DELETE", "/v1/conversations/{id}", Endpoint("delete_conversation", _RESPONSES)),
+    Route("POST", "/v1/conversations/{id}/items", Endpoint("add_conversation_items", _RESPONSES)),
+    Route("GET", "/v1/conversations/{id}/items", Endpoint("list_conversation_items", _RESPONSES)),
+    Route("GET", "/v1/conversations/{id}/items/{item}", Endpoint("get_conversation_item", _RESPONSES)),
+    Route("DELETE", "/v1/conversations/{id}/items/{item}", Endpoint("delete_conversation_item", _RESPONSES)),
     Route("POST", "/v1/messages", Endpoint("generate", _ANTHROPIC)),
     Route("POST", "/v1/messages/count_tokens", Endpoint("count", _ANTHROPIC)),
     Route("POST", "/v1beta/models/{model}:generateContent", Endpoint("generate", _GEMINI, stream=False)),
@@ -103,7 +125,12 @@ ROUTES: tuple[Route, ...] = (
 )
 """Every path. A path matches the first template that fits it."""
 
-_PLACEHOLDERS = {"{model}": r"(?P<name>[^:]+)", "{name}": r"(?P<name>.+)", "{id}": r"(?P<name>[^/]+)"}
+_PLACEHOLDERS = {
+    "{model}": r"(?P<name>[^:]+)",
+    "{name}": r"(?P<name>.+)",
+    "{id}/items/{item}": r"(?P<name>[^/]+/items/[^/]+)",
+    "{id}": r"(?P<name>[^/]+)",
+}
 _GEMINI_CALL = ("/v1beta/models/{model}:", r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):")
 _VERSIONS = (("/v1beta/", "(?:/v1beta|/v1alpha)/"), ("/v1/", "(?:/v1)?/"))
 _DEPLOYMENT = re.compile(r"/openai/deployments/(?P<name>[^/]+)(?P<path>/.+)")
@@ -117,6 +144,7 @@ _PREFIX_FORMATS = (
     ("/v1/messages", _ANTHROPIC),
     ("/anthropic/", _ANTHROPIC),
     ("/v1/responses", _RESPONSES),
+    ("/v1/conversations", _RESPONSES),
 )
 """The formats of paths that are not served."""
 

@@ -115,7 +115,7 @@ def test_gemini_reads_it() -> None:
         ("gemini", "https://host", "https://host/v1beta/models/some-model:countTokens"),
         ("gemini", "https://host/v1beta", "https://host/v1beta/models/some-model:countTokens"),
         ("openai", "https://api.openai.com/v1", None),
-        ("openai-responses", "https://api.openai.com/v1", None),
+        ("openai-responses", "https://api.openai.com/v1", "https://api.openai.com/v1/responses/input_tokens"),
     ],
 )
 def test_where_an_upstream_counts(preset: str, base_url: str, address: str | None) -> None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import date
 
 import msgspec
+from msgspec import structs
 
 from antiphon.chat.language import Language
 from antiphon.chat.offline.schema_values import Words, fitting_value
@@ -175,8 +176,12 @@ def _turn_of(
     place = next((place for place in range(len(context) - 1, -1, -1) if _is_user_input(context[place])), len(context))
     content = context[place].content if place < len(context) else ()
     message = text_of(content)[:_MAX_MESSAGE_CHARS]
-    results = tuple(
-        part for entry in context[place + 1 :] for part in entry.content if isinstance(part, ToolCallResult)
+    parts = [part for entry in context[place + 1 :] for part in entry.content]
+    names = {part.tool_call_id: part.tool_name for part in parts if isinstance(part, ToolCallRequest)}
+    results = tuple(  # a result in a request has the id of its call, and a name only in some formats
+        structs.replace(part, tool_name=names.get(part.tool_call_id, part.tool_name))
+        for part in parts
+        if isinstance(part, ToolCallResult)
     )
     return Turn(
         message,

@@ -17,6 +17,7 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
+from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.wire.output import ProviderError
 
 ANONYMOUS = ClientKey(name="")
@@ -38,6 +39,13 @@ class Admission(Struct, frozen=True):
     key: ClientKey
     started_at: float
     chat: Any = None
+    connection: ConnectionAnswers | None = None
+    """The answers of the client's WebSocket connection, if it has one."""
+
+    @property
+    def opens_socket(self) -> bool:
+        """Whether the path is served over a WebSocket."""
+        return self.endpoint is not None and self.endpoint.action == "connect"
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:

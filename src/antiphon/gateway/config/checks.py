@@ -24,6 +24,7 @@ from antiphon.gateway.config.settings import (
     GatewaySettings,
     ProviderSettings,
 )
+from antiphon.prices.table import KINDS
 from antiphon.providers.credentials.secret import Credential, looks_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
@@ -57,6 +58,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
         ),
         *_routes(config),
         *_capabilities(config),
+        *_prices(config),
     ]
 
 
@@ -68,6 +70,12 @@ def _capabilities(config: Config) -> Iterator[Problem]:
             yield Problem(("capabilities", number, "like"), problem)
         elif not override.like and not override.facts:
             yield Problem(("capabilities", number), "states nothing; set `like` or a capability")
+
+
+def _prices(config: Config) -> Iterator[Problem]:
+    for number, override in enumerate(config.prices):
+        if all(getattr(override, kind) is None for kind in KINDS):
+            yield Problem(("prices", number), f"states no price; set {', '.join(KINDS[:-1])} or {KINDS[-1]}")
 
 
 def _chat(chat: ChatPageSettings) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
+from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
 from antiphon.wire.capabilities import CapabilityOverride
 
@@ -262,6 +263,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: tuple[ModelSettings, ...] = ()
     keys: tuple[ClientKeySettings, ...] = ()
     capabilities: tuple[CapabilityOverride, ...] = ()
+    prices: tuple[PriceOverride, ...] = ()
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from msgspec import structs
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
-from antiphon.gateway.endpoints.response_shape import ResponseShape
+from antiphon.gateway.endpoints.responses_api.shape import ResponseShape
 from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
 from antiphon.gateway.generate.prepare import top_level_fields
 from antiphon.gateway.http.errors import error_response

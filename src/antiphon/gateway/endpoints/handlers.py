@@ -11,7 +11,17 @@ from antiphon.gateway.endpoints.models import (
     handle_list_models,
 )
 from antiphon.gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
-from antiphon.gateway.endpoints.responses import (
+from antiphon.gateway.endpoints.responses_api.conversations import (
+    handle_add_items,
+    handle_create_conversation,
+    handle_delete_conversation,
+    handle_delete_conversation_item,
+    handle_get_conversation,
+    handle_get_conversation_item,
+    handle_list_conversation_items,
+    handle_update_conversation,
+)
+from antiphon.gateway.endpoints.responses_api.stored import (
     handle_cancel_response,
     handle_delete_response,
     handle_get_response,
@@ -32,6 +42,14 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "delete_response": handle_delete_response,
     "cancel_response": handle_cancel_response,
     "list_items": handle_list_items,
+    "create_conversation": handle_create_conversation,
+    "get_conversation": handle_get_conversation,
+    "update_conversation": handle_update_conversation,
+    "delete_conversation": handle_delete_conversation,
+    "add_conversation_items": handle_add_items,
+    "list_conversation_items": handle_list_conversation_items,
+    "get_conversation_item": handle_get_conversation_item,
+    "delete_conversation_item": handle_delete_conversation_item,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
 }

@@ -1,4 +1,4 @@
-"""Token counts: Anthropic's `count_tokens` and Gemini's `countTokens`.
+"""Token counts: Anthropic's `count_tokens`, Gemini's `countTokens` and OpenAI's `input_tokens`.
 
 A provider of the client's format counts itself. For any other the gateway estimates over messages, tools and the output schema,
 with its own tokenizer, and marks the response with a header. The tokenizer is slow on megabytes, so it runs in a thread.
@@ -19,8 +19,10 @@ from antiphon.gateway.endpoints.models import (
     model_not_found,
 )
 from antiphon.gateway.generate.prepare import replace_model
+from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.state.store import STATE_FIELDS
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history import ContextEntryRole
 from antiphon.parts import Native, Part, Text, ToolCallRequest
@@ -38,17 +40,22 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 async def handle_count_tokens(context: RequestContext) -> Response:
     """Count the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
     request, endpoint = context.request, context.endpoint
-    model = endpoint.resource or read_count_request(endpoint.format, request.body).model
+    counted = read_count_request(endpoint.format, request.body)
+    model = endpoint.resource or counted.model
     targets = allowed_targets(context, model)
     if not targets:
         return model_not_found(context, model)
+    expanded = await run_in_thread(expand_state, context, counted) if endpoint.format in STATE_FIELDS else counted
     counting = [target for target in targets if _address(context, target) is not None]
-    if targets[0] in counting:
-        return await _counted_upstream(context, counting)
-    return await run_in_thread(count_here, endpoint.format, request.body)
+    if targets[0] in counting and expanded is counted:
+        response = await _counted_upstream(context, counting)
+        if response is not None:
+            return response
+    return await run_in_thread(count_here, endpoint.format, expanded)
 
 
-async def _counted_upstream(context: RequestContext, targets: list[Target]) -> Response:
+async def _counted_upstream(context: RequestContext, targets: list[Target]) -> Response | None:
+    """The response of a provider that counts; None if it has the client's format but does not count."""
     endpoint, providers = context.endpoint, context.loaded.providers
 
     async def prepare(target: Target) -> UpstreamRequest:
@@ -62,6 +69,8 @@ async def _counted_upstream(context: RequestContext, targets: list[Target]) -> R
     try:
         reply = await ModelCall(targets, prepare, report).reply()
     except UpstreamFailed as failure:
+        if endpoint.format in STATE_FIELDS and failure.error.kind == "not_found":
+            return None
         last = report.attempts[-1].provider if report.attempts else targets[0].provider
         return provider_error_response(endpoint.format, failure.error, last)
     assert isinstance(reply, WholeReply), "no stream was requested"
@@ -95,13 +104,14 @@ class _Prompt(Struct, frozen=True):
     live_screen: str | None = None
 
 
-def count_here(format_name: str, body: bytes) -> Response:
-    """The count of a body of `count_tokens` (anthropic) or `countTokens` (gemini), in the client's shape."""
-    tokens = request_tokens(read_count_request(format_name, body))
+def count_here(format_name: str, request: ModelRequest | bytes) -> Response:
+    """The count of a request, in the shape of `count_tokens` (anthropic), `countTokens` (gemini) or `input_tokens`."""
+    tokens = request_tokens(read_count_request(format_name, request) if isinstance(request, bytes) else request)
     if format_name == "gemini":
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return Response.json({"totalTokens": tokens, "promptTokensDetails": details}, headers={ESTIMATE_HEADER: "1"})
-    return Response.json({"input_tokens": tokens}, headers={ESTIMATE_HEADER: "1"})
+    kind = {"object": "response.input_tokens"} if format_name == "openai-responses" else {}
+    return Response.json({**kind, "input_tokens": tokens}, headers={ESTIMATE_HEADER: "1"})
 
 
 def read_count_request(format_name: str, body: bytes) -> ModelRequest:
@@ -141,6 +151,9 @@ def rewrite_count_body(format_name: str, body: bytes, model: str) -> bytes:
 
 def count_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
     """The URL at which a provider counts tokens of `model`; None if it does not."""
+    if preset.format == "openai-responses":
+        counting = structs.replace(preset, path=f"{preset.path}/input_tokens", paths=())
+        return counting.url_for(base_url, model, api_version)
     if preset.format == "gemini":
         return preset.url_of_verb("countTokens", base_url, model, api_version)
     if preset.format != "anthropic":

@@ -183,7 +183,7 @@ class Generation:
         return self._use(await self._preparer.prepare(target, streams=self._trace.streams))
 
     def _keeps_answer(self) -> bool:
-        """Whether the gateway keeps the answer also of an upstream that has the client's format."""
+        """Whether the gateway keeps the answer in any case: also of an upstream of the client's format, also if not stored."""
         if self._endpoint.format not in STATE_FIELDS:
             return False
         if self._answer_id or self._context.connection is not None:
@@ -203,7 +203,7 @@ class Generation:
         return None if again is None else self._use(again)
 
     def _use(self, prepared: Prepared) -> TargetCall:
-        if prepared.same_format and self._keeps_answer():
+        if self._keeps_answer():
             prepared = structs.replace(prepared, keeps_answer=True)
         trace, target = self._trace, prepared.target
         self._prepared = prepared

@@ -10,7 +10,7 @@ duplicate key is kept once, so that what was checked is what is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias
@@ -35,6 +35,8 @@ from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
+from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
+from antiphon.wire.capabilities.refusals import facts_in_refusal
 from antiphon.wire.clients import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
@@ -105,6 +107,7 @@ class RequestPreparer:
         self.expanded: ModelRequest | None = None
         """The request with the earlier messages it names, where the gateway has them."""
         self._is_rewritten = False
+        self._shown_facts: tuple[CapabilityOverride, ...] = ()
         self._may_request_usage = True
 
     def scan(self) -> ModelRequest:
@@ -149,7 +152,7 @@ class RequestPreparer:
         """The same request for the same target, without what the target refused; None if nothing can be changed."""
         if prepared.hides_usage and _refuses_stream_options(error):
             self._may_request_usage = False
-        elif self._should_rewrite(prepared, error):
+        elif self._learns_from(error) or self._should_rewrite(prepared, error):
             self._is_rewritten = True
         else:
             return None
@@ -214,7 +217,7 @@ class RequestPreparer:
             if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
                 return self._as_sent(target, provider, body, streams)
         named = structs.replace(repaired, model=target.model)
-        data, lost = provider.wire.encode_request(named, **provider.wire_options)
+        data, lost = provider.wire.encode_request(named, **self._wire_options(provider))
         hides_usage = same_format and self._lacks_usage(provider, streams)
         restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
         return Prepared(
@@ -266,6 +269,22 @@ class RequestPreparer:
         body = self._context.request.body
         is_named_in_body = self._context.endpoint.format != "gemini" and target.model != request.model
         return replace_model(body, target.model) if is_named_in_body else body
+
+    def _learns_from(self, error: ProviderError) -> bool:
+        """Whether a refusal shows something new about the model; it is then written for a model like that."""
+        shown = facts_in_refusal(error.message) if error.kind == "invalid_request" else None
+        if shown is None or shown in self._shown_facts or self._context.key.strict:
+            return False
+        self._shown_facts += (shown,)
+        return True
+
+    def _wire_options(self, provider: AnyProvider) -> Mapping[str, Any]:
+        """How bodies are written for a provider, with what its refusals have shown."""
+        if not self._shown_facts:
+            return provider.wire_options
+        known: CapabilityTable | None = provider.wire_options.get("capabilities")
+        overrides = () if known is None else known.overrides
+        return {**provider.wire_options, "capabilities": CapabilityTable((*overrides, *self._shown_facts))}
 
     def _should_rewrite(self, prepared: Prepared, error: ProviderError) -> bool:
         """Whether a body that was passed through was refused for something that a repair fixes."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.state.compactions import expand_compactions
 from antiphon.gateway.state.store import FORMAT, continue_from, previous_response_id
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
@@ -46,12 +47,14 @@ _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_n
 def expand_state(context: RequestContext, request: ModelRequest) -> ModelRequest:
     """The request with the earlier messages that it names. Raises `UnknownResponse` if they are not stored here."""
     services, owner = context.services, context.key.name
+    if context.endpoint.format == FORMAT:
+        request = expand_compactions(request)
     conversation = conversation_id(request)
     if conversation:
         if previous_response_id(request):
             raise WireError("previous_response_id and conversation cannot be used together; send one of them")
         items = services.conversations.items(conversation, owner)
-        request = continue_from(request, formats[FORMAT].read_request({"input": items}).messages)
+        request = expand_compactions(continue_from(request, formats[FORMAT].read_request({"input": items}).messages))
     elif context.connection is not None:
         request = context.connection.expand(request) or request
     return services.state.expand(request, owner=owner)

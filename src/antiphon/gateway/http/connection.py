@@ -27,6 +27,7 @@ from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
+from antiphon.gateway.http.websocket import SocketOpener, WebSocket, handshake
 from antiphon.gateway.observe.logs import request_id_scope, set_request_id
 from antiphon.providers.transport.eager_task import start_task
 
@@ -43,6 +44,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
+_SWITCHING = 101
 
 
 class State(Enum):
@@ -98,6 +100,7 @@ class ServerConnection(asyncio.Protocol):
         self._discarded = 0  # bytes after the last request
         self._paused_at = 0.0  # when the client stopped reading; 0: it reads
         self._writable: asyncio.Future[None] | None = None
+        self._websocket: WebSocket | None = None
 
     # Called by the event loop
 
@@ -131,6 +134,8 @@ class ServerConnection(asyncio.Protocol):
         source, self._source = self._source, None
         if source is not None:
             source.cancel()
+        if self._websocket is not None:
+            self._websocket.lost()
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
@@ -138,6 +143,8 @@ class ServerConnection(asyncio.Protocol):
         self._timer.watch_client(self._listener.settings.write_seconds)
         if self._source is not None:
             self._source.pause()
+        elif self._websocket is not None:
+            self._websocket.pause()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -152,11 +159,16 @@ class ServerConnection(asyncio.Protocol):
             self._finish_response()
         elif self._source is not None and self._state is not _CLOSED:
             self._source.resume()
+        elif self._websocket is not None:
+            self._websocket.resume()
 
     def data_received(self, data: bytes) -> None:
         """More of a request."""
         if self._parser.is_finished:
-            self._discard(data)
+            if self._websocket is None:
+                self._discard(data)
+            else:
+                self._websocket.feed(data)
         elif self._state is _RESPONDING or self._state is _FLUSHING:
             self._unread.append(data)
             self._transport.pause_reading()
@@ -169,7 +181,9 @@ class ServerConnection(asyncio.Protocol):
     def drain(self) -> None:
         """Take no new request: close now, or when the current response has left."""
         self._is_draining = True
-        if self._state is _IDLE or self._state is _HEAD:
+        if self._websocket is not None:
+            self._websocket.finish()
+        elif self._state is _IDLE or self._state is _HEAD:
             self._transport.close()
 
     async def abort(self, seconds: float) -> None:
@@ -227,9 +241,36 @@ class ServerConnection(asyncio.Protocol):
             response = self._listener.with_common_headers(incoming.admission, request)
             self._send(self._whole(response))
             return
+        if incoming.is_websocket:
+            self._open_websocket(incoming)
+            return
         task = start_task(self._run_handler(incoming), self._loop)
         if not task.done():
             self._task = task
+
+    def _open_websocket(self, incoming: IncomingRequest) -> None:
+        """Complete the handshake; from then on the connection carries frames."""
+        listener, request = self._listener, incoming.request
+        response = listener.with_common_headers(handshake(request.headers), request)
+        if response.status != _SWITCHING:
+            self._send(self._whole(response))
+            return
+        self._closes = False  # the head says that it is upgraded, not that it closes
+        self._transport.write(self._head(response, ""))
+        self._timer.clear_timeout()
+        self._mark_idle()
+        settings = listener.settings
+        self._websocket = WebSocket(
+            self._transport,
+            max_bytes=settings.max_body_bytes,
+            ping_seconds=settings.keep_alive_seconds,
+            on_busy=lambda is_busy: self._mark_busy() if is_busy else self._mark_idle(),
+        )
+        opener = cast("SocketOpener", listener.gateway)  # it admitted the request for that
+        self._websocket.open(opener.open_socket(request, self._websocket))
+        unread, self._parser.unread = self._parser.unread, b""
+        if unread:
+            self._websocket.feed(unread)
 
     async def _run_handler(self, incoming: IncomingRequest) -> None:
         request, listener = incoming.request, self._listener

@@ -70,6 +70,8 @@ class IncomingRequest:
     is_complete = False
     keeps_connection = False
     is_http_10 = False
+    is_websocket = False
+    """Whether it opens a WebSocket; what follows its head are frames."""
     expects_continue = False
 
     def __init__(self, request: ClientRequest, admission: Any, length: int | None = 0) -> None:
@@ -93,6 +95,8 @@ class RequestParser:
         """Whether nothing more is read from this connection."""
         self.is_in_head = False
         """Whether the head of a request has started and is not complete."""
+        self.unread = b""
+        """What came after the head of a request that opens a WebSocket."""
         self._listener = listener
         self._peer = peer
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
@@ -226,7 +230,9 @@ class RequestParser:
             return
         else:
             return
-        if not self.is_finished:
+        if self.is_finished:
+            self.unread = rest
+        else:
             self._continue_without_upgrade(rest)
 
     def _check_progress(self, *, was_between: bool) -> None:
@@ -295,8 +301,13 @@ class RequestParser:
         if incoming.request.method == "CONNECT":
             self._drop_body(incoming, _bad_request("method CONNECT is not supported", 405))
             self._finish(incoming)
+        elif "websocket" in protocols and getattr(incoming.admission, "opens_socket", False):
+            incoming.is_websocket = incoming.is_complete = True
+            self._finish(incoming)
+        elif "websocket" in protocols and incoming.is_refused:
+            self._finish(incoming)
         elif "websocket" in protocols:
-            response = _bad_request("WebSocket is not supported; send a plain HTTP request", 426)
+            response = _bad_request("WebSocket is not supported here; send a plain HTTP request", 426)
             response.headers["upgrade"] = "HTTP/1.1"
             self._drop_body(incoming, response)
             self._finish(incoming)

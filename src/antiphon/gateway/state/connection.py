@@ -7,6 +7,7 @@ Responses standard asks: the client then sends the whole conversation again.
 from __future__ import annotations
 
 from antiphon.gateway.state.store import continue_from, own_messages, previous_response_id
+from antiphon.parts import ToolCallRequest
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 
@@ -34,6 +35,14 @@ class ConnectionAnswers:
         self._answers[answer_id] = (*own_messages(expanded), *answer)
         while len(self._answers) > MAX_ANSWERS:
             del self._answers[next(iter(self._answers))]
+
+    def has_call(self, answer_id: str, call_id: str) -> bool:
+        """Whether a call with that id was made up to an answer."""
+        return any(
+            isinstance(part, ToolCallRequest) and part.tool_call_id == call_id
+            for message in self._answers[answer_id]
+            for part in message.parts
+        )
 
     def drop(self, answer_id: str) -> None:
         """Forget an answer."""

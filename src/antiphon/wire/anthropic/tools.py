@@ -82,9 +82,11 @@ def write_tools(
             block: Any = dict(tool.data) if type(tool.data) is dict else tool.data
             name = _native_name(tool)
             if allowed is not None and name not in allowed:
+                losses.append(Loss(path, name or "tool", _NOT_ALLOWED))
                 continue
         else:
             if allowed is not None and tool.name not in allowed:
+                losses.append(Loss(path, tool.name, _NOT_ALLOWED))
                 continue
             block = _write_tool(tool, path, losses)
             name = block["name"]
@@ -121,20 +123,20 @@ def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str
     return block
 
 
+_NOT_ALLOWED = "not among the allowed tools, and Anthropic has no list of those; dropped (AN-17)"
+
+
 def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
     """The names of the allowed tools; None if all are allowed."""
     choice = request.tool_choice
     if choice is None or choice.mode != "allowed" or not request.tools:
         return None
-    declared = {_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools}
-    if not declared & set(choice.names):
+    declared = [_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools]
+    if set(choice.names).isdisjoint(declared):
         losses.append(
             Loss("tool_choice.names", "the tools allowed", "none of the allowed tools is declared; sent all tools")
         )
         return None
-    if declared - set(choice.names):
-        reason = "Anthropic has no list of allowed tools; sent only those (AN-17)"
-        losses.append(Loss("tool_choice.names", "the tools not allowed", reason))
     return choice.names
 
 

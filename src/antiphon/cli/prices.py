@@ -1,0 +1,78 @@
+"""`antiphon prices`: what models cost per million tokens."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from antiphon.cli.terminal import escape_control_chars, write_error
+from antiphon.prices.table import KINDS, ModelPrices, Price, PriceTable, Tiers, price_data
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="a model, or provider/model; default: list the providers of the table")
+    parser.add_argument("--config", help="an antiphon.toml whose [[prices]] apply")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.name is None:
+        for provider in price_data().providers:
+            print(f"{provider.name:26} {len(provider.models):5,} models")
+        print(f"source: {price_data().version}; `antiphon prices MODEL` shows one")
+        return 0
+    table = _table(arguments.config)
+    provider, slash, model = arguments.name.partition("/")
+    found = table.find(arguments.name) or (table.find(model, provider) if slash else None)
+    if found is None:
+        write_error(
+            f"antiphon: the price of {arguments.name} is unknown; set it in [[prices]] of an antiphon.toml, "
+            "or name the provider too (provider/model)"
+        )
+        return 1
+    if arguments.json:
+        print(msgspec.json.encode({"model": found.name, "version": table.version, "prices": found.prices}).decode())
+        return 0
+    _show(arguments.name, found, table)
+    return 0
+
+
+def _table(config_path: str | None) -> PriceTable:
+    if config_path is None:
+        return PriceTable()
+    from antiphon.gateway.config_file import load_config
+
+    return PriceTable(load_config(config_path).prices)
+
+
+def _show(name: str, found: ModelPrices, table: PriceTable) -> None:
+    print(escape_control_chars(f"{name}: dollars per million tokens ({table.version})"))
+    current = found.price_at(datetime.now(UTC), {})
+    for kind in KINDS:
+        if (amount := getattr(current, kind)) is not None:
+            print(f"  {kind:16} {_amount(amount)}")
+    others = [price for price in found.prices if price.when or price.hours or price.since]
+    for price in others:
+        print(f"  {_condition(price)}: " + ", ".join(f"{kind} {_amount(amount)}" for kind, amount in _amounts(price)))
+
+
+def _amounts(price: Price) -> list[tuple[str, Any]]:
+    return [(kind, amount) for kind in KINDS if (amount := getattr(price, kind)) is not None]
+
+
+def _amount(amount: Tiers | str) -> str:
+    if not isinstance(amount, Tiers):
+        return amount
+    return f"{amount.base}" + "".join(f", {price} in prompts of more than {start:,}" for start, price in amount.above)
+
+
+def _condition(price: Price) -> str:
+    words = [f"{name} {value}" for name, value in price.when.items()]
+    if price.since:
+        words.append(f"since {price.since}")
+    if price.hours:
+        words.append(f"from {price.hours[0]:%H:%M} to {price.hours[1]:%H:%M} UTC")
+    return ", ".join(words)

@@ -1,0 +1,211 @@
+"""`WebSocket`: a client connection after its upgrade: frames in, messages to a session; messages out, frames.
+
+wsproto reads and writes the frames. Checked here is what it leaves open: the size of a message, how often a client must show that
+it is there (pings), and that a close is answered and ends. Nothing is compressed, so a small frame is never a large message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.wire.output import ProviderError
+
+if TYPE_CHECKING:
+    from wsproto.events import Event
+
+VERSION = "13"
+GOING_AWAY, PROTOCOL_ERROR, TOO_BIG, INTERNAL_ERROR = 1001, 1002, 1009, 1011
+CLOSE_SECONDS = 5.0
+"""How long a client may take to answer a close."""
+
+
+class SocketSession(Protocol):
+    """What answers the messages of one WebSocket."""
+
+    def on_message(self, text: str) -> None:
+        """A whole text message."""
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+
+    def resume(self) -> None:
+        """The client has caught up."""
+
+    def finish(self) -> None:
+        """Close the socket when nothing is being answered any more: the server shuts down."""
+
+    def on_closed(self) -> None:
+        """The client left. Nothing can be sent any more."""
+
+
+class SocketOpener(Protocol):
+    """A request handler that also has sessions for WebSockets."""
+
+    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
+        """The session of a WebSocket that `request` has opened."""
+
+
+class WebSocket:
+    """One upgraded connection. `on_busy` is called when the session starts to answer, and when nothing is left to answer."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        *,
+        max_bytes: int,
+        ping_seconds: float,
+        on_busy: Callable[[bool], None],
+    ) -> None:
+        from wsproto import ConnectionType
+        from wsproto.connection import Connection
+
+        self.set_busy = on_busy
+        self.max_bytes = max_bytes
+        self._transport = transport
+        self._protocol = Connection(ConnectionType.SERVER)
+        self._session: SocketSession | None = None
+        self._pieces: list[str] = []
+        self._size = 0
+        self._is_closing = False
+        self._ping_seconds = ping_seconds
+        self._is_alive = True
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(ping_seconds, self._ping)
+
+    def open(self, session: SocketSession) -> None:
+        """Pass messages to `session` from now on."""
+        self._session = session
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client."""
+        from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+        from wsproto.utilities import LocalProtocolError
+
+        self._is_alive = True
+        try:
+            self._protocol.receive_data(data)
+        except LocalProtocolError:
+            return  # it was closed
+        for event in self._protocol.events():
+            if isinstance(event, TextMessage):
+                self._on_text(event.data, is_whole=event.message_finished)
+            elif isinstance(event, Ping):
+                self._send(event.response())
+            elif isinstance(event, CloseConnection):
+                self._on_close(event)
+                return
+            elif isinstance(event, BytesMessage):
+                self.close(1003, "send text messages")
+            if self._is_closing:
+                self._pieces = []
+
+    def send_text(self, data: bytes) -> None:
+        """Send a message. `data` is UTF-8."""
+        from wsproto.events import TextMessage
+
+        if not self._is_closing:
+            self._send(TextMessage(data=data.decode()))
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Close the connection; the client gets some time to answer."""
+        from wsproto.events import CloseConnection
+
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._send(CloseConnection(code=code, reason=reason))
+        self._timer.cancel()
+        self._timer = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
+
+    def finish(self) -> None:
+        """The server shuts down."""
+        if self._session is not None:
+            self._session.finish()
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+        if self._session is not None:
+            self._session.pause()
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        if self._session is not None:
+            self._session.resume()
+
+    def lost(self) -> None:
+        """The connection is closed."""
+        self._is_closing = True
+        self._timer.cancel()
+        session, self._session = self._session, None
+        if session is not None:
+            session.on_closed()
+
+    def _on_text(self, text: str, *, is_whole: bool) -> None:
+        self._size += len(text) if text.isascii() else len(text.encode())
+        if self._size > self.max_bytes:
+            self._pieces = []
+            self.close(TOO_BIG, f"message exceeds {self.max_bytes:,} bytes (gateway.max_body_bytes)")
+            return
+        self._pieces.append(text)
+        if is_whole:
+            message, self._pieces, self._size = "".join(self._pieces), [], 0
+            if self._session is not None and not self._is_closing:
+                self._session.on_message(message)
+
+    def _on_close(self, event: Event) -> None:
+        """The client closes, or sent what is not a frame."""
+        from wsproto.events import CloseConnection
+
+        assert isinstance(event, CloseConnection)
+        if not self._is_closing:
+            self._is_closing = True
+            code = event.code if event.code and event.code != 1005 else 1000
+            self._send(CloseConnection(code=code))
+        self._transport.close()
+
+    def _ping(self) -> None:
+        from wsproto.events import Ping
+
+        if not self._is_alive:
+            self._transport.abort()  # nothing came since the last ping
+            return
+        self._is_alive = False
+        self._send(Ping())
+        self._timer = self._loop.call_later(self._ping_seconds, self._ping)
+
+    def _send(self, event: Event) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(self._protocol.send(event))
+
+
+def handshake(headers: Mapping[str, str]) -> Response:
+    """The answer to an upgrade: status 101, or the refusal of one that is wrong."""
+    try:
+        from wsproto.utilities import generate_accept_token
+    except ImportError:
+        return _refusal("WebSocket needs the package wsproto: pip install antiphon[websocket]; or send POST", 426)
+    if headers.get("sec-websocket-version") != VERSION:
+        refusal = _refusal(f"unsupported WebSocket version; send sec-websocket-version: {VERSION}", 426)
+        refusal.headers["sec-websocket-version"] = VERSION
+        return refusal
+    key = headers.get("sec-websocket-key", "")
+    try:
+        is_valid = len(b64decode(key, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        is_valid = False
+    if not is_valid:
+        return _refusal("sec-websocket-key: expected 16 bytes in base64", 400)
+    accept = generate_accept_token(key.encode()).decode()
+    return Response(
+        status=101, headers={"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": accept}
+    )
+
+
+def _refusal(message: str, status: int) -> Response:
+    return error_response("openai-responses", ProviderError(message, "invalid_request"), status=status)
