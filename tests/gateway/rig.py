@@ -27,6 +27,7 @@ MODELS = {
     "openai-responses": "gpt-5",
     "anthropic": "claude-sonnet-4-5",
     "gemini": "gemini-2.5-flash",
+    "gemini-interactions": "gemini-3.6-flash",
 }
 """A model of each provider."""
 KEY = "sk-canary-0123456789abcdef-of-{}"
@@ -122,6 +123,7 @@ def path_of(format_name: str, model: str, *, streams: bool) -> str:
         "openai-chat": "/v1/chat/completions",
         "openai-responses": "/v1/responses",
         "anthropic": "/v1/messages",
+        "gemini-interactions": "/v1beta/interactions",
     }[format_name]
 
 

@@ -36,6 +36,7 @@ _ADDRESSES = {
     "openai-chat": re.compile(r"/v1/chat/completions"),
     "openai-responses": re.compile(r"/v1/responses"),
     "anthropic": re.compile(r"/v1/messages"),
+    "gemini-interactions": re.compile(r"/v1beta/interactions"),
     "gemini": re.compile(r"/v1beta/models/[^/:]+:(generateContent|streamGenerateContent\?alt=sse)"),
 }
 _CREDENTIALS = {
@@ -43,12 +44,14 @@ _CREDENTIALS = {
     "openai-responses": ("authorization", "Bearer "),
     "anthropic": ("x-api-key", ""),
     "gemini": ("x-goog-api-key", ""),
+    "gemini-interactions": ("x-goog-api-key", ""),
 }
 _WRONG_KEY = {
     "openai-chat": "Incorrect API key provided: {key}. You can find your API key at the account page.",
     "openai-responses": "Incorrect API key provided: {key}. You can find your API key at the account page.",
     "anthropic": "invalid x-api-key",
     "gemini": "API key not valid. Please pass a valid API key.",
+    "gemini-interactions": "API key not valid. Please pass a valid API key.",
 }
 
 

@@ -34,7 +34,13 @@ SCHEMA = {
 }
 WEATHER = ToolDefinition("weather", "Tell the weather of a city.", SCHEMA)
 QUESTION = Message("user", (Text("Is it raining in 北京 and Łódź? 🌧"),))
-ID_PREFIXES = {"openai-chat": "chatcmpl-", "openai-responses": "resp_", "anthropic": "msg_", "gemini": ""}
+ID_PREFIXES = {
+    "openai-chat": "chatcmpl-",
+    "openai-responses": "resp_",
+    "anthropic": "msg_",
+    "gemini": "",
+    "gemini-interactions": "v1_",
+}
 
 matrix = [
     pytest.param(client, upstream, streams, id=f"{client}-to-{upstream}-{'stream' if streams else 'whole'}")

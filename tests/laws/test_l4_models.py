@@ -128,7 +128,7 @@ def problems(request: ModelRequest, family: Family, model: str, target: str) -> 
     found = [str(violation) for violation in formats[target].check_request(body, **options)]
     found += refusals(model, family.name, target, body)
     paths = {loss.path for loss in losses}
-    sent = {**body, **body.get("generationConfig", {})}
+    sent = {**body, **body.get("generationConfig", {}), **body.get("generation_config", {})}
     for field, keys in REPORTED.items():
         value = getattr(request, field)
         if value in (None, DEFAULTS.get(field)) or field in paths:

@@ -21,6 +21,7 @@ MODELS = {
     "openai-responses": "gpt-4o",
     "anthropic": "claude-sonnet-4-5",
     "gemini": "gemini-2.5-flash",
+    "gemini-interactions": "gemini-2.5-flash",
 }
 
 

@@ -19,6 +19,7 @@ PRESET_OF = {
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
     "gemini": "gemini",
+    "gemini-interactions": "gemini-interactions",
 }
 
 
@@ -68,6 +69,15 @@ STREAMS = {
             ]
         },
     ),
+    "gemini-interactions": events(
+        {"event_type": "interaction.created", "interaction": {"id": "v1_1", "status": "in_progress"}},
+        {"event_type": "step.start", "index": 0, "step": {"type": "model_output"}},
+        {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "Ra"}},
+        {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "in."}},
+        {"event_type": "step.stop", "index": 0},
+        {"event_type": "interaction.completed", "interaction": {"id": "v1_1", "status": "completed"}},
+        "[DONE]",
+    ),
 }
 
 WHOLES: dict[str, dict[str, Any]] = {
@@ -84,6 +94,11 @@ WHOLES: dict[str, dict[str, Any]] = {
         "stop_reason": "end_turn",
     },
     "gemini": {"candidates": [{"content": {"role": "model", "parts": [{"text": "Rain."}]}, "finishReason": "STOP"}]},
+    "gemini-interactions": {
+        "id": "v1_1",
+        "status": "completed",
+        "steps": [{"type": "model_output", "content": [{"type": "text", "text": "Rain."}]}],
+    },
 }
 
 QUESTION: Sequence[ContextEntry] = (ModelInputEntry((Text("Is it raining?"),)),)

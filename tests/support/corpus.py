@@ -25,6 +25,10 @@ _WIRES = {"chat": "openai-chat", "responses": "openai-responses", "anthropic": "
 @cache
 def recorded(name: str) -> list[dict[str, Any]]:
     """The recorded exchanges of a format (or of `openai_compatible`)."""
+    if name == "gemini-interactions":
+        from support.interactions_spec import carried_records
+
+        return carried_records()
     path = CORPUS / "recorded" / f"{FILES.get(name, name)}.jsonl"
     if not path.exists():
         pytest.skip("the recorded traffic is not here")

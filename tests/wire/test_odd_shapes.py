@@ -64,6 +64,17 @@ PARTS: dict[str, list[Any]] = {
         {"functionResponse": 5},
         {"functionResponse": {"name": "", "response": {}}},
     ],
+    "gemini-interactions": [
+        5,
+        {"type": "text", "text": 5},
+        {"type": "hologram"},
+        {"type": "image"},
+        {"type": "image", "data": "AAAA", "uri": "https://x.y/z.png"},
+        {"type": "image", "data": "AAAA", "mime_type": "video/mp4"},
+        {"type": "audio", "data": 5, "mime_type": "audio/wav"},
+        {"type": "document", "uri": "", "mime_type": "application/pdf"},
+        {"type": "video", "data": "\u00e9"},
+    ],
 }
 TOOLS: dict[str, list[Any]] = {
     "openai-chat": [
@@ -75,6 +86,7 @@ TOOLS: dict[str, list[Any]] = {
     "openai-responses": [5, {"type": "function", "name": "f", "parameters": 5}, {"type": "custom", "name": 5}],
     "anthropic": [{"name": 5, "input_schema": {}}, {"name": "f", "input_schema": {}, "strict": 5}],
     "gemini": [5, {"functionDeclarations": [5]}, {"functionDeclarations": [{"name": 5}]}],
+    "gemini-interactions": [5, {"type": "function"}, {"type": "function", "name": "f", "parameters": 5}, {"type": 5}],
 }
 CHOICES: dict[str, list[Any]] = {
     "openai-chat": [
@@ -93,6 +105,7 @@ CHOICES: dict[str, list[Any]] = {
     ],
     "anthropic": [{"type": "some"}, {"type": "auto", "name": "f"}, {"type": "tool"}],
     "gemini": [5, {"mode": "SOME"}, {"mode": "AUTO", "allowedFunctionNames": ["f"]}, {"allowedFunctionNames": 5}],
+    "gemini-interactions": [5, "some", {"allowed_tools": 5}, {"allowed_tools": {"mode": "any", "tools": []}}],
 }
 
 
@@ -103,6 +116,10 @@ def body_of(name: str, part: Any = None, tools: Any = None, choice: Any = None) 
         "gemini": ("parts", {"text": "a"}),
     }.get(name, ("content", {"type": "text", "text": "a"}))
     parts = [text] if part is None else [text, part]
+    if name == "gemini-interactions":
+        config = {} if choice is None else {"generation_config": {"tool_choice": choice}}
+        named = {} if tools is None else {"tools": tools}
+        return {"input": [{"type": "user_input", "content": parts}], **named, **config}
     entries = {"openai-responses": "input", "gemini": "contents"}.get(name, "messages")
     body: dict[str, Any] = {entries: [{"role": "user", key: parts}]}
     if tools is not None:
@@ -139,7 +156,7 @@ def test_an_invalid_tool_is_kept(name: str, tool: Any) -> None:
 def test_an_invalid_choice_is_kept(name: str, choice: Any) -> None:
     body = body_of(name, choice=choice)
     assert formats[name].read_request(body).tool_choice is None
-    key = "toolConfig" if name == "gemini" else "tool_choice"
+    key = {"gemini": "toolConfig", "gemini-interactions": "generation_config"}.get(name, "tool_choice")
     assert rewritten(name, body)[key] == body[key]
 
 

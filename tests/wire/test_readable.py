@@ -116,7 +116,38 @@ GEMINI_PARTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "code": ({"executableCode": {"language": "PYTHON", "code": "print(1)"}}, ["print(1)"]),
     "output": ({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "one"}}, ["one"]),
 }
+INTERACTION_STEPS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "search": (
+        {"type": "google_search_call", "id": "s", "arguments": {"queries": ["rain oslo"]}, "signature": "x"},
+        ["rain oslo"],
+    ),
+    "search results": (
+        {"type": "google_search_result", "call_id": "s", "result": [{"title": "Yr", "url": "https://yr.no"}]},
+        ["Yr", "https://yr.no"],
+    ),
+    "code": ({"type": "code_execution_call", "id": "s", "arguments": {"code": "print(1)"}}, ["print(1)"]),
+    "output": ({"type": "code_execution_result", "call_id": "s", "result": "one"}, ["one"]),
+    "mcp": (
+        {
+            "type": "mcp_server_tool_call",
+            "id": "s",
+            "server_name": "docs",
+            "name": "find",
+            "arguments": {"q": "rain"},
+        },
+        ["docs.find", "rain"],
+    ),
+    "mcp result": (
+        {"type": "mcp_server_tool_result", "call_id": "s", "result": [{"type": "text", "text": "found it"}]},
+        ["found it"],
+    ),
+    "maps result": (
+        {"type": "google_maps_result", "call_id": "s", "is_error": True, "result": "no such place"},
+        ["Error", "no such place"],
+    ),
+}
 CASES = [
+    *(("gemini-interactions", "assistant", *case) for case in INTERACTION_STEPS.values()),
     *(("openai-responses", "assistant", *case) for case in RESPONSES_ITEMS.values()),
     *(("openai-responses", "user", *case) for case in CLIENT_ITEMS.values()),
     *(("anthropic", "assistant", *case) for case in ANTHROPIC_BLOCKS.values()),

@@ -23,6 +23,11 @@ RESULT: dict[str, dict[str, Any]] = {
         "cachedContent": "cachedContents/1",
         "contents": [{"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"output": "rain"}}}]}],
     },
+    "gemini-interactions": {
+        "model": "gemini-3.6-flash",
+        "previous_interaction_id": "v1_1",
+        "input": [{"type": "function_result", "call_id": "call_1", "result": "rain"}],
+    },
     "openai-responses": {
         "model": "gpt-5",
         "conversation": "conv_1",

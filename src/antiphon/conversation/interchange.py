@@ -252,7 +252,7 @@ def _message_format(message: Mapping[str, Any]) -> str:
     if "parts" in message:
         return "gemini"
     if "role" not in message or message.get("type") == "message":
-        return "openai-responses"
+        return detect_format({"input": [dict(message)]}) or "openai-responses"
     if message["role"] not in ("user", "assistant", "system", "developer", "tool", "function"):
         raise ConversationError(
             f"unknown role {message['role']!r}: expected user, assistant, system, developer or tool"

@@ -38,6 +38,9 @@ Action: TypeAlias = Literal[
     "list_conversation_items",
     "get_conversation_item",
     "delete_conversation_item",
+    "get_interaction",
+    "delete_interaction",
+    "cancel_interaction",
     "health",
     "ready",
     "metrics",
@@ -74,7 +77,7 @@ class Route(Struct, frozen=True):
 
 
 _CHAT, _COMPLETIONS, _RESPONSES = "openai-chat", "openai-completions", "openai-responses"
-_ANTHROPIC, _GEMINI = "anthropic", "gemini"
+_ANTHROPIC, _GEMINI, _INTERACTIONS = "anthropic", "gemini", "gemini-interactions"
 _OLLAMA, _OLLAMA_GENERATE = "ollama", "ollama-generate"
 
 ROUTES: tuple[Route, ...] = (
@@ -106,6 +109,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1beta/models/{model}:batchEmbedContents", Endpoint("embed", _GEMINI, kind="batch")),
     Route("GET", "/v1beta/models", Endpoint("list_models", _GEMINI)),
     Route("GET", "/v1beta/models/{model}", Endpoint("get_model", _GEMINI)),
+    Route("POST", "/v1beta/interactions", Endpoint("generate", _INTERACTIONS)),
+    Route("GET", "/v1beta/interactions/{id}", Endpoint("get_interaction", _INTERACTIONS)),
+    Route("DELETE", "/v1beta/interactions/{id}", Endpoint("delete_interaction", _INTERACTIONS)),
+    Route("POST", "/v1beta/interactions/{id}/cancel", Endpoint("cancel_interaction", _INTERACTIONS)),
     Route("POST", "/api/chat", Endpoint("generate", _OLLAMA)),
     Route("POST", "/api/generate", Endpoint("generate", _OLLAMA_GENERATE)),
     Route("POST", "/api/embed", Endpoint("embed", _OLLAMA)),
@@ -132,7 +139,11 @@ _PLACEHOLDERS = {
     "{id}": r"(?P<name>[^/]+)",
 }
 _GEMINI_CALL = ("/v1beta/models/{model}:", r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):")
-_VERSIONS = (("/v1beta/", "(?:/v1beta|/v1alpha)/"), ("/v1/", "(?:/v1)?/"))
+_VERSIONS = (
+    ("/v1beta/interactions", r"(?:/v1(?:beta\d?|alpha)?)?/interactions"),
+    ("/v1beta/", "(?:/v1beta|/v1alpha)/"),
+    ("/v1/", "(?:/v1)?/"),
+)
 _DEPLOYMENT = re.compile(r"/openai/deployments/(?P<name>[^/]+)(?P<path>/.+)")
 _PREFIXES = (("/openai/", _CHAT), ("/anthropic/", _ANTHROPIC))
 """Prefixes that clients of Azure and of hosts with several formats add, and the format where the path has none."""

@@ -134,7 +134,7 @@ class HttpProviderClient(ProviderClient):
                 return known
             case "openai-responses":
                 return True
-            case "gemini":
+            case "gemini" | "gemini-interactions":
                 return not with_tools  # most models refuse both at once
             case _:
                 return self.preset.name in _SCHEMA_PRESETS

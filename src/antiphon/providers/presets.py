@@ -186,6 +186,17 @@ _ROWS = (
         models=("gemini-*", "gemma-*"),
     ),
     Preset(
+        name="gemini-interactions",
+        format="gemini-interactions",
+        base_url="https://generativelanguage.googleapis.com",
+        path="/v1beta/interactions",
+        auth="x-goog-api-key",
+        headers=(("api-revision", "2026-05-20"),),
+        key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        base_url_variables=("GOOGLE_GEMINI_BASE_URL",),
+        models=("deep-research-*", "antigravity-*"),
+    ),
+    Preset(
         name="azure-openai",
         path=f"/openai{_DEPLOYMENT}",
         paths=(

@@ -22,7 +22,6 @@ _FOREIGN_TYPES: dict[str, frozenset[str]] = {
     "openai-chat": _ANTHROPIC_TYPES | _RESPONSES_TYPES,
     "openai-responses": _ANTHROPIC_TYPES,
     "anthropic": _RESPONSES_TYPES,
-    "gemini": frozenset(),
 }
 
 

@@ -20,6 +20,7 @@ LONGEST_NAME = 200
 PROVIDER_NAMES = {
     "azure-openai": "azure.ai.openai",
     "gemini": "gcp.gemini",
+    "gemini-interactions": "gcp.gemini",
     "gemini-openai": "gcp.gemini",
     "mistral": "mistral_ai",
     "moonshot": "moonshot_ai",

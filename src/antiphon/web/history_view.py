@@ -117,6 +117,7 @@ _TARGETS = {
     "openai-responses": Origin("openai-responses", "openai-responses", _MODELS["openai"]),
     "anthropic": Origin("anthropic", "anthropic", _MODELS["anthropic"]),
     "gemini": Origin("gemini", "gemini", _MODELS["gemini"]),
+    "gemini-interactions": Origin("gemini-interactions", "gemini-interactions", _MODELS["gemini"]),
 }
 """The model used for each format."""
 

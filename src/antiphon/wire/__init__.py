@@ -17,7 +17,7 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.rules import Violation
 
-FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini", "gemini-interactions")
 
 formats: Mapping[str, Format] = MappingProxyType({name: Format(name) for name in FORMATS})
 """Every format by name."""

@@ -88,6 +88,7 @@ class FormatSignature(Struct, frozen=True, kw_only=True):
     message_keys: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
     block_types: frozenset[str] = frozenset()
+    message_types: frozenset[str] = frozenset()
 
 
 class FormatModule(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,9 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError
 from antiphon.parts import NativeExtras
 
-_STORED_TURNS = frozenset({"previous_response_id", "conversation", "prompt", "thread", "cachedContent"})
+_STORED_TURNS = frozenset(
+    {"previous_response_id", "previous_interaction_id", "conversation", "prompt", "thread", "cachedContent"}
+)
 
 _SAME_AS_ABSENT = {"caller": {"type": "direct"}}
 """Extras with a value that says nothing: Anthropic writes that the model itself made a call."""

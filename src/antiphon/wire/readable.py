@@ -242,7 +242,36 @@ def _code_execution_result(part: _Block) -> Iterator[str]:
     yield f"[output]\n{_text(part['codeExecutionResult'].get('output'))}"
 
 
+def _google_call(step: _Block) -> Iterator[str]:
+    """A call of one of Google's tools: what it was given."""
+    arguments = _object(step.get("arguments"))
+    if isinstance(arguments.get("code"), str):
+        yield f"[code run]\n{arguments['code']}"
+        return
+    about = next(iter(arguments.values())) if len(arguments) == 1 else arguments or None
+    tool = f"{step['server_name']}." if isinstance(step.get("server_name"), str) else ""
+    name = step.get("name") if isinstance(step.get("name"), str) else str(step["type"]).removesuffix("_call")
+    yield _label(f"{tool}{name}".replace("_", " "), about)
+
+
+def _google_result(step: _Block) -> Iterator[str]:
+    """What one of Google's tools returned: text, sources, or any other JSON."""
+    result = step.get("result")
+    prefix = "Error: " if step.get("is_error") is True else ""
+    if isinstance(result, str):
+        yield f"{prefix}[output]\n{result}"
+    elif isinstance(result, list) and all(isinstance(entry, dict) and entry.get("type") == "text" for entry in result):
+        yield f"{prefix}{_text(result)}"
+    elif result:
+        yield f"{prefix}[output]\n{msgspec.json.encode(result).decode()}"
+
+
+_GOOGLE_TOOLS = ("google_search", "google_maps", "url_context", "code_execution", "file_search", "mcp_server_tool")
 _READERS: dict[str, dict[str, _Reader]] = {
+    "gemini-interactions": {
+        **{f"{tool}_call": _google_call for tool in (*_GOOGLE_TOOLS, "retrieval", "processing")},
+        **{f"{tool}_result": _google_result for tool in (*_GOOGLE_TOOLS, "retrieval", "processing")},
+    },
     "openai-responses": {
         "web_search_call": _web_search_call,
         "file_search_call": _file_search_call,

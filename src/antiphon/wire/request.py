@@ -96,6 +96,7 @@ SERVER_STATE = {
     "openai-responses": ("previous_response_id", "conversation", "prompt"),
     "anthropic": ("thread",),
     "gemini": ("cachedContent",),
+    "gemini-interactions": ("previous_interaction_id",),
 }
 """The parameters by which a server adds turns that it has stored. No other server has them."""
 TOOL_NAMESPACES = "openai-responses:namespaces"

@@ -37,6 +37,7 @@ ODD: dict[str, bytes] = {
     "openai-chat": b'{ "messages" : [{"role":"user","content":"\\u00e9 \xc3\xa9"}],\n"seed":1, "model":"%b", "stream": %b}',
     "openai-responses": b'{"input":"\\u00e9 \xc3\xa9" , "model": "%b","stream" :%b, "store": false}',
     "anthropic": b'{"max_tokens":1e2,"messages":[{"role":"user","content":"\\u00e9 \xc3\xa9"}], "model":"%b","stream":%b }',
+    "gemini-interactions": b'{"input":"\\u00e9 \xc3\xa9" , "model": "%b","stream" :%b, "store": false}',
     "gemini": b'{"contents":[{"parts":[{"text":"\\u00e9 \xc3\xa9"}] , "role":"user"}] }',
 }
 """Bodies in a spelling that no JSON encoder would produce."""

@@ -38,4 +38,4 @@ def test_reasoning_of_another_provider(is_on: bool) -> None:
         (received,) = gateway.upstreams["anthropic"].received
         assert LABELLED not in received.body
         assert b'"thinking":"Let me see."' in received.body
-        assert [upstream.refused for upstream in gateway.upstreams.values()] == [[], [], [], []]
+        assert [upstream.refused for upstream in gateway.upstreams.values() if upstream.refused] == []

@@ -24,6 +24,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "conversation object": ("openai-responses", {"conversation": {"id": "conv_1"}, "input": [QUESTION]}),
     "prompt": ("openai-responses", {"prompt": {"id": "pmpt_1", "version": "2"}, "input": [QUESTION]}),
     "thread": ("anthropic", {"max_tokens": 100, "thread": THREAD, "messages": [RESULT]}),
+    "previous_interaction_id": (
+        "gemini-interactions",
+        {
+            "previous_interaction_id": "v1_1",
+            "input": [{"type": "user_input", "content": [{"type": "text", "text": "?"}]}],
+        },
+    ),
     "cachedContent": (
         "gemini",
         {"cachedContent": "cachedContents/1", "contents": [{"role": "user", "parts": [{"text": "And now?"}]}]},

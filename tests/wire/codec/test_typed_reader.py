@@ -110,6 +110,23 @@ PLAIN: dict[str, dict[str, Any]] = {
         "tools": [{"functionDeclarations": [{"name": "weather", "parametersJsonSchema": {"type": "object"}}]}],
         "generationConfig": {"temperature": 0.5},
     },
+    "gemini-interactions": {
+        "model": "gemini-2.5-flash",
+        "system_instruction": "Be brief.",
+        "input": [
+            {"type": "user_input", "content": [{"type": "text", "text": "Rain?"}, {"type": "text", "text": "Sun?"}]},
+            {"type": "model_output", "content": [{"type": "text", "text": "Let me see."}]},
+            {"type": "function_call", "id": "call_1", "name": "weather", "arguments": {"city": "Oslo"}},
+            {"type": "function_call", "id": "call_2", "name": "weather", "arguments": {}},
+            {"type": "function_result", "call_id": "call_1", "name": "weather", "result": "rain"},
+            {"type": "function_result", "call_id": "call_2", "result": "sun"},
+            {"type": "model_output", "content": [{"type": "text", "text": "Rain"}]},
+            {"type": "model_output", "content": [{"type": "text", "text": "and sun."}]},
+        ],
+        "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object"}}],
+        "generation_config": {"temperature": 0.5},
+        "store": False,
+    },
 }
 ODD = [None, "", "call_gm_0", "odd", 0, 1.5, True, [], {}, ["odd"], {"type": "odd"}, {"output": "{}"}]
 odd_values = st.sampled_from(ODD).map(lambda value: msgspec.json.decode(msgspec.json.encode(value)))
@@ -174,10 +191,17 @@ UNUSUAL: dict[str, list[Any]] = {
         {"parts": [{"text": "x"}]},
         7,
     ],
+    "gemini-interactions": [
+        {"type": "user_input", "content": [{"type": "image", "mime_type": "image/png", "data": "AAAA"}]},
+        {"type": "thought", "signature": "proof", "summary": [{"type": "text", "text": "Hm."}]},
+        {"type": "function_result", "call_id": "call_1", "result": [{"type": "text", "text": "x"}]},
+        {"type": "google_search_call", "id": "s", "arguments": {"queries": ["x"]}},
+        7,
+    ],
 }
 
 
-@pytest.mark.parametrize("name", ["openai-chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", UNUSUAL)
 def test_one_unusual_message_keeps_the_typed_parse_of_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = import_module(f"antiphon.wire.{name.replace('-', '_')}.messages")
     generic: list[Any] = []

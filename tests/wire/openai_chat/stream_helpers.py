@@ -97,3 +97,7 @@ def fragment(arguments: Any = "", name: Any = None, call_id: Any = None, index: 
 
 def calls(*fragments: dict[str, Any]) -> dict[str, Any]:
     return chunk({"tool_calls": list(fragments)})
+
+
+USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+STOP = chunk({}, "stop")

@@ -14,9 +14,12 @@ import msgspec
 from hypothesis import strategies as st
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.limits import ITEM_TYPES
 from antiphon.wire.openai_responses.messages import CALL_ID
+from antiphon.wire.openai_responses.request import write_request
 from antiphon.wire.openai_responses.stream_reader import StreamReader
+from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import safe_name
 from support.corpus import CORPUS, accepted_requests, client_requests, recorded
 
@@ -59,9 +62,20 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
+Body = dict[str, Any]
+Events = list[Body]
+OBJECT = {"type": "object", "properties": {}}
+
+
 def plain(body: Any) -> Any:
     """A written body as a client gets it."""
     return msgspec.json.decode(msgspec.json.encode(body))
+
+
+def written(request: ModelRequest) -> tuple[Body, list[Loss]]:
+    """The body of a request, and what it lost."""
+    losses: list[Loss] = []
+    return plain(write_request(request, losses)), losses
 
 
 def read_all(data: bytes) -> list[ModelOutputDelta]:

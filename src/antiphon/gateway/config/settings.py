@@ -35,6 +35,7 @@ _DEFAULT_PRESET: Mapping[str, str] = {
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
     "gemini": "gemini",
+    "gemini-interactions": "gemini-interactions",
 }
 """The preset for a host with a known format and nothing else known."""
 
@@ -124,7 +125,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: Annotated[SomeText, Meta(description="Name in targets: `name/model`.")]
     format: Annotated[
-        Literal["", "openai-chat", "openai-responses", "anthropic", "gemini"], Meta(description="API format.")
+        Literal["", "openai-chat", "openai-responses", "anthropic", "gemini", "gemini-interactions"],
+        Meta(description="API format."),
     ] = ""
     preset: Annotated[str, Meta(description="Preset to start from. Default: the one of that name, else by format.")] = (
         ""

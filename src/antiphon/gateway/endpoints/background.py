@@ -14,6 +14,7 @@ from msgspec import structs
 
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.interaction_shape import InteractionShape
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
 from antiphon.gateway.endpoints.responses_api.shape import ResponseShape
 from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
@@ -27,7 +28,10 @@ from antiphon.history.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
 
-SHAPES: Mapping[str, Callable[[str, bytes], AnswerShape]] = {"openai-responses": ResponseShape}
+SHAPES: Mapping[str, Callable[[str, bytes], AnswerShape]] = {
+    "openai-responses": ResponseShape,
+    "gemini-interactions": InteractionShape,
+}
 """The shape of an answer, made of its id and the body of its request, by format."""
 
 _TRUE, _FALSE = b"true", b"false"

@@ -6,6 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
+from antiphon.gateway.endpoints.interactions import (
+    handle_cancel_interaction,
+    handle_delete_interaction,
+    handle_get_interaction,
+)
 from antiphon.gateway.endpoints.models import (
     handle_get_model,
     handle_list_models,
@@ -50,6 +55,9 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "list_conversation_items": handle_list_conversation_items,
     "get_conversation_item": handle_get_conversation_item,
     "delete_conversation_item": handle_delete_conversation_item,
+    "get_interaction": handle_get_interaction,
+    "delete_interaction": handle_delete_interaction,
+    "cancel_interaction": handle_cancel_interaction,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
 }

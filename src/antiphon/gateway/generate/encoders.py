@@ -138,10 +138,14 @@ class CallReadingEncoder:
 
 
 class RecordingEncoder:
-    """Wraps an encoder and records the stream: `output` is the whole answer, `body` the response as a Responses client got it."""
+    """Wraps an encoder and records the stream: `output` is the whole answer, `body` the object that a client gets of it later.
 
-    def __init__(self, encoder: StreamEncoder) -> None:
+    The last event of a Responses stream has the object. Where it does not (Interactions), the client's own stream is read.
+    """
+
+    def __init__(self, encoder: StreamEncoder, wire: Format) -> None:
         self.body = b""
+        self._whole = None if wire.name == "openai-responses" else WholeAnswer(wire)
         self.comment = encoder.comment
         self._encoder = encoder
         self._assembler = Assembler()
@@ -163,11 +167,33 @@ class RecordingEncoder:
         return self._capture_final(self._encoder.finish(failed))
 
     def _capture_final(self, data: bytes) -> bytes:
-        if b"response.completed" in data or b"response.incomplete" in data:
+        if self._whole is not None:
+            if data and self._whole.feed(data):
+                self.body = self._whole.encode()
+        elif b"response.completed" in data or b"response.incomplete" in data:
             for event in SseReader().feed(data):
                 if event.event in (b"response.completed", b"response.incomplete"):
                     self.body = bytes(msgspec.json.decode(event.data, type=_Completed).response)
         return data
+
+
+class WholeAnswer:
+    """Assembles the answer that a stream of a format carries."""
+
+    def __init__(self, wire: Format) -> None:
+        self._wire = wire
+        self._reader = wire.stream_reader()
+        self._assembler = Assembler()
+
+    def feed(self, data: bytes) -> bool:
+        """Read more of the stream. Returns whether the answer is complete."""
+        for delta in self._reader.feed(data):
+            self._assembler.add(delta)
+        return self._assembler.is_finished
+
+    def encode(self) -> bytes:
+        """The answer so far as an object of the format."""
+        return self._wire.encode_response(self._assembler.output).data
 
 
 class _Completed(Struct):

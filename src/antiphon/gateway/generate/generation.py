@@ -69,7 +69,7 @@ _JSON_LINES = (OLLAMA, OLLAMA_GENERATE)
 logger = logging.getLogger("antiphon.gateway")
 
 
-ID_PREFIXES = {"openai-responses": "resp_"}
+ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 """How the ids of answers begin, in formats whose answers are looked up by id here."""
 
 
@@ -265,7 +265,7 @@ class Generation:
         return self._with_report_headers(Response(headers=dict(headers), body=relay))
 
     def _relay(self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared) -> Relay:
-        recording = RecordingEncoder(encoder) if self._should_record(prepared) else None
+        recording = RecordingEncoder(encoder, self._wire) if self._should_record(prepared) else None
         input_items = self._input_items()
 
         async def store() -> None:

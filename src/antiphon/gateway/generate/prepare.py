@@ -307,7 +307,7 @@ class RequestPreparer:
 
 def needs_inline_media(provider: AnyProvider) -> Callable[[Part], bool]:
     """Which media the provider accepts only inline."""
-    if provider.format == "gemini":
+    if provider.format in ("gemini", "gemini-interactions"):
         return lambda part: isinstance(part, Image | Audio | Document)
     if provider.format == "openai-chat":
         return lambda part: isinstance(part, Audio | Document)
@@ -335,7 +335,8 @@ def read_model_name(body: bytes) -> str:
 def replace_model(body: bytes, model: str) -> bytes:
     """The same body with another model."""
     fields = top_level_fields(body)
-    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    name = "agent" if "agent" in fields and "model" not in fields else "model"  # Interactions have agents too
+    fields[name] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 
 

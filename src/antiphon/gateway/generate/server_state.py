@@ -1,10 +1,10 @@
 """State that a request names: added to the request where the gateway has it, refused where only another server has it.
 
-`previous_response_id`, `conversation` and `item_reference` name what the gateway has stored; `expand_state` puts it into the
-request. A Responses `prompt`, an Anthropic `thread` that is continued and Gemini's `cachedContent` name what the provider of that
-format has. A model of another format would answer without it, so `check_server_state` refuses the request, in the client's
-format; the official Anthropic client then sends the whole history again. Completions may ask for what no chat
-model does, such as `suffix`; that is refused too.
+`previous_response_id`, `previous_interaction_id`, `conversation` and `item_reference` name what the gateway has stored;
+`expand_state` puts it into the request. A Responses `prompt`, an Anthropic `thread` that is continued and Gemini's
+`cachedContent` name what the provider of that format has. A model of another format would answer without it, so
+`check_server_state` refuses the request, in the client's format; the official Anthropic client then sends the whole history
+again. Completions may ask for what no chat model does, such as `suffix`; that is refused too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _ADVICE = {
     "prompt": "send the instructions and messages of the template in the request",
     "thread": "send the whole history in messages",
     "cachedContent": "send the cached contents in contents",
+    "previous_interaction_id": "send the earlier steps in input",
 }
 _CHAT_CANNOT: Mapping[str, Mapping[str, str]] = {
     COMPLETIONS: {

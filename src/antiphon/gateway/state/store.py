@@ -17,6 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -99,7 +100,7 @@ class ResponseStore:
         with self._file.transaction() as db:
             parent = self._number(db, previous, owner, now) if previous else None
             if previous and parent is None:
-                raise _unknown_previous(previous)
+                raise _unknown_previous(previous_field(request), previous)
             known = self._number(db, response_id, owner, 0.0)
             db.execute("UPDATE responses SET is_gone = 1 WHERE number = ?", (known,))
             insert = "INSERT INTO responses (owner, id, parent, kept, input, output, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -126,7 +127,7 @@ class ResponseStore:
             return request
         earlier: list[Message] = []
         if previous:
-            for kept in self._chain(previous, owner, _unknown_previous):
+            for kept in self._chain(previous, owner, partial(_unknown_previous, previous_field(request))):
                 earlier += kept.input
                 if kept.output.parts:
                     earlier.append(Message("assistant", kept.output.parts))
@@ -247,6 +248,12 @@ def previous_response_id(request: ModelRequest) -> str:
     return next((str(value) for value in named if value), "")
 
 
+def previous_field(request: ModelRequest) -> str:
+    """The field by which a request names what it continues, in the client's format."""
+    native = request.native or {}
+    return next((name for origin, name in PREVIOUS_FIELDS.items() if native.get(origin, {}).get(name)), "")
+
+
 def continue_from(request: ModelRequest, earlier: Sequence[Message]) -> ModelRequest:
     """The request with earlier messages before its own, and without the field that named them."""
     leading = _instructions(request)
@@ -275,12 +282,16 @@ def _unknown(response_id: str) -> UnknownResponse:
     return UnknownResponse(f"Response with id '{response_id}' not found.")
 
 
-def _unknown_previous(response_id: str) -> UnknownResponse:
+def _unknown_previous(field: str, response_id: str) -> UnknownResponse:
+    if field != PREVIOUS_FIELDS[FORMAT]:
+        return UnknownResponse(
+            f"{field}: '{response_id}' not found; send the earlier steps in input", status=400, param=field
+        )
     return UnknownResponse(
         f"Previous response with id '{response_id}' not found.",
         status=400,
         code="previous_response_not_found",
-        param=PREVIOUS_FIELDS[FORMAT],
+        param=field,
     )
 
 

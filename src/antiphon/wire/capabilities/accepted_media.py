@@ -39,6 +39,8 @@ _KINDS: dict[type, MediaKind] = {Image: "image", Audio: "audio", Document: "docu
 _KIND_BY_PREFIX: dict[str, MediaKind] = {"image/": "image", "audio/": "audio", "video/": "video"}
 _BLOCK_KINDS: dict[str, MediaKind] = {
     "image": "image",
+    "audio": "audio",
+    "video": "video",
     "image_url": "image",
     "input_image": "image",
     "document": "document",
@@ -49,7 +51,7 @@ _BLOCK_KINDS: dict[str, MediaKind] = {
     "video_url": "video",
 }
 _GEMINI_FIELDS = ("inlineData", "inline_data", "fileData", "file_data")
-_CONTAINERS = ("content", "output", "parts", "functionResponse", "function_response")
+_CONTAINERS = ("content", "output", "result", "parts", "functionResponse", "function_response")
 _parts = attrgetter("parts")
 _content = attrgetter("content")
 

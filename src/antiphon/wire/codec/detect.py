@@ -14,8 +14,12 @@ def detect_format(body: Any) -> str | None:
         return None
     possible = {name: wire.module for name, wire in formats.items() if wire.module.messages_key in body}
     if len(possible) > 1:
-        possible = {
+        matching = {
             name: module for name, module in possible.items() if _matches(module.signature, module.messages_key, body)
+        }
+        # A format without a signature is the usual one for its key.
+        possible = matching or {
+            name: module for name, module in possible.items() if module.signature == FormatSignature()
         }
     return next(iter(possible)) if len(possible) == 1 else None
 
@@ -27,7 +31,9 @@ def _matches(signature: FormatSignature, messages_key: str, body: dict[str, Any]
     if any(not signature.tool_keys.isdisjoint(tool) for tool in _objects(body.get("tools"))):
         return True
     for message in _objects(body[messages_key]):
-        role = message.get("role")
+        role, kind = message.get("role"), message.get("type")
+        if isinstance(kind, str) and kind in signature.message_types:
+            return True
         if (isinstance(role, str) and role in signature.roles) or not signature.message_keys.isdisjoint(message):
             return True
         kinds = (block.get("type") for block in _objects(message.get("content")))

@@ -37,7 +37,7 @@ from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, raw_json_object, tool_names
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, tool_names
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -47,6 +47,7 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
+from antiphon.wire.vendors.google_parameters import call_arguments
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""
@@ -93,15 +94,8 @@ def is_call(part: Any) -> bool:
 
 def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
     """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
-    call_id, text = call.tool_call_id, call.arguments
-    args: Any = {"input": text} if call.freeform else raw_json_object(text)
-    if args is None and text.strip():  # not an object (GM-08)
-        losses.append(
-            Loss(".arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (GM-08)')
-        )
-        args = {"_raw": text}
-    elif args is None:
-        args = {}
+    call_id = call.tool_call_id
+    args = call_arguments(call, losses, "", "GM-08")
     if call_id.startswith(GENERATED_ID_PREFIX):
         call_id = ""
     if call.native is None:

@@ -24,7 +24,5 @@ PART_SPELLINGS = field_spellings((*DATA_FIELDS, *OTHER_PART_FIELDS))
 
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 """Of function calling, each at its number (GM-13)."""
-MAX_STOP_SEQUENCES = 5
-"""GM-14."""
 NOT_WITH_CACHED_CONTENT = ("tools", "toolConfig", "systemInstruction")
 """GM-19."""

@@ -40,12 +40,8 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
+from antiphon.wire.vendors.google_parameters import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
 
-PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
-"""A user turn added where the history would begin with a call (GM-05)."""
-CONTINUE_TEXT = "(continue)"
-"""A user turn added where the contents would be empty or must not end with the model (GM-16)."""
-SYSTEM_NOTE_PREFIX = "[system note] "
 FUNCTION_ROLE = "function"
 """The former role of contents with results; also the mark of a message that had it."""
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
-from antiphon.wire.gemini.limits import MAX_STOP_SEQUENCES
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, refused_fields
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.google import (
     FORMAT,
@@ -27,14 +26,13 @@ from antiphon.wire.vendors.google import (
     schema_style,
     spelling_mark,
     split_fields,
-    to_snake_case,
     write_schema,
 )
+from antiphon.wire.vendors.google_parameters import THINKING_LEVELS, fit_seed, stop_limiter, thinking_level
 
 MIN_BUDGET = 128
 """Sent instead of 0 to a model that always thinks and whose range is unknown."""
 _DYNAMIC = -1
-_LEVEL_NAMES = frozenset({"minimal", "low", "medium", "high"})
 _THINKING_FIELDS = field_spellings(("thinkingBudget", "thinkingLevel", "includeThoughts"))
 _LOWERCASE_LEVEL = spelling_mark("level:small")
 
@@ -50,7 +48,7 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
     # Level and budget together are rejected (GM-14); the level is then kept as an extra.
     if (
         type(level) is str
-        and level.lower() in _LEVEL_NAMES
+        and level.lower() in THINKING_LEVELS
         and level in (level.lower(), level.upper())
         and budget is None
     ):
@@ -109,8 +107,8 @@ def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list
     if effort is not None and (has_levels or budget is None):
         if not has_levels or (effort == "none" and not capabilities.is_known):
             return _write_budget(EFFORT_BUDGETS[effort], capabilities, losses)
-        is_small = has_mark(reasoning.native, "level:small")
-        return _write_level(effort, capabilities, losses, "reasoning.effort", is_small=is_small)
+        level = thinking_level(effort, capabilities, losses, "reasoning.effort", "GM-14")
+        return {"thinkingLevel": level if has_mark(reasoning.native, "level:small") else level.upper()}
     if budget is not None:
         return _write_budget(budget, capabilities, losses)
     if reasoning.enabled is None:
@@ -120,26 +118,13 @@ def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list
     return {} if reasoning.enabled else _write_budget(0, capabilities, losses)  # levels alone: thinking is the default
 
 
-def _write_level(
-    effort: str, capabilities: Capabilities, losses: list[Loss], path: str, *, is_small: bool = False
-) -> dict[str, Any]:
-    """The level for an effort, or the nearest that the model has."""
-    wanted = {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)
-    level = capabilities.nearest_effort(wanted)
-    if effort == "none":
-        reason = f'thinking cannot be turned off for this model; sent level "{level}" (GM-14)'
-        losses.append(Loss("reasoning", "no thinking", reason))
-    elif level != wanted:
-        losses.append(Loss(path, effort, f'model does not support level "{wanted}"; sent "{level}" (GM-14)'))
-    return {"thinkingLevel": level if is_small else level.upper()}
-
-
 def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     """A budget that the model accepts, or the level that stands for it."""
     if budget == 0 and capabilities.accepts_thinking("off"):
         return {"thinkingBudget": 0}
     if budget != _DYNAMIC and (not capabilities.accepts_thinking("budget") or (budget == 0 and capabilities.efforts)):
-        return _write_level(effort_for_budget(budget), capabilities, losses, "reasoning.budget_tokens")
+        level = thinking_level(effort_for_budget(budget), capabilities, losses, "reasoning.budget_tokens", "GM-14")
+        return {"thinkingLevel": level.upper()}
     if budget == _DYNAMIC:
         return {"thinkingBudget": _DYNAMIC} if capabilities.accepts_thinking("budget") else {}
     lowest, highest = capabilities.min_budget, capabilities.max_budget
@@ -162,23 +147,6 @@ def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -
 GENERATION_PREFIX = "generationConfig."
 JSON_TYPE = "application/json"
 
-_INT32 = 2**31
-
-
-def _write_seed(seed: int, losses: list[Loss]) -> int:
-    if -_INT32 <= seed < _INT32:
-        return seed
-    losses.append(Loss("seed", "seed", "Gemini accepts 31 bits; the rest was cut off"))
-    return seed % _INT32
-
-
-def _write_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
-    limit = MAX_STOP_SEQUENCES
-    reason = f"Gemini accepts at most {limit} stop sequences; sent the first {limit} (GM-14)"
-    losses.extend(Loss(f"stop[{index}]", "stop", reason) for index in range(limit, len(stop)))
-    return list(stop[:limit])
-
-
 PARAMETER_TABLE = ParameterTable(
     "Gemini",
     (
@@ -189,49 +157,14 @@ PARAMETER_TABLE = ParameterTable(
         Parameter("top_k", "topK", NUMBER, "GM-14", integer=True),
         Parameter("max_output_tokens", "maxOutputTokens", NUMBER, "GM-14", 1, below_minimum="drop", integer=True),
         Parameter("candidates", "candidateCount", NUMBER, "GM-14", 1, integer=True),
-        Parameter("seed", "seed", NUMBER, "GM-14", integer=True, convert=_write_seed),
+        Parameter("seed", "seed", NUMBER, "GM-14", integer=True, convert=fit_seed),
         Parameter("top_logprobs", "logprobs", NUMBER, "GM-14", integer=True),
         Parameter("logprobs", "responseLogprobs", (bool,), "GM-14"),
-        Parameter("stop", "stopSequences", (), "GM-14", convert=_write_stops),
+        Parameter("stop", "stopSequences", (), "GM-14", convert=stop_limiter("GM-14")),
     ),
     no_loss=("service_tier", "store"),  # beside the generationConfig
 )
 """The parameters in `generationConfig`."""
-
-
-class GeminiWording:
-    """Google's sentences about parameters."""
-
-    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        number = _number(value)
-        if number is None:
-            return f"Invalid value at 'generation_config.{to_snake_case(row.key)}' (TYPE_FLOAT)"
-        minimum = row.minimum or 0
-        # The API states its float ranges with an exclusive end just above the largest value.
-        end = None if maximum is None else maximum + (1 if row.integer else 0.0001)
-        if number >= minimum and (end is None or number < end):
-            return ""
-        quoted = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
-        return (
-            f"Unable to submit request because it has a {to_snake_case(row.key)} value of {quoted} but the supported "
-            f"range is from {minimum} (inclusive) to {end} (exclusive). Update the value and try again."
-        )
-
-    def refused(self, row: Parameter, _value: Any, _refusal: Refusal) -> str:
-        return f"{to_snake_case(row.key)} is not supported by this model."
-
-
-WORDING = GeminiWording()
-
-
-def _number(value: Any) -> float | None:
-    """A number as proto3 JSON reads it: a string may hold one."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")

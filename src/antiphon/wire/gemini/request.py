@@ -42,12 +42,11 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
+from antiphon.wire.vendors.google_parameters import SERVICE_TIERS, UNSUPPORTED_TIERS, service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
 _SYSTEM_ROLE = "role:"
-SERVICE_TIERS = {"default": "standard", "standard_only": "standard"}
-_UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -83,7 +82,7 @@ def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: 
             _read_tool_config(value, values, native)
         elif name == "model" and type(value) is str:
             values["model"] = value
-        elif name == "serviceTier" and type(value) is str and value not in SERVICE_TIERS.keys() | _UNSUPPORTED_TIERS:
+        elif name == "serviceTier" and type(value) is str and value not in SERVICE_TIERS.keys() | UNSUPPORTED_TIERS:
             values["service_tier"] = value
         elif name == "store" and type(value) is bool:
             values["store"] = value
@@ -172,11 +171,9 @@ def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict
     if request.parallel_tool_calls is False:
         reason = "Gemini does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-    tier = request.service_tier
-    if tier in _UNSUPPORTED_TIERS:
-        losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier}"; dropped'))
-    elif tier is not None:
-        body["serviceTier"] = SERVICE_TIERS.get(tier, tier)
+    tier = None if request.service_tier is None else service_tier(request.service_tier, losses)
+    if tier is not None:
+        body["serviceTier"] = tier
     if request.store is not None:
         body["store"] = request.store
     lose_native(losses, "native", request.native, FORMAT)

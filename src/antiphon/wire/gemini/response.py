@@ -11,7 +11,6 @@ candidate; the role of a content is `model`.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
@@ -34,6 +33,7 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
+from antiphon.wire.vendors.google_parameters import format_time, parse_time
 
 
 def read_usage(raw: dict[str, Any]) -> TokenUsage:
@@ -172,25 +172,6 @@ def split_extras(native: NativeExtras | None) -> tuple[dict[str, Any], dict[str,
 def is_prompt_blocked(feedback: Any) -> bool:
     """Whether the prompt itself was blocked."""
     return isinstance(feedback, dict) and bool(feedback.get("blockReason") or feedback.get("block_reason"))
-
-
-def parse_time(time: Any) -> int | None:
-    """A `createTime` in seconds."""
-    if type(time) is not str:
-        return None
-    try:
-        read = datetime.fromisoformat(time)
-        return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
-    except (ValueError, OverflowError):
-        return None
-
-
-def format_time(seconds: int) -> str | None:
-    """Seconds as a `createTime`."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 _RAW_CANDIDATE = "raw-candidate"

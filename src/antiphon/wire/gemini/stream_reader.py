@@ -38,7 +38,6 @@ from antiphon.wire.gemini.response import (
     is_prompt_blocked,
     output_extras,
     output_part,
-    parse_time,
     read_stop_reason,
     read_usage,
     write_stop_reason,
@@ -46,6 +45,7 @@ from antiphon.wire.gemini.response import (
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
+from antiphon.wire.vendors.google_parameters import parse_time
 
 NO_USAGE = msgspec.Raw()
 """The usage of a chunk without usage."""

@@ -7,12 +7,11 @@ from typing import Any
 
 from antiphon.wire.capabilities import EFFORTS, format_capabilities, tool_name_matcher
 from antiphon.wire.gemini.limits import (
-    MAX_STOP_SEQUENCES,
     MODES,
     NOT_WITH_CACHED_CONTENT,
     PARAMETER_SPELLINGS,
 )
-from antiphon.wire.gemini.parameters import PARAMETER_TABLE, WORDING
+from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
@@ -25,6 +24,7 @@ from antiphon.wire.vendors.google import (
     to_snake_case,
     unknown_field,
 )
+from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, WORDING
 
 
 def check_names(context: RuleContext) -> None:

@@ -1,0 +1,117 @@
+"""Media of the Interactions API: `image`, `audio`, `document` and `video` contents, as base64 `data` or by `uri`.
+
+Each kind has a closed list of MIME types (GI-06). A video is a `Document` with a video type, since there is no neutral part for
+it. Contents with another type than their kind, with both sources or with none stay `Native`. A document that
+is text is sent as text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from antiphon.parts import Audio, Document, Image, NativeExtras
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.limits import media_types
+from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
+from antiphon.wire.vendors.google import has_mark, spelling_mark
+
+Media: TypeAlias = Image | Audio | Document
+
+_OTHER_NAMES = {
+    "image/jpg": "image/jpeg",
+    "audio/x-wav": "audio/wav",
+    "audio/wave": "audio/wav",
+    "audio/mp4": "audio/m4a",
+    "audio/x-m4a": "audio/m4a",
+    "video/quicktime": "video/mov",
+    "video/x-msvideo": "video/avi",
+}
+_DEFAULTS = {"image": "image/png", "audio": "audio/wav", "document": "application/pdf", "video": "video/mp4"}
+_READ_FIELDS = frozenset({"type", "data", "uri", "mime_type"})
+_UNTYPED, _VIDEO, _URL_SAFE = spelling_mark("untyped"), spelling_mark("video"), spelling_mark("urlSafe")
+_TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
+
+
+def read_media(content: dict[str, Any]) -> Media | None:
+    """A medium; None if it is malformed."""
+    kind, media_type = content["type"], content.get("mime_type")
+    data, uri = content.get("data"), content.get("uri")
+    if media_type is not None and (type(media_type) is not str or media_type not in media_types(kind)):
+        return None
+    source = data if uri is None else uri
+    if type(source) is not str or not source or source.startswith("data:") or (data is not None and uri is not None):
+        return None
+    extras = {name: value for name, value in content.items() if name not in _READ_FIELDS and value is not None}
+    native: NativeExtras = {FORMAT: extras} if extras else {}
+    if media_type is None:
+        native |= _UNTYPED
+        if kind == "video":
+            native |= _VIDEO
+    fields: dict[str, Any] = {"native": native or None}
+    if uri is not None:
+        fields["url"] = uri
+    else:
+        if not source.isascii():
+            return None
+        if "-" in source or "_" in source:
+            fields["native"] = native | _URL_SAFE
+        fields["data"] = source.translate(_TO_STANDARD)
+    if kind == "image":
+        return Image(media_type or "", **fields)
+    return Audio(media_type or "", **fields) if kind == "audio" else Document(media_type or "", **fields)
+
+
+def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
+    """The content for a medium; None, and a loss, if the API does not accept it."""
+    data, url, media_type = part.data, part.url, part.media_type
+    if isinstance(part, Document) and part.text and not data:
+        return _as_text(part, part.text, losses, path)
+    inline = data if data.startswith("data:") else "" if data else url
+    if inline.startswith("data:"):
+        parsed = parse_data_url(inline)
+        data, url = (parsed.data, "") if parsed is not None and parsed.is_base64 else ("", "")
+        media_type = media_type or (parsed.media_type if parsed is not None else "")
+    if not data.isascii() or (not data and not url):
+        kind = type(part).__name__.lower()
+        reason = f"{kind} without base64 data; dropped"
+        if part.file_id:
+            reason = "file id belongs to another provider; dropped"
+        losses.append(Loss(path, kind, reason))
+        return None
+    is_untyped = has_mark(part.native, "untyped")
+    if not media_type and not is_untyped:
+        media_type = sniff_base64(data) if data else media_type_of_url(url)
+    media_type = _OTHER_NAMES.get(media_type.lower(), media_type.lower())
+    kind = _kind(part, media_type)
+    if not media_type and data and not is_untyped:
+        media_type = _DEFAULTS[kind]
+    if media_type and media_type not in media_types(kind):
+        losses.append(Loss(path, kind, f"the Interactions API does not support {media_type[:80]}; dropped (GI-06)"))
+        return None
+    if isinstance(part, Document) and part.name:
+        losses.append(Loss(f"{path}.name", "name", "the Interactions API has no file names; dropped"))
+    written: dict[str, Any] = {"type": kind}
+    if not data:
+        written["uri"] = url
+    else:
+        written["data"] = data.translate(_TO_URL_SAFE) if has_mark(part.native, "urlSafe") else data
+    if media_type:
+        written["mime_type"] = media_type
+    return {**written, **own_extras(part.native, losses, path, FORMAT)}
+
+
+def _kind(part: Media, media_type: str) -> str:
+    if isinstance(part, Image):
+        return "image"
+    if isinstance(part, Audio):
+        return "audio"
+    family = media_type.partition("/")[0]
+    if family == "video" or has_mark(part.native, "video"):
+        return "video"
+    return family if family in ("image", "audio") else "document"
+
+
+def _as_text(document: Document, text: str, losses: list[Loss], path: str) -> dict[str, Any]:
+    own_extras(document.native, losses, path, FORMAT)
+    return {"type": "text", "text": f"{document.name}\n\n{text}" if document.name else text}

@@ -1,0 +1,264 @@
+"""The input of a request: a string, a content, a list of contents, or a list of steps; always written as steps.
+
+A `user_input` step is a user message, a `function_result` a tool message; consecutive steps of the model are one assistant
+message. Results are written before the other parts of their message. Media that a result cannot hold (GI-14) follow all results
+of the step as a `user_input`. The history must not begin with a call nor, for some models, end with the model, as in
+generateContent (GM-05, GM-16); a user turn is added there. System messages after the first are sent as notes of the user.
+
+Steps of text, calls and text results are decoded into structs (`TypedStep`); all others are read from dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import (
+    NAME,
+    StepWriter,
+    is_content_part,
+    read_content,
+    read_model_step,
+    read_result,
+    with_step,
+    write_model_steps,
+)
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import Message
+from antiphon.wire.vendors.google_parameters import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
+
+_SUCCESS = ToolExecutionStatus.SUCCESS
+_INPUT_FIELDS = frozenset({"type", "content"})
+_encode = msgspec.json.Encoder().encode
+
+
+class _TypedText(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["text"]
+    text: str
+
+
+class TypedStep(Struct, forbid_unknown_fields=True, gc=False):
+    """A step of text, a call or a text result, as most are. `type` decides which fields belong to it."""
+
+    type: Literal["user_input", "model_output", "function_call", "function_result"]
+    content: list[_TypedText] | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: dict[str, Any] | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    result: str | UnsetType = UNSET
+
+
+class MessageListReader:
+    """Reads the steps of one request in order."""
+
+    def __init__(self, _unread: dict[str, Any]) -> None:
+        self._messages: list[Message] = []
+        self._turn: list[Any] = []  # the parts of the open assistant turn
+        self._contents: list[Any] = []  # contents without a step, which are one input of the user
+
+    def add_typed(self, steps: Sequence[TypedStep]) -> bool:
+        """Add typed steps; False at the first that must be read generically."""
+        return all(self._add_typed(step) for step in steps)
+
+    def _add_typed(self, step: TypedStep) -> bool:
+        kind, content, arguments = step.type, step.content, step.arguments
+        if kind == "function_call":
+            if content is not UNSET or step.call_id is not UNSET or step.result is not UNSET:
+                return False
+            if not step.id or not step.name or arguments is UNSET:
+                return False
+            call = ToolCallRequest(step.name, step.id, _encode(arguments).decode())
+            self._end_contents()
+            self._turn.append(call)
+            return True
+        if step.id is not UNSET or arguments is not UNSET:
+            return False
+        if kind == "function_result":
+            if content is not UNSET or step.call_id is UNSET or step.result is UNSET:
+                return False
+            name = "" if step.name is UNSET else step.name
+            self._add(Message("tool", (ToolCallResult(name, step.call_id, _SUCCESS, (Text(step.result),)),)))
+            return True
+        if not content or step.name is not UNSET or step.call_id is not UNSET or step.result is not UNSET:
+            return False
+        parts = [Text(block.text) for block in content]
+        if kind == "user_input":
+            self._add(Message("user", tuple(parts)))
+            return True
+        self._end_contents()
+        if self._turn and is_content_part(self._turn[-1]):
+            parts[0] = with_step(parts[0], {})
+        self._turn += parts
+        return True
+
+    def add_generic(self, step: Any) -> None:
+        """Add a step of plain JSON values."""
+        kind = step.get("type") if type(step) is dict else None
+        if kind == "user_input":
+            content = step.get("content")
+            if type(content) is list and content:
+                extras = {
+                    name: value for name, value in step.items() if name not in _INPUT_FIELDS and value is not None
+                }
+                native = {FORMAT: extras} if extras else None
+                self._add(Message("user", tuple(map(read_content, content)), None, native))
+                return
+        elif kind == "function_result":
+            result = read_result(step)
+            if result is not None:
+                self._add(Message("tool", (result,)))
+                return
+        elif is_content(step):
+            self._end_turn()
+            self._contents.append(read_content(step))
+            return
+        elif type(kind) is str:
+            self._end_contents()
+            read_model_step(self._turn, step)
+            return
+        self._add(Message("unknown", (Native(FORMAT, step),)))
+
+    def finish(self) -> tuple[Message, ...]:
+        """The messages of all steps."""
+        self._end_contents()
+        self._end_turn()
+        return tuple(self._messages)
+
+    def _add(self, message: Message) -> None:
+        self._end_contents()
+        self._end_turn()
+        self._messages.append(message)
+
+    def _end_contents(self) -> None:
+        if self._contents:
+            self._messages.append(Message("user", tuple(self._contents)))
+            self._contents.clear()
+
+    def _end_turn(self) -> None:
+        if self._turn:
+            self._messages.append(Message("assistant", tuple(self._turn)))
+            self._turn.clear()
+
+
+def is_content(entry: Any) -> bool:
+    """Whether an entry of `input` is a content and not a step."""
+    kind = entry.get("type") if isinstance(entry, dict) else None
+    return isinstance(kind, str) and kind in ("text", "image", "audio", "document", "video")
+
+
+def as_entries(entries: Any) -> list[Any] | None:
+    """The `input` of a request as a list of contents or steps; None if it is neither a string, an object nor a list."""
+    if entries is None or type(entries) is list:
+        return entries or []
+    if type(entries) is str:
+        return [{"type": "text", "text": entries}]
+    return [entries] if type(entries) is dict else None
+
+
+def write_steps(
+    messages: Sequence[Message], start: int, writer: StepWriter, capabilities: Capabilities, *, is_continued: bool
+) -> list[Any]:
+    """The steps of the messages from `start`. `is_continued`: the server has the turns before them."""
+    list_writer = _StepListWriter(writer)
+    for index in range(start, len(messages)):
+        list_writer.add(messages[index], index)
+    list_writer.end_results()
+    steps = list_writer.steps
+    if is_continued:
+        return steps
+    if steps and _type(steps[0]) == "function_call":
+        steps.insert(0, _user_text(PLACEHOLDER_FIRST_TURN))
+        reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GI-10)'
+        writer.losses.append(Loss(f"messages[{start}]", "first turn", reason))
+    ends_with_model = bool(steps) and is_model_step(steps[-1])
+    if not steps or (ends_with_model and (len(steps) == 1 or not capabilities.prefill)):
+        steps.append(_user_text(CONTINUE_TEXT))
+        reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" (GI-10)'
+        writer.losses.append(Loss("messages", "last turn", reason))
+    return steps
+
+
+def is_model_step(step: Any) -> bool:
+    """Whether the model made a step: anything but an input of the user and a result of the client."""
+    return _type(step) not in ("", "user_input", "function_result")
+
+
+def _type(step: Any) -> str:
+    kind = step.get("type") if isinstance(step, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _user_text(text: str) -> dict[str, Any]:
+    return {"type": "user_input", "content": [{"type": "text", "text": text}]}
+
+
+class _StepListWriter:
+    """Writes messages into `steps`."""
+
+    def __init__(self, writer: StepWriter) -> None:
+        self.steps: list[Any] = []
+        self._writer = writer
+
+    def add(self, message: Message, index: int) -> None:
+        """Write one message."""
+        place = f"messages[{index}]"
+        if message.name is not None:
+            self._writer.losses.append(Loss(f"{place}.name", "name", f"{NAME} has no names of participants; dropped"))
+        if message.native is not None:
+            lose_native(self._writer.losses, place, message.native, FORMAT)
+        if message.role == "assistant":
+            self.end_results()
+            write_model_steps(message.parts, self._writer, self.steps, f"{place}.parts")
+        elif message.role == "unknown":
+            self._add_unknown(message, place)
+        else:
+            self._add_input(message, place)
+
+    def _add_input(self, message: Message, place: str) -> None:
+        rest: list[tuple[int, Any]] = []
+        for position, part in enumerate(message.parts):
+            if isinstance(part, ToolCallResult):
+                self.steps.append(self._writer.result(part, f"{place}.parts[{position}]"))
+            else:
+                rest.append((position, part))
+        if not rest:
+            return
+        self.end_results()
+        content: list[Any] = []
+        for position, part in rest:
+            content += self._writer.content(part, f"{place}.parts[{position}]")
+        note = next((block for block in content if isinstance(block, dict) and block.get("type") == "text"), None)
+        if message.role not in ("user", "tool"):
+            is_system = message.role in ("system", "developer")
+            if is_system and note is not None:
+                content[content.index(note)] = {**note, "text": SYSTEM_NOTE_PREFIX + note["text"]}
+            reason = f'unknown role "{message.role}"; sent as user'
+            if is_system:
+                reason = f"{NAME} accepts system messages only at the start; sent as a user note"
+            self._writer.losses.append(Loss(f"{place}.role", message.role, reason))
+        if content:
+            fields = (message.native or {}).get(FORMAT, {})
+            self.steps.append({"type": "user_input", "content": content, **fields})
+
+    def _add_unknown(self, message: Message, place: str) -> None:
+        self.end_results()
+        for position, part in enumerate(message.parts):
+            if isinstance(part, Native) and part.origin == FORMAT:
+                self.steps.append(part.data)
+            else:
+                reason = "message specific to another format; dropped"
+                self._writer.losses.append(Loss(f"{place}.parts[{position}]", "message", reason))
+
+    def end_results(self) -> None:
+        """Write the media of the results before."""
+        media = self._writer.media_after_results
+        if media:
+            self.steps.append({"type": "user_input", "content": list(media)})
+            media.clear()

@@ -1,0 +1,172 @@
+"""`generation_config`, thinking, the response format and the parameters beside them.
+
+Fields that several formats have become fields of the request. All others, also malformed ones, stay in `native` under their full
+name (`generation_config.speech_config`), so that each is a separate loss elsewhere.
+
+Thinking is a level; budgets of other formats are converted by the table of efforts. A response format is one for text, a list
+with one for text, or (in older clients) a JSON schema beside `response_mime_type`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.parts import NativeExtras
+from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import NAME
+from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
+from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.vendors.google import has_mark, spelling_mark
+from antiphon.wire.vendors.google_parameters import THINKING_LEVELS, fit_seed, stop_limiter, thinking_level
+
+JSON_TYPE = "application/json"
+PREFIX = "generation_config."
+PARAMETER_TABLE = ParameterTable(
+    NAME,
+    (
+        Parameter("temperature", "temperature", NUMBER, "GI-07", 0, 2),
+        Parameter("top_p", "top_p", NUMBER, "GI-07", 0, 1),
+        Parameter("max_output_tokens", "max_output_tokens", (int,), "GI-07", 1, below_minimum="drop", integer=True),
+        Parameter("seed", "seed", (int,), "GI-07", integer=True, convert=fit_seed),
+        Parameter("stop", "stop_sequences", (), "GI-07", convert=stop_limiter("GI-07")),
+    ),
+    no_loss=("service_tier", "store"),  # beside the generation_config
+)
+"""The parameters in `generation_config`."""
+
+_SUMMARIES = {"auto": "auto", "none": "omitted"}
+_TEXT_ONLY = spelling_mark("text-only")
+_FORMAT_LIST, _RAW_SCHEMA, _MIME_TYPE = spelling_mark("list"), spelling_mark("raw"), spelling_mark("mime")
+_MEDIA_FORMATS = frozenset({"text", "audio", "image", "video"})
+
+
+def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict[str, Any]) -> None:
+    """Sort a `generation_config` into the request's fields and its native extras."""
+    extras = PARAMETER_TABLE.read(config, values)
+    stop = extras.get("stop_sequences")
+    if type(stop) is list and all(type(word) is str for word in stop):
+        values["stop"] = tuple(extras.pop("stop_sequences"))
+    choice = read_tool_choice(extras.get("tool_choice"))
+    if choice is not None:
+        values["tool_choice"] = choice
+        del extras["tool_choice"]
+    level, summaries = extras.get("thinking_level"), extras.get("thinking_summaries")
+    effort = extras.pop("thinking_level") if type(level) is str and level in THINKING_LEVELS else None
+    is_known = type(summaries) is str and summaries in _SUMMARIES
+    shown = _SUMMARIES[extras.pop("thinking_summaries")] if is_known else None
+    if effort is not None or shown is not None:
+        values["reasoning"] = Reasoning(effort, shown=shown)
+    native.update((PREFIX + name, value) for name, value in extras.items())
+
+
+def write_generation(
+    request: ModelRequest, native: dict[str, Any], tools: list[Any], capabilities: Capabilities, losses: list[Loss]
+) -> dict[str, Any]:
+    """The `generation_config`; may be empty."""
+    config: dict[str, Any] = {}
+    refused = refused_fields(capabilities, "GI-07", "GI-07", request.temperature, request.top_p)
+    PARAMETER_TABLE.write(request, config, capabilities, losses, refused=refused)
+    if request.parallel_tool_calls is False:
+        reason = f"{NAME} does not support disabling parallel tool calls; dropped"
+        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
+    if request.tool_choice is not None:
+        choice = write_tool_choice(request.tool_choice, tools, losses)
+        if choice is not None:
+            config["tool_choice"] = choice
+    if request.reasoning is not None:
+        _write_thinking(request.reasoning, config, capabilities, losses)
+    config.update((name[len(PREFIX) :], value) for name, value in native.items() if name.startswith(PREFIX))
+    return config
+
+
+def _write_thinking(
+    reasoning: Reasoning, config: dict[str, Any], capabilities: Capabilities, losses: list[Loss]
+) -> None:
+    lose_native(losses, "reasoning", reasoning.native, FORMAT)
+    effort, path = reasoning.effort, "reasoning.effort"
+    if effort is not None and effort not in EFFORT_BUDGETS:
+        losses.append(Loss(path, "effort", f'unknown effort "{effort[:40]}"; dropped'))
+        effort = None
+    if effort is not None and reasoning.budget_tokens is not None:
+        reason = f"{NAME} accepts only a level; dropped (GI-07)"
+        losses.append(Loss("reasoning.budget_tokens", "budget_tokens", reason))
+    elif effort is None and reasoning.budget_tokens is not None:
+        effort, path = effort_for_budget(reasoning.budget_tokens), "reasoning.budget_tokens"
+    elif effort is None and reasoning.enabled is False:
+        effort = "none"
+    has_levels = capabilities.efforts != () and capabilities.accepts_thinking("level")
+    if effort is not None and has_levels:
+        config["thinking_level"] = thinking_level(effort, capabilities, losses, path, "GI-07")
+    elif effort is not None and not (effort == "none" and capabilities.never_thinks):
+        losses.append(Loss(path, effort, "model does not support thinking levels; dropped (GI-07)"))
+    if reasoning.shown is None:
+        return
+    if capabilities.thinking == ():
+        if reasoning.shown not in ("omitted", "none"):
+            losses.append(Loss("reasoning.shown", "shown", "model does not support thinking; dropped (GI-07)"))
+    else:
+        config["thinking_summaries"] = "none" if reasoning.shown in ("omitted", "none") else "auto"
+
+
+def read_output_format(fields: dict[str, Any]) -> OutputFormat | None:
+    """The output format, removed from `fields`; None if it is of another kind, or none is given."""
+    given, mime_type = fields.get("response_format"), fields.get("response_mime_type")
+    marks: NativeExtras = {}
+    if type(given) is list and len(given) == 1:
+        (given,) = given
+        marks = _FORMAT_LIST
+    if mime_type is not None:
+        if mime_type != JSON_TYPE:
+            return None
+        marks = {**marks, **_MIME_TYPE}
+    if given is None and mime_type is not None:
+        output_format: OutputFormat | None = OutputFormat("json_object", native=marks)
+    elif type(given) is not dict:
+        return None
+    elif mime_type is not None and given.get("type") not in _MEDIA_FORMATS:
+        output_format = OutputFormat("json_schema", given, native={**marks, **_RAW_SCHEMA})
+    else:
+        output_format = _read_text_format(given, marks)
+    if output_format is not None:
+        fields.pop("response_format", None)
+        fields.pop("response_mime_type", None)
+    return output_format
+
+
+def _read_text_format(given: dict[str, Any], marks: NativeExtras) -> OutputFormat | None:
+    mime_type, schema = given.get("mime_type"), given.get("schema")
+    if given.get("type") != "text" or not given.keys() <= {"type", "mime_type", "schema"}:
+        return None
+    native = marks or None
+    if mime_type == JSON_TYPE and schema is None:
+        return OutputFormat("json_object", native=native)
+    if mime_type == JSON_TYPE and type(schema) is dict:
+        return OutputFormat("json_schema", schema, native=native)
+    return OutputFormat("text", native=native) if mime_type == "text/plain" and schema is None else None
+
+
+def write_output_format(output_format: OutputFormat, body: dict[str, Any], losses: list[Loss]) -> None:
+    """Put the output format into a body."""
+    native = output_format.native
+    lose_native(losses, "output_format", native, FORMAT)
+    losses.extend(
+        Loss(f"output_format.{name}", name, f"{NAME} does not support {name} in an output format; dropped")
+        for name in ("name", "description", "strict")
+        if getattr(output_format, name) is not None
+    )
+    written: dict[str, Any] | None = {"type": "text", "mime_type": JSON_TYPE}
+    if output_format.kind == "text":
+        written = {"type": "text", "mime_type": "text/plain"}
+    elif output_format.kind == "json_schema" and output_format.schema is not None:
+        written = (
+            output_format.schema if has_mark(native, "raw") else {**(written or {}), "schema": output_format.schema}
+        )
+    elif has_mark(native, "mime"):
+        written = None
+    if written is not None:
+        body["response_format"] = [written] if has_mark(native, "list") else written
+    if has_mark(native, "mime"):
+        body["response_mime_type"] = JSON_TYPE

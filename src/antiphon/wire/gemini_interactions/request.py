@@ -1,0 +1,157 @@
+"""Requests: a body of `POST /interactions`, read and written.
+
+`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; a mark says which it was.
+What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
+
+Normalisations: null is absent, and so are an empty `model`, `tools` or `generation_config`; every `input` is a list of steps; the
+plain texts of a thought's summary are one; `is_error: false` and empty `arguments` may be left out or added; the only text of a
+`result` may be a string; results come before other parts of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.errors import WireError
+from antiphon.parts import Refusal, Text
+from antiphon.wire.capabilities import look_up
+from antiphon.wire.capabilities.accepted_media import replace_media
+from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import NAME, StepWriter
+from antiphon.wire.gemini_interactions.limits import PARAMETERS
+from antiphon.wire.gemini_interactions.messages import MessageListReader, TypedStep, as_entries, write_steps
+from antiphon.wire.gemini_interactions.parameters import (
+    PREFIX,
+    read_generation,
+    read_output_format,
+    write_generation,
+    write_output_format,
+)
+from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.rules import json_type_name
+from antiphon.wire.vendors.google import has_mark, spelling_mark
+from antiphon.wire.vendors.google_parameters import SERVICE_TIERS, UNSUPPORTED_TIERS, service_tier
+
+_AGENT, _TEXT_ONLY = spelling_mark("agent"), spelling_mark("text-only")
+_entries = EntryReader(TypedStep, MessageListReader)
+
+
+def read_request(body: dict[str, Any]) -> ModelRequest:
+    """The request in neutral terms. Raises `WireError` if `input` has no known shape."""
+    entries = as_entries(body.get("input"))
+    if entries is None:
+        raise WireError(f"input: expected a string, an object or an array, got {json_type_name(body['input'])}")
+    unread = parameters_beside(body, "input")
+    return _build_request(_entries.read(entries, unread), unread)
+
+
+def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+    values: dict[str, Any] = {}
+    native: dict[str, Any] = {}
+    marks: dict[str, Any] = {}
+    fields = {name: value for name, value in unread.items() if value is not None}
+    system = fields.pop("system_instruction", None)
+    if type(system) is str:
+        messages = (Message("system", (Text(system),)), *messages)
+    elif system is not None:
+        native["system_instruction"] = system
+    output_format = read_output_format(fields)
+    if output_format is not None:
+        values["output_format"] = output_format
+    for name, value in fields.items():
+        if name == "model" and type(value) is str:
+            values["model"] = value
+        elif name == "agent" and type(value) is str and value and not fields.get("model"):
+            values["model"] = value
+            marks |= _AGENT
+        elif name == "generation_config" and type(value) is dict:
+            read_generation(value, values, native)
+        elif name == "tools" and type(value) is list:
+            values["tools"] = read_tools(value)
+        elif name in ("stream", "store") and type(value) is bool:
+            values[name] = value
+        elif name == "service_tier" and type(value) is str and value not in SERVICE_TIERS.keys() | UNSUPPORTED_TIERS:
+            values["service_tier"] = value
+        elif name == "response_modalities" and value == ["text"]:
+            marks |= _TEXT_ONLY
+        else:  # specific to this API, or malformed
+            native[name] = value
+    extras = {FORMAT: native, **marks} if native else marks or None
+    return ModelRequest(messages=messages, native=extras, **values)
+
+
+decode_request = TypedReader("input", TypedStep, PARAMETERS, MessageListReader, _build_request).read
+
+
+def scan_request(_data: bytes) -> ModelRequest | None:
+    """None: the body must be read whole."""
+    return None
+
+
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+    """A body that the Interactions API accepts."""
+    capabilities = look_up(request.model, FORMAT, options.capabilities)
+    native = (request.native or {}).get(FORMAT, {})
+    body: dict[str, Any] = {}
+    if request.model:
+        body["agent" if has_mark(request.native, "agent") else "model"] = request.model
+    messages = replace_media(request.messages, capabilities, losses)
+    leading = next(
+        (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
+    )
+    system = _write_system(messages[:leading], losses)
+    if system:
+        body["system_instruction"] = system
+    is_continued = bool(native.get("previous_interaction_id") or native.get("continuation_token"))
+    writer = StepWriter(losses, capabilities)
+    body["input"] = write_steps(messages, leading, writer, capabilities, is_continued=is_continued)
+    if is_continued and not body["input"]:
+        del body["input"]
+    tools = write_tools(request.tools, losses)
+    if tools:
+        body["tools"] = tools
+    config = write_generation(request, native, tools, capabilities, losses)
+    if config:
+        body["generation_config"] = config
+    if request.output_format is not None:
+        write_output_format(request.output_format, body, losses)
+    if has_mark(request.native, "text-only"):
+        body["response_modalities"] = ["text"]
+    tier = None if request.service_tier is None else service_tier(request.service_tier, losses)
+    if tier is not None:
+        body["service_tier"] = tier
+    for name in ("stream", "store"):
+        if getattr(request, name) is not None:
+            body[name] = getattr(request, name)
+    lose_native(losses, "native", request.native, FORMAT)
+    body.update((name, value) for name, value in native.items() if not name.startswith(PREFIX) and name not in body)
+    return body
+
+
+def _write_system(messages: Sequence[Message], losses: list[Loss]) -> str:
+    """The leading system messages as one text."""
+    texts: list[str] = []
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if message.name is not None:
+            losses.append(Loss(f"{place}.name", "name", f"{NAME} has no names of participants; dropped"))
+        lose_native(losses, place, message.native)
+        for position, part in enumerate(message.parts):
+            path = f"{place}.parts[{position}]"
+            if isinstance(part, Text | Refusal):
+                lose_native(losses, path, part.native)
+                texts.append(part.text)
+            else:
+                reason = "the system instruction is text; dropped (GI-02)"
+                losses.append(Loss(path, type(part).__name__.lower(), reason))
+    return "\n\n".join(texts)
+
+
+def needs_whole_request(_request: ModelRequest, _new: Sequence[Message]) -> bool:
+    """Whether the body depends on the whole conversation."""
+    return False

@@ -1,0 +1,207 @@
+"""Responses: an Interaction, read and written.
+
+Its steps are the answer; `status` says why the model stopped, and `requires_action` that it waits for results of calls. Fields
+that a `ModelOutput` has no place for (`updated`, `environment_id`, ...) are native, and so is a status that its stop reason does
+not lead back to. Thoughts and the prompts of Google's tools are counted apart; neutral counts include them.
+
+Normalisations as for requests; `object` is always written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from antiphon.errors import WireError
+from antiphon.history.entries import TokenUsage
+from antiphon.history.ids import new_id
+from antiphon.parts import Native, NativeExtras, OutputPart, ToolCallRequest
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_model_step, write_model_steps
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.rules import json_type_name, name_set
+from antiphon.wire.vendors.google_parameters import format_time, parse_time
+
+_READ_FIELDS = name_set("id object model status steps usage created")
+_STOP_REASONS: dict[str, StopReason] = {
+    "completed": "end",
+    "requires_action": "tool_calls",
+    "incomplete": "length",
+    "budget_exceeded": "length",
+    "requires_continuation": "paused",
+    "in_progress": "",
+    "queued": "",
+}
+_STATUSES: dict[StopReason, str] = {"": "in_progress", "end": "completed", "stop_sequence": "completed"}
+_STATUSES |= {"tool_calls": "requires_action"}
+_WITHHELD: dict[str, StopReason] = {"safety": "content_filter", "refusal": "refusal"}
+_ERRORS: dict[StopReason, list[dict[str, str]]] = {
+    "content_filter": [{"code": "safety", "message": "The answer was withheld by a content filter."}],
+    "refusal": [{"code": "refusal", "message": "The model refused to answer."}],
+}
+"""The errors of an incomplete interaction that say why: the status alone means that a limit was reached."""
+_STOP_REASON_LOSSES = name_set("paused malformed_call other")
+FAILED_STATUSES = ("failed", "cancelled")
+"""Statuses of an interaction that is not an answer."""
+
+
+def read_response(body: dict[str, Any]) -> ModelOutput:
+    """The Interaction in neutral terms. Raises `WireError` if `steps` is not a list, or if it failed."""
+    steps = body.get("steps")
+    if steps is not None and type(steps) is not list:
+        raise WireError(f"steps: expected an array, got {json_type_name(steps)}")
+    if "status" not in body and steps is None:
+        raise WireError("not an interaction: it has neither status nor steps")
+    if body.get("status") in FAILED_STATUSES:
+        raise WireError(f"the interaction has the status {body['status']}")
+    parts: list[OutputPart] = []
+    for step in steps or ():
+        if type(step) is dict and step.get("type") not in ("user_input", "function_result"):
+            read_model_step(parts, step)
+        else:
+            parts.append(Native(FORMAT, step))
+    stop = read_stop_reason(body, parts)
+    values = {field: body[field] for field in ("id", "model") if type(body.get(field)) is str}
+    return ModelOutput(
+        parts=tuple(parts),
+        stop_reason=stop,
+        created=parse_time(body.get("created")),
+        usage=read_usage(body.get("usage")),
+        format=FORMAT,
+        native=interaction_extras(body, stop),
+        **values,
+    )
+
+
+def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
+    """Why the model stopped."""
+    status, errors = body.get("status"), body.get("errors")
+    if status is None:
+        return ""
+    if status == "incomplete" and type(errors) is list:
+        codes = (error.get("code") for error in errors if type(error) is dict)
+        withheld = next((_WITHHELD[code] for code in codes if type(code) is str and code in _WITHHELD), None)
+        if withheld is not None:
+            return withheld
+    stop = _STOP_REASONS.get(status, "other") if type(status) is str else "other"
+    return "tool_calls" if stop == "end" and any(type(part) is ToolCallRequest for part in parts) else stop
+
+
+def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras | None:
+    """The fields of an Interaction that a `ModelOutput` has no field for."""
+    extras = {name: value for name, value in body.items() if value is not None and name not in _READ_FIELDS}
+    expected = status_fields(stop)
+    if body.get("status") is not None and body["status"] != expected["status"]:
+        extras["status"] = body["status"]
+    if extras.get("errors") == expected.get("errors", ()):
+        del extras["errors"]
+    for name in ("id", "model"):
+        if body.get(name) is not None and type(body[name]) is not str:
+            extras[name] = body[name]
+    created = parse_time(body.get("created"))
+    if body.get("created") is not None and (created is None or format_time(created) != body["created"]):
+        extras["created"] = body["created"]
+    if body.get("usage") is not None and type(body["usage"]) is not dict:
+        extras["usage"] = body["usage"]
+    return {FORMAT: extras} if extras else None
+
+
+def status_fields(stop: StopReason) -> dict[str, Any]:
+    """The status for a stop reason, and errors where the status does not say enough."""
+    fields: dict[str, Any] = {"status": _STATUSES.get(stop, "incomplete")}
+    return {**fields, "errors": _ERRORS[stop]} if stop in _ERRORS else fields
+
+
+def read_usage(raw: Any) -> TokenUsage | None:
+    """The counts, with the original object in `raw`."""
+    if type(raw) is not dict:
+        return None
+    thoughts = _count(raw, "total_thought_tokens")
+    return TokenUsage(
+        _count(raw, "total_input_tokens") + _count(raw, "total_tool_use_tokens"),
+        _count(raw, "total_output_tokens") + thoughts,
+        _count(raw, "total_cached_tokens"),
+        0,
+        thoughts,
+        _count(raw, "total_tokens"),
+        raw,
+        FORMAT,
+    )
+
+
+def _count(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    return value if type(value) is int else 0
+
+
+def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
+    """The counts as `usage`."""
+    if usage.format == FORMAT and usage.raw is not None:
+        return usage.raw
+    if usage.cache_write_tokens:
+        reason = f"{NAME} does not report cache writes; dropped"
+        losses.append(Loss("usage.cache_write_tokens", "cache_write_tokens", reason))
+    return {
+        "total_input_tokens": usage.prompt_tokens,
+        "total_output_tokens": max(usage.completion_tokens - usage.reasoning_tokens, 0),
+        "total_thought_tokens": usage.reasoning_tokens,
+        "total_cached_tokens": usage.cached_tokens,
+        "total_tool_use_tokens": 0,
+        "total_tokens": usage.total,
+    }
+
+
+def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+    """An Interaction as the API's clients expect it."""
+    report_candidates(len(output.others), losses)
+    steps: list[Any] = []
+    write_model_steps(output.parts, StepWriter(losses), steps, "parts")
+    return interaction(output, steps, losses)
+
+
+def report_candidates(count: int, losses: list[Loss]) -> None:
+    losses.extend(Loss(f"others[{index}]", "candidate", f"{NAME} gives one answer; dropped") for index in range(count))
+
+
+def to_interaction_id(response_id: str, format_name: str) -> str:
+    """The id of an answer as the API's ids look; one of another format is kept in it."""
+    if response_id.startswith("v1_") or (format_name == FORMAT and response_id):
+        return response_id
+    return f"v1_{response_id or new_id()}"
+
+
+def interaction(output: ModelOutput, steps: list[Any] | None, losses: list[Loss]) -> dict[str, Any]:
+    """The object around the steps; `output.parts` are not used."""
+    is_same_format = output.format == FORMAT
+    body: dict[str, Any] = {"id": to_interaction_id(output.id, output.format), "object": "interaction"}
+    if output.model:
+        body["model"] = output.model
+    body.update(status_fields(output.stop_reason))
+    created = int(time.time()) if output.created is None and not is_same_format else output.created
+    formatted = None if created is None else format_time(created)
+    if formatted is not None:
+        body["created"] = formatted
+        if not is_same_format:
+            body["updated"] = formatted
+    if steps is not None:
+        body["steps"] = steps
+    if output.usage is not None:
+        body["usage"] = write_usage(output.usage, losses)
+    native = output.native or {}
+    body.update(native.get(FORMAT, {}))
+    for origin, extras in native.items():
+        if origin != FORMAT:
+            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
+    if output.stop_sequence is not None:
+        reason = f"{NAME} does not report the matched stop sequence; dropped"
+        losses.append(Loss("stop_sequence", output.stop_sequence, reason))
+    if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
+        losses.append(Loss("stop_reason", output.stop_reason, 'no such status; sent "incomplete"'))
+    return body
+
+
+def scan_usage(_data: bytes) -> TokenUsage | None:
+    """None: the response must be read whole."""
+    return None

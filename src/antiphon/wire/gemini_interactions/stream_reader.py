@@ -1,0 +1,330 @@
+"""Streams of the Interactions API, read; `stream_writer` writes them.
+
+Events belong to the step at their `index`. A call or thought is one part, begun with its step; a `model_output` has a part for
+its text and one for each medium, begun with their first delta. Steps of Google's tools are one `Native` part, given when whole,
+at the index they had when they began. The arguments of a call are streamed as text, or whole in its `step.start`.
+
+The usage and the object's own fields come from `interaction.completed`. Where that is missing, the last status counts if it is
+one that ends an answer. `error` events and failed interactions are failures; unknown events and `[DONE]` are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.history.entries import TokenUsage
+from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import CUT, DeltaReader
+from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted, Started, UsageReported
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import (
+    STEP,
+    is_content_part,
+    is_plain_text,
+    read_call,
+    read_content,
+    read_model_step,
+)
+from antiphon.wire.gemini_interactions.errors import read_error
+from antiphon.wire.gemini_interactions.response import (
+    FAILED_STATUSES,
+    interaction_extras,
+    read_stop_reason,
+    read_usage,
+)
+from antiphon.wire.output import StopReason
+from antiphon.wire.sse import SseEvent, SseReader
+from antiphon.wire.vendors.google_parameters import parse_time
+
+
+class StreamEvent(Struct, gc=False):
+    """The fields of an event that are read; any may be missing or of any type."""
+
+    event_type: Any = None
+    interaction: Any = None
+    index: Any = None
+    step: Any = None
+    delta: Any = None
+    status: Any = None
+    usage: Any = None
+    metadata: Any = None
+    error: Any = None
+
+
+class _Step(Struct):
+    """An open step. `part` is the index of its open part, `place` the index of a part that is given when whole."""
+
+    kind: str
+    step: dict[str, Any]
+    part: int | None = None
+    place: int | None = None
+    has_parts: bool = False
+    has_arguments: bool = False
+    summary: list[Any] = []
+    is_done: bool = False
+
+
+_decode_event = msgspec.json.Decoder(StreamEvent).decode
+_encode = msgspec.json.Encoder().encode
+_ENDING_STATUSES = ("completed", "requires_action", "incomplete", "budget_exceeded", "requires_continuation")
+_SUMMARY = "summary"
+
+
+class StreamReader(DeltaReader[SseEvent]):
+    """Bytes of one stream in, deltas out."""
+
+    def __init__(self) -> None:
+        super().__init__(SseReader())
+        self._steps: dict[int, _Step] = {}
+        self._last: _Step | None = None
+        self._last_part: OutputPart | None = None
+        self._has_calls = False
+        self._next = 0
+        self._created: int | None = None
+        self._is_started = False
+        self._status: Any = None
+        self._usage: TokenUsage | None = None
+
+    def _read_events(self, events: list[SseEvent]) -> None:
+        for name, data in events:
+            if data == b"[DONE]" or not data:
+                continue
+            try:
+                event = _decode_event(data)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+                self._fail(self._malformed(f"event is not a JSON object: {error}"))
+                return
+            kind = event.event_type
+            if kind is None:
+                kind = "error" if event.error is not None else name.decode("utf-8", "replace")
+            handler = _HANDLERS.get(kind) if type(kind) is str else None
+            if handler is not None:
+                handler(self, event)
+                if self._is_over:
+                    return
+
+    def _end_of_stream(self) -> None:
+        if self._status in _ENDING_STATUSES:
+            self._finish({"status": self._status})
+        else:
+            self._fail(CUT)
+
+    def _start(self, interaction: Any) -> None:
+        """Start the answer, with the fields of its first event."""
+        self._is_started = True
+        given = interaction if type(interaction) is dict else {}
+        names = {field: given[field] for field in ("id", "model") if type(given.get(field)) is str}
+        self._created = parse_time(given.get("created"))
+        self._out.append(Started(**names, created=self._created, format=FORMAT))
+
+    def _on_created(self, event: StreamEvent) -> None:
+        if not self._is_started:
+            self._start(event.interaction)
+
+    def _on_status(self, event: StreamEvent) -> None:
+        self._status = event.status
+
+    def _on_step(self, event: StreamEvent) -> None:
+        key = event.index if type(event.index) is int else len(self._steps)
+        if type(event.step) is dict and key not in self._steps:
+            self._open(key, event.step)
+
+    def _open(self, key: int, step: dict[str, Any]) -> _Step:
+        if not self._is_started:
+            self._start(None)
+        kind = step.get("type")
+        opened = self._steps[key] = self._last = _Step(kind if type(kind) is str else "", step)
+        if kind == "function_call":
+            call = read_call({**step, "arguments": {}})
+            if call is not None:
+                self._has_calls = True
+                opened.part = self._begin(ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native))
+        elif kind == "thought":
+            extras = {
+                name: value for name, value in step.items() if name not in ("type", _SUMMARY) and value is not None
+            }
+            opened.part = self._begin(Thinking(native={FORMAT: extras}))
+            for content in step[_SUMMARY] if type(step.get(_SUMMARY)) is list else ():
+                self._add_summary(opened, content)
+        elif kind == "model_output":
+            for content in step["content"] if type(step.get("content")) is list else ():
+                self._add_content(opened, content)
+        if opened.part is None and kind != "model_output":
+            opened.place = self._next
+            self._next += 1
+        return opened
+
+    def _begin(self, part: OutputPart, index: int | None = None) -> int:
+        if index is None:
+            index = self._next
+            self._next += 1
+        self._last_part = part
+        self._out.append(PartStarted(index, part))
+        return index
+
+    def _on_delta(self, event: StreamEvent) -> None:
+        delta = event.delta
+        kind = delta.get("type") if type(delta) is dict else None
+        if type(kind) is not str:
+            return
+        self._read_usage(event.metadata.get("total_usage") if type(event.metadata) is dict else None)
+        step = self._step_of(event.index, "thought" if kind.startswith("thought_") else "model_output")
+        if step.is_done:
+            return
+        if step.kind == "model_output":
+            self._add_content(step, delta)
+        elif step.kind == "thought":
+            self._add_thought(step, delta)
+        elif step.part is not None:
+            if kind == "arguments_delta" and type(delta.get("arguments")) is str:
+                step.has_arguments = True
+                self._out.append(PartDelta(step.part, delta["arguments"]))
+        else:
+            step.step = {**step.step, **{name: value for name, value in delta.items() if name != "type"}}
+
+    def _step_of(self, index: Any, kind: str) -> _Step:
+        """The step an event belongs to; one of this kind, if it was never announced."""
+        if type(index) is not int:
+            if self._last is not None and not self._last.is_done:
+                return self._last
+            index = len(self._steps)
+        found = self._steps.get(index)
+        return found if found is not None else self._open(index, {"type": kind})
+
+    def _add_content(self, step: _Step, content: Any) -> None:
+        """More of a `model_output`: text, citations of it, or a medium."""
+        kind = content.get("type") if type(content) is dict else None
+        if kind == "text_annotation_delta":
+            annotations = content.get("annotations")
+            if step.part is not None and type(annotations) is list:
+                self._out.append(PartExtended(step.part, {FORMAT: {"annotations": annotations}}))
+            return
+        read = read_content(content)
+        if isinstance(read, Text):
+            if step.part is None:
+                step.part = self._begin(Text("", native=self._step_native(step)))
+                step.has_parts = True
+            if read.text:
+                self._out.append(PartDelta(step.part, read.text))
+            if read.native is not None:
+                self._out.append(PartExtended(step.part, read.native))
+            return
+        self._end_part(step)
+        if isinstance(read, Native):
+            read = Native(FORMAT, {"type": "model_output", "content": [content]})
+        else:
+            native = self._step_native(step)
+            if native is not None:
+                fields = {**(read.native or {}).get(FORMAT, {}), **native[FORMAT]}
+                read = msgspec.structs.replace(read, native={**(read.native or {}), FORMAT: fields})
+        step.has_parts = True
+        self._out.append(PartEnded(self._begin(read)))
+
+    def _step_native(self, step: _Step) -> NativeExtras | None:
+        """The extras of the first part of a step, as for a whole answer."""
+        if step.has_parts:
+            return None
+        fields = {
+            name: value for name, value in step.step.items() if name not in ("type", "content") and value is not None
+        }
+        return {FORMAT: {STEP: fields}} if fields or is_content_part(self._last_part) else None
+
+    def _add_thought(self, step: _Step, delta: dict[str, Any]) -> None:
+        if delta["type"] == "thought_summary":
+            self._add_summary(step, delta.get("content"))
+        elif delta["type"] == "thought_signature" and delta.get("signature") is not None:
+            assert step.part is not None, "a thought begins with its step"
+            self._out.append(PartExtended(step.part, {FORMAT: {"signature": delta["signature"]}}))
+
+    def _add_summary(self, step: _Step, content: Any) -> None:
+        assert step.part is not None, "a thought begins with its step"
+        step.summary.append(content)
+        read = read_content(content)
+        if isinstance(read, Text) and read.text:
+            self._out.append(PartDelta(step.part, read.text))
+
+    def _on_stop(self, event: StreamEvent) -> None:
+        self._read_usage(event.usage)
+        step = self._steps.get(event.index) if type(event.index) is int else self._last
+        if step is not None:
+            self._end(step)
+
+    def _end(self, step: _Step) -> None:
+        if step.is_done:
+            return
+        step.is_done = True
+        if step.place is not None:
+            self._out.append(PartEnded(self._begin(Native(FORMAT, step.step), step.place)))
+            return
+        if step.kind == "function_call" and step.part is not None and not step.has_arguments:
+            arguments = step.step.get("arguments")
+            if type(arguments) is dict and arguments:
+                self._out.append(PartDelta(step.part, _encode(arguments).decode()))
+        elif step.summary and step.part is not None and not all(map(is_plain_text, map(read_content, step.summary))):
+            self._out.append(PartExtended(step.part, {FORMAT: {_SUMMARY: step.summary}}))
+        self._end_part(step)
+
+    def _end_part(self, step: _Step) -> None:
+        if step.part is not None:
+            self._out.append(PartEnded(step.part))
+            step.part = None
+
+    def _read_usage(self, raw: Any) -> None:
+        self._usage = read_usage(raw) or self._usage
+
+    def _on_completed(self, event: StreamEvent) -> None:
+        interaction: dict[str, Any] = event.interaction if type(event.interaction) is dict else {}
+        status = interaction.get("status", self._status)
+        if status in FAILED_STATUSES:
+            errors = interaction.get("errors")
+            self._fail(read_error({"errors": errors} if errors else {"message": f"the interaction {status}"}))
+            return
+        if not self._is_started:
+            self._start(interaction)
+        steps = interaction.get("steps")
+        if not self._steps and type(steps) is list:
+            self._read_steps(steps)
+        self._finish({**interaction, "status": status if status is not None else "completed"})
+
+    def _read_steps(self, steps: list[Any]) -> None:
+        """The parts of an answer that was not streamed."""
+        parts: list[OutputPart] = []
+        for step in steps:
+            if type(step) is dict and step.get("type") not in ("user_input", "function_result"):
+                read_model_step(parts, step)
+            else:
+                parts.append(Native(FORMAT, step))
+        for part in parts:
+            self._has_calls |= type(part) is ToolCallRequest
+            self._out.append(PartEnded(self._begin(part)))
+
+    def _finish(self, interaction: dict[str, Any]) -> None:
+        for step in self._steps.values():
+            self._end(step)
+        self._read_usage(interaction.get("usage"))
+        if self._usage is not None:
+            self._out.append(UsageReported(self._usage))
+        calls = (ToolCallRequest("", ""),) if self._has_calls else ()
+        stop: StopReason = read_stop_reason(interaction, calls)
+        native = interaction_extras(interaction, stop)
+        if self._created is None and interaction.get("created") is not None:
+            native = {FORMAT: {**(native or {}).get(FORMAT, {}), "created": interaction["created"]}}
+        self._out.append(Finished(stop, native=native))
+        self._is_over = True
+
+    def _on_error(self, event: StreamEvent) -> None:
+        self._fail(read_error({"error": event.error} if event.error is not None else b""))
+
+
+_HANDLERS = {
+    "interaction.created": StreamReader._on_created,
+    "interaction.status_update": StreamReader._on_status,
+    "step.start": StreamReader._on_step,
+    "step.delta": StreamReader._on_delta,
+    "step.stop": StreamReader._on_stop,
+    "interaction.completed": StreamReader._on_completed,
+    "error": StreamReader._on_error,
+}

@@ -1,0 +1,244 @@
+"""Writes streams of the Interactions API.
+
+Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else
+whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
+`event_id` is the position of an event, from which a client may ask for the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.history.entries import TokenUsage
+from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.delta import (
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+    merged,
+    overlaid,
+)
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
+from antiphon.wire.gemini_interactions.errors import error_object
+from antiphon.wire.gemini_interactions.response import interaction, report_candidates, to_interaction_id
+from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+
+_encode = msgspec.json.Encoder().encode
+DONE = b"event: done\ndata: [DONE]\n\n"
+
+
+class _Part(Struct):
+    """An open part, the index of its step, and the extras it gained. `pieces` are kept where they are needed at its end."""
+
+    part: Any
+    index: int
+    source: int
+    native: NativeExtras | None
+    is_buffered: bool = False
+    pieces: list[str] = []
+
+
+class StreamWriter:
+    """Deltas in, the bytes of one stream out."""
+
+    def __init__(self, model: str = "") -> None:
+        self.losses: list[Loss] = []
+        self._model = model
+        self._started = Started()
+        self._id = ""
+        self._parts: dict[int, _Part] = {}
+        self._steps = 0
+        self._usage: TokenUsage | None = None
+        self._is_begun = False
+        self._is_over = False
+        self._number = 0
+        self._out: list[bytes] = []
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes of this delta."""
+        if self._is_over:
+            return b""
+        if isinstance(delta, PartDelta):
+            self._append_text(delta.index, delta.text)
+        elif isinstance(delta, Started):
+            self._begin(delta)
+        elif isinstance(delta, UsageReported):
+            self._usage = delta.usage
+        elif isinstance(delta, PartStarted):
+            self._start_part(delta)
+        elif isinstance(delta, PartExtended):
+            part = self._parts.get(delta.index)
+            if part is not None:
+                part.native = merged(part.native, delta.native)
+        elif isinstance(delta, PartEnded):
+            self._end_part(delta.index)
+        elif isinstance(delta, Finished):
+            self._finish(delta)
+        else:
+            self._fail(delta.error)
+        return self._take_output()
+
+    def close(self) -> bytes:
+        """The end of the stream; an error if it was not finished."""
+        if not self._is_over:
+            self._fail(ProviderError(STREAM_CUT, "stream_cut"))
+        return self._take_output()
+
+    def _take_output(self) -> bytes:
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def _emit(self, kind: str, fields: dict[str, Any]) -> None:
+        event = {**fields, "event_type": kind, "event_id": str(self._number)}
+        self._number += 1
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
+
+    def _begin(self, started: Started) -> None:
+        """Write the start of the interaction, once."""
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if started.created is None and started.format != FORMAT:
+            started = structs.replace(started, created=int(time.time()))
+        self._started = structs.replace(started, model=self._model or started.model)
+        self._id = to_interaction_id(started.id, started.format)
+        body = self._interaction(ModelOutput(), [])
+        self._emit("interaction.created", {"interaction": body})
+        self._emit("interaction.status_update", {"interaction_id": self._id, "status": "in_progress"})
+
+    def _interaction(self, output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+        """The object without steps, with the fields of its start."""
+        started = self._started
+        complete = structs.replace(
+            output,
+            model=self._model or output.model or started.model,
+            created=started.created,
+            format=started.format,
+            usage=self._usage,
+            native=overlaid(started.native, output.native),
+        )
+        return {**interaction(complete, None, losses), "id": self._id}
+
+    def _start_part(self, started: PartStarted) -> None:
+        self._begin(Started())
+        part, source = started.part, started.index
+        if started.candidate != 0:
+            return  # reported as a loss when its candidate finishes
+        path = f"parts[{source}]"
+        if isinstance(part, Text | Refusal):
+            if isinstance(part, Refusal):
+                reason = "the Interactions API has no refusals; sent as text"
+                self.losses.append(Loss(f"{path}.refusal", "refusal", reason))
+            opened = self._open(part, source, {"type": "model_output", **(step_fields(part) or {})})
+        elif isinstance(part, Thinking):
+            opened = self._open(part, source, {"type": "thought"})
+        elif isinstance(part, ToolCallRequest):
+            step = StepWriter([]).call(structs.replace(part, arguments="", native=None, freeform=False), path)
+            extras = own_extras(part.native, [], path, FORMAT)
+            opened = self._open(part, source, {**step, **extras})
+            opened.is_buffered = part.freeform  # its text is not JSON, and becomes a string in an object
+        else:
+            self._write_whole(part, path)
+            return
+        text = part.arguments if isinstance(part, ToolCallRequest) else part.text
+        if text:
+            self._append_text(opened.source, text)
+
+    def _open(self, part: Any, source: int, step: dict[str, Any]) -> _Part:
+        opened = self._parts[source] = _Part(part, self._steps, source, part.native)
+        self._steps += 1
+        self._emit("step.start", {"index": opened.index, STEP: step})
+        return opened
+
+    def _write_whole(self, part: Any, path: str) -> None:
+        """Write a part that does not grow: a medium, or a step of Google's tools."""
+        steps: list[Any] = []
+        first = len(self.losses)
+        write_model_steps((part,), StepWriter(self.losses), steps, "")
+        self.losses[first:] = [structs.replace(loss, path=path) for loss in self.losses[first:]]
+        for step in steps:
+            index = self._steps
+            self._steps += 1
+            contents = step.get("content") if isinstance(step, dict) else None
+            if isinstance(part, Native) or not isinstance(contents, list):
+                self._emit("step.start", {"index": index, STEP: step})
+            else:
+                shell = {name: value for name, value in step.items() if name != "content"}
+                self._emit("step.start", {"index": index, STEP: shell})
+                for content in contents:
+                    self._emit("step.delta", {"index": index, "delta": content})
+            self._emit("step.stop", {"index": index})
+
+    def _append_text(self, source: int, text: str) -> None:
+        opened = self._parts.get(source)
+        if opened is None or not text:
+            return
+        part = opened.part
+        if isinstance(part, ToolCallRequest):
+            opened.pieces.append(text)
+            if not opened.is_buffered:
+                self._delta(opened, {"type": "arguments_delta", "arguments": text})
+        elif isinstance(part, Thinking):
+            self._delta(opened, {"type": "thought_summary", "content": {"type": "text", "text": text}})
+        else:
+            opened.pieces = [text]
+            self._delta(opened, {"type": "text", "text": text})
+
+    def _delta(self, opened: _Part, delta: dict[str, Any]) -> None:
+        self._emit("step.delta", {"index": opened.index, "delta": delta})
+
+    def _end_part(self, source: int) -> None:
+        opened = self._parts.pop(source, None)
+        if opened is None:
+            return
+        part, path = opened.part, f"parts[{source}]"
+        gained = dict(own_extras(opened.native, self.losses, path, FORMAT))
+        if isinstance(part, ToolCallRequest):
+            if opened.is_buffered:
+                whole = {"input": "".join(opened.pieces)}
+                self._delta(opened, {"type": "arguments_delta", "arguments": _encode(whole).decode()})
+        elif isinstance(part, Thinking):
+            for content in gained.get("summary") or ():
+                if not (isinstance(content, dict) and content.keys() == {"type", "text"}):
+                    self._delta(opened, {"type": "thought_summary", "content": content})
+            if gained.get("signature") is not None:
+                self._delta(opened, {"type": "thought_signature", "signature": gained["signature"]})
+        else:
+            if not opened.pieces:
+                self._delta(opened, {"type": "text", "text": ""})  # a step without content is not a text
+            if gained.get("annotations"):
+                self._delta(opened, {"type": "text_annotation_delta", "annotations": gained["annotations"]})
+        self._emit("step.stop", {"index": opened.index})
+
+    def _finish(self, finished: Finished) -> None:
+        if finished.candidate != 0:
+            report_candidates(1, self.losses)
+            return
+        self._begin(Started())
+        for source in list(self._parts):
+            self._end_part(source)
+        output = ModelOutput(
+            stop_reason=finished.stop_reason,
+            stop_sequence=finished.stop_sequence,
+            model=finished.model,
+            native=finished.native,
+        )
+        self._emit("interaction.completed", {"interaction": self._interaction(output, self.losses)})
+        self._out.append(DONE)
+        self._is_over = True
+
+    def _fail(self, error: ProviderError) -> None:
+        self._emit("error", {"error": error_object(error)})
+        self._is_over = True

@@ -1,0 +1,99 @@
+"""Tools and the choice among them: `tools` and `generation_config.tool_choice`.
+
+A function has its parameters as JSON Schema. Google's own tools (google_search, code_execution, mcp_server, ...) are `Native`.
+A choice is a mode (`auto`, `any`, `none`, `validated`) or a mode with the names of the allowed tools.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.parts import Native
+from antiphon.wire.gemini_interactions import FORMAT
+from antiphon.wire.gemini_interactions.content import NAME, NAMES
+from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.request import ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA
+
+_FIELDS = frozenset({"type", "name", "description", "parameters"})
+
+
+def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
+    """The tools of a request."""
+    return tuple([_read_tool(tool) for tool in tools])
+
+
+def _read_tool(tool: Any) -> ToolDefinition | Native:
+    if type(tool) is not dict or tool.get("type") != "function":
+        return Native(FORMAT, tool)
+    name, description, parameters = tool.get("name"), tool.get("description"), tool.get("parameters")
+    if type(name) is not str or not name or type(description) not in (str, type(None)):
+        return Native(FORMAT, tool)
+    if type(parameters) not in (dict, type(None)):
+        return Native(FORMAT, tool)
+    extras = {field: value for field, value in tool.items() if field not in _FIELDS and value is not None}
+    return ToolDefinition(name, description, parameters, native={FORMAT: extras} if extras else None)
+
+
+def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) -> list[Any]:
+    """The entries of `tools`."""
+    written: list[Any] = []
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        path = f"tools[{index}]"
+        if isinstance(tool, Native):
+            if tool.origin == FORMAT:
+                written.append(tool.data)
+            else:
+                losses.append(Loss(path, "tool", f"tool specific to {tool.origin}; dropped"))
+            continue
+        name = NAMES.to_wire(tool.name)
+        if name in names:
+            losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GI-08)"))
+            continue
+        names.add(name)
+        written.append(_write_tool(tool, name, losses, path))
+    return written
+
+
+def _write_tool(tool: ToolDefinition, name: str, losses: list[Loss], path: str) -> dict[str, Any]:
+    if tool.strict:
+        losses.append(Loss(f"{path}.strict", "strict", f"{NAME} does not support strict tools; dropped"))
+    written: dict[str, Any] = {"type": "function", "name": name}
+    if tool.description is not None:
+        written["description"] = tool.description
+    if tool.freeform:
+        written["parameters"] = FREEFORM_SCHEMA
+    elif tool.parameters is not None:
+        written["parameters"] = tool.parameters
+    return {**written, **own_extras(tool.native, losses, path, FORMAT)}
+
+
+def read_tool_choice(choice: Any) -> ToolChoice | None:
+    """The choice in neutral terms; None if it is unknown."""
+    if type(choice) is str:
+        return {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "any": ToolChoice("required")}.get(choice)
+    allowed = choice.get("allowed_tools") if type(choice) is dict and len(choice) == 1 else None
+    if type(allowed) is not dict or not allowed.keys() <= {"mode", "tools"}:
+        return None
+    mode, names = allowed.get("mode"), allowed.get("tools")
+    if type(names) is not list or not names or not all(type(name) is str and name for name in names):
+        return None
+    if mode == "any":
+        return ToolChoice("tool", tuple(names)) if len(names) == 1 else ToolChoice("allowed", tuple(names), True)
+    return ToolChoice("allowed", tuple(names)) if mode == "validated" else None
+
+
+def write_tool_choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> Any:
+    """The `tool_choice`; None, and a loss, if no tool is declared (GI-09)."""
+    own_extras(choice.native, losses, "tool_choice")
+    if not tools:
+        losses.append(Loss("tool_choice", choice.mode, "requires tools; dropped (GI-09)"))
+        return None
+    if choice.mode in ("tool", "allowed") and choice.names:
+        # Only `validated` accepts names without forcing a call.
+        mode = "any" if choice.mode == "tool" or choice.must_call else "validated"
+        return {"allowed_tools": {"mode": mode, "tools": [NAMES.to_wire(name) for name in choice.names]}}
+    if choice.mode == "required" or choice.must_call:
+        return "any"
+    return "none" if choice.mode == "none" else "auto"
