@@ -87,6 +87,7 @@ def test_links_between_pages_resolve() -> None:
             "hooks.py",
             ["I may not delete her", "result: Ada, [mail]", "is not allowed here", "refused: the budget of 40 tokens"],
         ),
+        ("agent_framework_history.py", ["It rains in Oslo.", "'tool_call_results'", "6 messages for Anthropic"]),
         ("typed_state.py", ["one is left", "state: Stock(items={'lamp': 1}, sold=2)"]),
         ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
     ],

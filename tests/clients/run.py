@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
@@ -27,6 +27,7 @@ from clients.script import Script
 from clients.wiretap import SeenRequest, Wiretap
 from gateway.rig import FAST, MODELS, Rig, rig
 from gateway.strict_upstream import StrictUpstream
+from providers.scripted_server import Received
 
 CLIENT_KEY = "sk-antiphon-0123456789abcdef"
 NOTE = "The lamp of Łódź is green, 绿灯 🚦\nand its number is lamp-7431\n"
@@ -34,6 +35,8 @@ SECRET = "lamp-7431"
 """Plain letters: some programs escape all others in what they send back."""
 MARKER = "lamp-seen-终点"
 NO_TROUBLE = Trouble(name="")
+SETTINGS = structs.replace(FAST, hold_seconds=1.0, keep_alive_seconds=0.5)
+"""Streams that pause for a second have several keep-alives."""
 
 
 class Outcome(Struct, frozen=True):
@@ -76,7 +79,7 @@ def stage(format_name: str) -> Iterator[Stage]:
     with ExitStack() as stack:
         target = f"{format_name}/{MODELS[format_name]}"
         key = ClientKeySettings(name="programs", key=hash_key(CLIENT_KEY), admin=True)  # it reads /status
-        running = stack.enter_context(rig(FAST, models={"*": [target]}, keys=[key], retries=2))
+        running = stack.enter_context(rig(SETTINGS, models={"*": [target]}, keys=[key], retries=2))
         tap = Wiretap(running.port)
         stack.enter_context(tap)
         yield Stage(running, tap, running.upstreams[format_name])
@@ -105,11 +108,18 @@ def run(program: Program, format_name: str, installed: Path, trouble: Trouble = 
         on.upstream.answer = script
         on.upstream.piece = trouble.piece
         if trouble.first is not None:
+            on.upstream.may_fail = _offers_tools  # and not a side call, such as one for a title
             on.upstream.faults.append(trouble.first(on.upstream))
         code, output = _ran(program, place)
         requests = tuple(on.tap.requests())
         problems = [*_problems(code, output, script, on.upstream), *_missing(program.wire, requests, on)]
+        if trouble.is_harmless and script.calls > 1:
+            problems.append("it asked again, although the first answer arrived whole")
         return Outcome(program, trouble.name, format_name, tuple(problems), on.reported, output, requests)
+
+
+def _offers_tools(received: Received) -> bool:
+    return bool(msgspec.json.decode(received.body).get("tools"))
 
 
 def _furnish(place: Place, program: Program) -> None:

@@ -64,6 +64,8 @@ class StrictUpstream:
         self.keys = set(keys)
         self.answer: Callable[[ModelRequest], ModelOutput] = echo
         self.faults: deque[Fault] = deque()
+        self.may_fail: Callable[[Received], bool] = lambda _: True
+        """Which requests meet the faults."""
         self.refused: list[str] = []
         """Why requests were refused, in the words they were refused with."""
         self.piece = 0
@@ -116,7 +118,7 @@ class StrictUpstream:
 
     def _reply(self, received: Received) -> Reply:
         with self._lock:
-            fault = self.faults.popleft() if self.faults else None
+            fault = self.faults.popleft() if self.faults and self.may_fail(received) else None
         if isinstance(fault, Reply):
             return fault
         reply = self._answered(received)

@@ -20,6 +20,7 @@ import pytest
 
 from antiphon import fix_tool_call_sequence
 from antiphon.providers.default_model import PREFERRED
+from antiphon.providers.presets import PRESETS
 from providers.scripted_server import Received, Reply, ScriptedServer
 
 KEY = "cb-secret-key-0123456789"
@@ -180,3 +181,14 @@ def test_without_a_listing_the_known_models_are_listed(tmp_path: Path) -> None:
         running.codebuddy.play(Reply(status=500))
         with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any") as client:
             assert [model.id for model in client.models.list()] == [dict(PREFERRED)["openai"]]
+
+
+def test_codebuddy_without_a_listing_has_its_known_models(tmp_path: Path) -> None:
+    with serving(tmp_path, "CODEBUDDY") as running:
+        running.codebuddy.play(Reply(status=404))
+        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any") as client:
+            listed = [model.id for model in client.models.list()]
+            assert listed == list(PRESETS["codebuddy"].known_models) != []
+            running.codebuddy.play(upstream)
+            answer = client.chat.completions.create(model=listed[0], messages=[{"role": "user", "content": "你好"}])
+    assert answer.choices[0].message.content == "你好"

@@ -47,6 +47,8 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     needs_key: bool = True
     models: tuple[str, ...] = ()
     """Globs of model names that belong to this provider without a prefix."""
+    known_models: tuple[str, ...] = ()
+    """Models of a host that does not list them; `/v1/models` of the gateway shows these."""
     completions: tuple[str, ...] = ()
     """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
 
@@ -256,6 +258,7 @@ _ROWS = (
         dialect="codebuddy",
         key_variables=("CODEBUDDY_API_KEY",),
         base_url_variables=("CODEBUDDY_BASE_URL",),
+        known_models=("auto-chat",),  # the name that its own clients send; the host chooses the model
     ),
     Preset(
         name="deepseek",

@@ -78,7 +78,8 @@ class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_om
 
 MAX_CANDIDATES = 128
 """No API gives more candidates; a higher index in a stream would only fill memory."""
-STREAM_CUT = "stream ended before the response was complete"
+STREAM_CUT = "connection lost: the stream ended before the response was complete"
+"""Clients decide by the words of an error whether to ask again: they know a lost connection (opencode)."""
 
 
 class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):

@@ -79,9 +79,11 @@ class IdMapper:
 
 
 class NameMapper:
-    """Maps tool names into a pattern; a replacement has at most `max_length` characters."""
+    """Maps tool names into a pattern; a replacement has at most `max_length` characters. Both may be read on first use."""
 
-    def __init__(self, pattern: str | Callable[[], str], max_length: int = PORTABLE_NAME_LENGTH) -> None:
+    def __init__(
+        self, pattern: str | Callable[[], str], max_length: int | Callable[[], int] = PORTABLE_NAME_LENGTH
+    ) -> None:
         self._is_legal = _matcher(pattern)
         self._max_length = max_length
         self.to_wire = ShortKeyCache(self._map).__getitem__
@@ -95,12 +97,23 @@ class NameMapper:
         return sent
 
     def _map(self, name: str) -> str:
-        return name if self._is_legal(name) else safe_name(name, self._max_length)
+        if self._is_legal(name):
+            return name
+        return safe_name(name, self._max_length if isinstance(self._max_length, int) else self._max_length())
 
 
-def tool_names(format_name: str, max_length: int = PORTABLE_NAME_LENGTH) -> NameMapper:
-    """Maps tool names into what the capability table states for a format."""
-    return NameMapper(lambda: format_capabilities(format_name).tool_name_pattern, max_length)
+def tool_names(format_name: str, *, are_portable: bool = True) -> NameMapper:
+    """Maps tool names into what the capability table states for a format.
+
+    Replacements are short enough for every host; if they need not be portable, for this format.
+    """
+
+    def longest() -> int:
+        return format_capabilities(format_name).tool_name_length or PORTABLE_NAME_LENGTH
+
+    return NameMapper(
+        lambda: format_capabilities(format_name).tool_name_pattern, PORTABLE_NAME_LENGTH if are_portable else longest
+    )
 
 
 def _matcher(pattern: str | Callable[[], str]) -> Callable[[str], re.Match[str] | None]:

@@ -132,9 +132,8 @@ class Echo:
             return Response(headers={"content-type": "text/event-stream"}, body=Pushed(self, request.path))
         if request.path.endswith(("stream", "hang")):
             return Response(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
-        return Response.json(
-            msgspec.structs.asdict(request) | {"body": request.body.decode(), "request_id": "", "deadline": 0}
-        )
+        left_out = {"request_id": "", "deadline": 0, "begin_early": None}
+        return Response.json(msgspec.structs.asdict(request) | {"body": request.body.decode()} | left_out)
 
     async def _streamed(self, request: ClientRequest) -> AsyncIterator[bytes]:
         try:

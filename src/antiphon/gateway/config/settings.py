@@ -88,9 +88,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hold_seconds: Annotated[
         float, Meta(ge=0, le=600, description="How long a stream is held back until its first visible output.")
     ] = 10.0
-    keep_alive_seconds: Annotated[
-        Seconds, Meta(description="Silence after which a stream sends a keep-alive comment.")
-    ] = 15.0
+    keep_alive_seconds: Annotated[Seconds, Meta(description="Silence after which a stream sends a keep-alive.")] = 15.0
     serve_unlisted_models: Annotated[
         bool,
         Meta(

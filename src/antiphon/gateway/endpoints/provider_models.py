@@ -104,7 +104,8 @@ def _names(listed: Any) -> Iterator[str]:
 
 
 def _known(provider: Provider) -> Iterator[str]:
-    return (model for name, model in (*PREFERRED, *LOCAL_SERVERS) if name == provider.preset.name)
+    yield from provider.preset.known_models
+    yield from (model for name, model in (*PREFERRED, *LOCAL_SERVERS) if name == provider.preset.name)
 
 
 def _routed(loaded: LoadedConfig, provider: str, model: str) -> Iterator[str]:

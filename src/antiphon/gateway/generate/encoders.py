@@ -25,8 +25,6 @@ from antiphon.wire.tool_calls import CallRestorer
 
 _Extended = TypeVar("_Extended", Started, Finished)
 
-KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
-
 
 class StreamEncoder(Protocol):
     """Encodes upstream events for the client. `comment` is sent while the upstream is silent."""
@@ -50,12 +48,12 @@ class PassThroughEncoder:
     Events that the format's official client cannot read are corrected.
     """
 
-    comment = KEEP_ALIVE_COMMENT
     losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
 
     def __init__(self, wire: Format, requested_model: str) -> None:
         self._wire = wire
         self._requested_model = requested_model
+        self.comment = wire.module.keep_alive
         self._events = EventBuffer()
         self._normalizer = wire.stream_normalizer()
 
@@ -83,7 +81,7 @@ class TranslatingEncoder:
         self._wire = wire
         self._settings = settings  # of the request, where responses repeat them
         self._writer = wire.stream_writer(requested_model)
-        self.comment = getattr(self._writer, "keep_alive", KEEP_ALIVE_COMMENT)
+        self.comment = getattr(self._writer, "keep_alive", wire.module.keep_alive)
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._requested_model = requested_model
         self._restorer = restorer

@@ -20,6 +20,7 @@ from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireE
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
 from antiphon.gateway.generate.charging import prompt_estimate
+from antiphon.gateway.generate.early_start import EarlyStart
 from antiphon.gateway.generate.encoders import (
     CallReadingEncoder,
     JsonArrayEncoder,
@@ -46,7 +47,7 @@ from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Target
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.clients import COMPLETIONS, OLLAMA, OLLAMA_GENERATE, client_formats
-from antiphon.wire.delta import is_visible
+from antiphon.wire.delta import Failed, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -158,16 +159,23 @@ class Generation:
         trace = self._trace
         self._services.spans.start(trace, self._request.headers)
         call = ModelCall(targets, self._prepare, CallReport(attempts=trace.attempts), rewrite=self._prepare_again)
+        early = self._early_start() if trace.streams else None
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
             trace.error = failure.error
+            if early is not None and early.stop():
+                return self._error_event(failure.error)
             response = provider_error_response(self._endpoint.format, failure.error, trace.provider)
             return self._with_report_headers(response)
         except _StrictRefusal:
-            return self._strict_refusal()
+            response = self._strict_refusal()
+            assert trace.error is not None, "it was refused"
+            return self._error_event(trace.error) if early is not None and early.stop() else response
         finally:
             trace.waiting_seconds += call.waiting_seconds
+            if early is not None:
+                early.stop()
         prepared = self._prepared
         assert prepared is not None, "it was sent"
         if isinstance(reply, StreamReply):
@@ -178,6 +186,32 @@ class Generation:
             trace.usage = reply.content
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=reply.body))
         return await self._translate(reply.content, prepared)
+
+    def _early_start(self) -> EarlyStart:
+        """Keeps the connection of a streaming request alive until a provider answers."""
+        settings = self._loaded.config.gateway
+        hold, interval = settings.hold_seconds or settings.keep_alive_seconds, settings.keep_alive_seconds
+        return EarlyStart(self._request, self._stream_opening, hold=hold, interval=interval)
+
+    def _stream_opening(self) -> tuple[Response, bytes]:
+        headers, keep_alive = self._stream_headers, b"\n"
+        if headers is not _ARRAY_HEADERS:
+            writer = self._wire.stream_writer(self._trace.requested_model)
+            keep_alive = getattr(writer, "keep_alive", self._wire.module.keep_alive)
+        return Response(headers=dict(headers)), keep_alive
+
+    def _error_event(self, error: ProviderError) -> Response:
+        """The error of a stream whose head was sent before it was known."""
+        if self._stream_headers is _ARRAY_HEADERS:
+            return Response(body=msgspec.json.encode([self._wire.write_error(error)]))
+        writer = self._wire.stream_writer(self._trace.requested_model)
+        return Response(body=writer.write(Failed(error)) + writer.close())
+
+    @property
+    def _stream_headers(self) -> dict[str, str]:
+        if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
+            return _ARRAY_HEADERS
+        return _LINES_HEADERS if self._endpoint.format in _JSON_LINES else STREAM_HEADERS
 
     async def _prepare(self, target: Target) -> TargetCall:
         return self._use(await self._preparer.prepare(target, streams=self._trace.streams))
@@ -253,11 +287,9 @@ class Generation:
                 hides_usage=hides_usage,
                 settings=self._repeated_settings(),
             )
-        headers = STREAM_HEADERS
-        if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
-            encoder, headers = JsonArrayEncoder(encoder), _ARRAY_HEADERS
-        elif self._endpoint.format in _JSON_LINES:
-            headers = _LINES_HEADERS
+        headers = self._stream_headers
+        if headers is _ARRAY_HEADERS:
+            encoder = JsonArrayEncoder(encoder)
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer:
             self._preparer.drop()

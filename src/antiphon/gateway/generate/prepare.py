@@ -39,6 +39,7 @@ from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.capabilities.refusals import facts_in_refusal
 from antiphon.wire.clients import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
+from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition, server_state
 from antiphon.wire.tool_calls import must_restore_calls
@@ -217,7 +218,10 @@ class RequestPreparer:
             if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
                 return self._as_sent(target, provider, body, streams)
         named = structs.replace(repaired, model=target.model)
-        data, lost = provider.wire.encode_request(named, **self._wire_options(provider))
+        options = self._wire_options(provider)
+        if not same_format and options.get("dialect") == "compatible":
+            options = {**options, "dialect": UNKNOWN_HOST}
+        data, lost = provider.wire.encode_request(named, **options)
         hides_usage = same_format and self._lacks_usage(provider, streams)
         restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
         return Prepared(

@@ -16,15 +16,13 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from email.utils import formatdate
 from enum import Enum
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
+from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource, http_date
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
 from antiphon.gateway.http.websocket import SocketOpener, WebSocket, handshake
@@ -244,6 +242,7 @@ class ServerConnection(asyncio.Protocol):
         if incoming.is_websocket:
             self._open_websocket(incoming)
             return
+        request.begin_early = self._begin_early
         task = start_task(self._run_handler(incoming), self._loop)
         if not task.done():
             self._task = task
@@ -282,7 +281,9 @@ class ServerConnection(asyncio.Protocol):
             response = await listener.gateway.handle(request, incoming.admission)
             self._parser.release(incoming)  # the upstream has it
             listener.with_common_headers(response, request)
-            if isinstance(response.body, bytes):
+            if isinstance(response.body, bytes) and self._response is not None:  # its head was sent early
+                self.write(response.body)
+            elif isinstance(response.body, bytes):
                 whole = self._whole(response)
             elif isinstance(response.body, AsyncIterator):
                 await self._iterate(response, response.body)
@@ -311,6 +312,14 @@ class ServerConnection(asyncio.Protocol):
             self._send(whole)
         else:
             self.end_stream()
+
+    def _begin_early(self, response: Response) -> ResponseStream | None:
+        """Send the head of a stream while the handler runs."""
+        if self._task is None or self._current is None or not self._sends_body:
+            return None
+        self._begin_stream(self._listener.with_common_headers(response, self._current.request))
+        self._flush_batch()
+        return self
 
     async def _iterate(self, response: Response, body: AsyncIterator[bytes]) -> None:
         async with aclosing(body) as pieces:  # type: ignore[type-var]
@@ -436,6 +445,8 @@ class ServerConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _begin_stream(self, response: Response) -> None:
+        if self._response is not None:
+            return  # it was begun early
         self._is_chunked = self._current is not None and not self._current.is_http_10
         if not self._is_chunked:
             self._closes = True  # its end is that of the connection
@@ -463,7 +474,7 @@ class ServerConnection(asyncio.Protocol):
         lines = len(headers) + 1
         if head.count("\n") != lines or head.count("\r") != lines:
             raise ValueError("a response header contains a line break")
-        return f"{head}{framing}date: {_http_date(int(time.time()))}\r\n\r\n".encode()
+        return f"{head}{framing}date: {http_date(int(time.time()))}\r\n\r\n".encode()
 
     def _flush_batch(self) -> None:
         batch, self._batch = self._batch, []
@@ -487,8 +498,3 @@ class ServerConnection(asyncio.Protocol):
             if source is not None:
                 source.cancel()
             self._fail(self._listener.request_timeout(request))
-
-
-@lru_cache(maxsize=2)
-def _http_date(second: int) -> str:
-    return formatdate(second, usegmt=True)

@@ -7,7 +7,9 @@ a second, and the ids in a block count up. They sort by time and need not be har
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from email.utils import formatdate
+from functools import lru_cache
 from itertools import product
 from math import inf
 from secrets import choice
@@ -17,6 +19,12 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.history.ids import new_id
+
+
+@lru_cache(maxsize=2)
+def http_date(second: int) -> str:
+    """A time as the `date` header has it."""
+    return formatdate(second, usegmt=True)
 
 
 def header_text(text: str) -> str:
@@ -42,6 +50,8 @@ class ClientRequest(Struct, kw_only=True):
     request_id: str = ""
     deadline: float = inf
     """When it is cancelled because it takes too long, on the monotonic clock."""
+    begin_early: Callable[[Response], ResponseStream | None] | None = None
+    """Sends the head of a stream before the handler has its response, which then brings only the body; None if it cannot."""
 
 
 class ResponseStream(Protocol):

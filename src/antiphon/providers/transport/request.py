@@ -74,9 +74,8 @@ def transport_error(
 ) -> TransportError:
     """A `TransportError` with our own text: that of a library may contain URLs with passwords."""
     if code == "connection_lost":
-        message = (
-            f"{host} closed the connection {'before the response ended' if response_started else 'without a response'}"
-        )
+        when = "before the response ended" if response_started else "without a response"
+        message = f"connection lost: {host} closed the connection {when}"
     else:
         message = {
             "connect_timeout": f"no connection to {host} within {timeouts.connect} s",

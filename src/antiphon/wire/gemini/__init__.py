@@ -9,4 +9,5 @@ FORMAT_MODULE = FormatModule(
     required=frozenset({"contents"}),
     options=frozenset({"model"}),
     embeds_raw_json=True,
+    keep_alive=b"\n",  # google-genai takes any other line that is not data for JSON
 )

@@ -87,7 +87,6 @@ def decode_text_chunk(data: bytes) -> _TextChunk | None:
 
 
 _decode = msgspec.json.Decoder().decode
-STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
 MALFORMED_STREAM = ProviderError("invalid stream: not JSON", "server", code=NOT_AN_ANSWER)
 
 
@@ -369,7 +368,7 @@ class StreamReader(DeltaReader[bytes]):
             try:
                 body = _decode(rest)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                self._fail(STREAM_CUT)
+                self._fail(CUT)
             else:
                 is_error = isinstance(body, dict) and body.get("error") is not None
                 self._fail(read_error(body) if is_error else MALFORMED_STREAM)
@@ -378,7 +377,7 @@ class StreamReader(DeltaReader[bytes]):
         blocked = is_prompt_blocked(self._response_fields.get("promptFeedback"))
         is_finished = all(state.is_finished for state in states) if states else False
         if not self._chunks.is_complete or not (is_finished or blocked):
-            self._fail(STREAM_CUT)
+            self._fail(CUT)
             return
         for state in states:
             self._end_part(state)

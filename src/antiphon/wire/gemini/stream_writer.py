@@ -192,7 +192,9 @@ class StreamWriter(DeltaWriter):
     def _write_failure(self, error: ProviderError) -> bytes:
         self._has_ended = True
         complete = b"".join([self._write_ready(candidate) for candidate in self._queues])
-        return complete + self._event(write_error(error))
+        event = self._event(write_error(error))
+        # Twice: google-genai for JavaScript reads an error event as an empty answer, and sees only what is not an event.
+        return complete + event + event.removeprefix(b"data: ")
 
     def _response_head(self) -> dict[str, Any]:
         if self._head is None:

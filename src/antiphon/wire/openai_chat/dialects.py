@@ -171,6 +171,10 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 )
 """Every known host by name."""
 
+UNKNOWN_HOST = Dialect(accepts_top_k=False)
+"""For requests that are translated for a host without an entry: only what every host accepts. `compatible` keeps what a client of
+that host sent; hosts that imitate OpenAI refuse `top_k`, and many of them the developer role and custom tools."""
+
 RESPONSE_DIALECT = Dialect(
     id_rule=IdMapper("(?s).*"),
     name_rule=NameMapper("(?s).*"),

@@ -60,6 +60,12 @@ def with_prefix(prefix: str, violations: Iterable[Violation]) -> Iterator[Violat
         yield Violation(violation.rule, path, violation.message, violation.advisory)
 
 
+def expected_one_of(values: Iterable[str]) -> str:
+    """That a value should be one of several."""
+    *most, last = [f"'{value}'" for value in values]
+    return f"Input should be {', '.join(most)} or {last}" if most else f"Input should be {last}"
+
+
 def unknown_fields(rule: str, fields: dict[str, Any], known: Container[str]) -> Iterator[Violation]:
     """A violation for each unknown field."""
     for name in fields:

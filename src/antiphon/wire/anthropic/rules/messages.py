@@ -25,6 +25,7 @@ from antiphon.wire.anthropic.rules.blocks import (
     MISSING_FIELD,
     WRONG_SHAPE,
     check_block,
+    expected_one_of,
     unknown_fields,
     with_prefix,
 )
@@ -71,7 +72,7 @@ def _check_message(context: MessagesContext, index: int, message: Any, is_final:
         context.violations.extend(with_prefix(f"messages.{index}", unknown_fields("AN-02", message, known)))
     role, content = message.get("role"), message.get("content")
     if "role" in message and role not in ROLES:
-        context.error("AN-02", f"messages.{index}.role", "Input should be 'user', 'assistant' or 'system'")
+        context.error("AN-02", f"messages.{index}.role", expected_one_of(ROLES))
         return
     if role == "system" and context.first_system is None:
         context.first_system = index

@@ -35,6 +35,7 @@ from antiphon.wire.anthropic.rules.blocks import (
     WRONG_SHAPE,
     check_block,
     check_tool,
+    expected_one_of,
     unknown_fields,
     with_prefix,
 )
@@ -187,7 +188,7 @@ def check_output(context: MessagesContext) -> None:
         )
         effort, path = config.get("effort"), "output_config.effort"
         if effort is not None and effort not in EFFORTS:
-            context.error("AN-32", path, "Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
+            context.error("AN-32", path, expected_one_of(EFFORTS))
         elif effort is not None:
             _check_effort(context, effort, path)
         _check_format(context, "output_config.format", config.get("format"))
