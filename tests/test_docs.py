@@ -102,6 +102,18 @@ def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:
         assert run.stdout.count("0 rules broken") == len(FORMATS)
 
 
+def test_every_yes_of_the_comparison_links_to_a_test() -> None:
+    page = (ROOT / "docs" / "library-comparison.md").read_text()
+    ours = [row.split("|")[2].strip() for row in page.splitlines() if row.startswith("| ") and "---" not in row]
+    claims = [cell for cell in ours if cell.startswith("yes")]
+    assert len(claims) > 25
+    for claim in claims:
+        found = re.fullmatch(r"yes: \[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", claim)
+        assert found is not None, claim
+        assert f"def {found[1]}(" in (ROOT / found[2]).read_text(), claim
+    assert [cell for cell in ours if not cell.startswith(("yes: ", "no", "Antiphon")) and cell] == []
+
+
 def test_tests_named_for_the_seeds_exist() -> None:
     """The last tables of the page name files and functions under tests/."""
     page = (ROOT / "docs" / "from-the-seeds.md").read_text()
