@@ -15,7 +15,7 @@ from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from web.rig import Browser, served
 from web.window import window
 
-FORMATS = ["OpenAI Chat", "OpenAI Responses", "Anthropic Messages", "Gemini"]
+FORMATS = ["OpenAI Chat", "OpenAI Responses", "Anthropic Messages", "Gemini", "Gemini Interactions"]
 
 
 def stored_conversation(path: Path) -> str:

@@ -48,7 +48,6 @@ RESULT_CHARACTERS = 300
 LONG_TEXT = "long " * 1_000
 HELPER = "You are the helper."
 HELPED = "The helper has looked."
-MESSAGES = {"openai-chat": "messages", "openai-responses": "input", "anthropic": "messages", "gemini": "contents"}
 
 
 class Surface(Struct, frozen=True):
@@ -277,7 +276,7 @@ class World:
             if log is None or is_helper:
                 continue
             body = msgspec.json.decode(b"".join(render_call(plain, options, target).chunks))
-            messages = body.get(MESSAGES[name], [])
+            messages = body.get(formats[name].module.messages_key, [])
             beginnings, before = self._rendered.get((log.id, name), (-1, []))
             stable = before[:-1]
             if beginnings == log.beginnings and messages[: len(stable)] != stable:
