@@ -22,7 +22,7 @@ with atheris.instrument_imports():
     from antiphon.wire.sse import SseReader
 
     for _name in formats:
-        for _module in ("request", "response", "stream", "rules"):
+        for _module in ("request", "response", "stream_reader", "stream_writer", "rules"):
             import_module(f"antiphon.wire.{_name.replace('-', '_')}.{_module}")
 
 CHUNKS = (1, 7, 64)
@@ -36,6 +36,10 @@ SEEDS = {
     b'"name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"x"}],"text":{"format":{"type":"text"}}}',
     "gemini": b'{"contents":[{"role":"model","parts":[{"functionCall":{"name":"f","args":{}},"thoughtSignature":"AA=="}]},'
     b'{"parts":[{"functionResponse":{"name":"f","response":{"output":1}}}]}],"generationConfig":{"stopSequences":["x"]}}',
+    "interactions": b'{"model":"m","system_instruction":"s","input":[{"type":"user_input","content":[{"type":"text","text":"x"},'
+    b'{"type":"image","data":"AAAA","mime_type":"image/png"}]},{"type":"thought","signature":"AA==","summary":[]},'
+    b'{"type":"function_call","id":"a","name":"f","arguments":{}},{"type":"function_result","call_id":"a","result":"x"}],'
+    b'"generation_config":{"thinking_level":"low"},"steps":[{"type":"model_output","content":[]}],"status":"completed"}',
     "chat-stream": b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f",'
     b'"arguments":"{"}}]}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\r\n\r\ndata: [DONE]\n\n',
     "claude-stream": b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":1}}}\n\n'
@@ -45,6 +49,11 @@ SEEDS = {
     "responses-stream": b'data: {"type":"response.output_item.added","output_index":0,"item":{"type":"message","content":[]}}\n\n'
     b'data: {"type":"response.output_text.delta","output_index":0,"delta":"x"}\n\n'
     b'data: {"type":"response.completed","response":{"status":"completed","output":[]}}\n\n',
+    "interactions-stream": b'data: {"event_type":"interaction.created","interaction":{"id":"v1_1","status":"in_progress"}}\n\n'
+    b'data: {"event_type":"step.start","index":0,"step":{"type":"function_call","id":"a","name":"f","arguments":{}}}\n\n'
+    b'data: {"event_type":"step.delta","index":0,"delta":{"type":"arguments_delta","arguments":"{}"}}\n\n'
+    b'data: {"event_type":"step.stop","index":0}\n\n'
+    b'data: {"event_type":"interaction.completed","interaction":{"status":"requires_action","steps":[]}}\n\n',
     "gemini-stream": b'[{"candidates":[{"content":{"parts":[{"text":"x"}]}}]},\n{"candidates":[{"finishReason":"STOP"}]}]',
     "entry": b'{"kind":"model_input","content":[{"type":"text","text":"x"}],"sequence_number":1}',
 }

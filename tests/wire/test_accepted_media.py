@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Native, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import Message, ModelRequest, ToolDefinition, formats
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable, capabilities_for
-from antiphon.wire.capabilities.accepted_media import replace_media
+from antiphon.wire.capabilities.accepted_media import fit_medium
 from support.corpus import recorded
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -318,12 +318,11 @@ def test_a_caller_can_state_the_kinds_and_types(name: str) -> None:
     assert [loss.path for loss in losses] == ["messages[0].parts[1]"]
 
 
-def test_accepted_messages_are_the_same_object() -> None:
-    model = capabilities_for("gpt-4o", "openai-chat")
+def test_an_accepted_medium_is_the_same_object() -> None:
     losses: list[Any] = []
-    assert replace_media(MESSAGES, model, losses) is MESSAGES
-    plain = (Message("user", (Text("x"),)),)
-    assert replace_media(plain, model, losses) is plain
+    for part in (IMAGE, PDF):
+        assert fit_medium(part, capabilities_for("gpt-4o", "openai-chat"), losses, "") is part
+    assert fit_medium(MP4, None, losses, "") is MP4
     assert losses == []
 
 
@@ -336,7 +335,10 @@ def test_no_medium_that_a_model_has_accepted_is_replaced(name: str) -> None:
             continue
         request = structs.replace(formats[name].read_request(record["request"]), model=record["model"] or "")
         losses: list[Any] = []
-        replace_media(request.messages, capabilities_for(request.model, name), losses)
+        known = capabilities_for(request.model, name)
+        for part in (part for message in request.messages for part in message.parts):
+            if isinstance(part, Image | Audio | Document | Native):
+                assert fit_medium(part, known, losses, "") is part, record["id"]
         assert losses == [], record["id"]
         count += any(isinstance(part, Image | Audio | Document) for m in request.messages for part in m.parts)
     assert count > 20

@@ -50,8 +50,18 @@ def test_a_lone_surrogate_is_a_clear_error(name: str) -> None:
         formats[name].encode_response(ModelOutput(parts=(Text("a\udfff"),), id="x", model="m"))
 
 
+@pytest.mark.parametrize(
+    "half", [b"\\ud800", b"\\udc00", b"\\uD83D x", b"\\ud83d\\ude00 \\ud800", b"\\ud800, and more"]
+)
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_escaped_lone_surrogate_in_a_body_is_a_clear_error(name: str) -> None:
+def test_an_escaped_lone_surrogate_in_a_body_is_a_clear_error(name: str, half: bytes) -> None:
     key = formats[name].module.messages_key.encode()
-    with pytest.raises(WireError, match="surrogate"):
-        formats[name].read_request(b'{"' + key + b'":[{"role":"user","content":"a\\ud800, and more"}]}')
+    with pytest.raises(
+        WireError, match=r"^not valid JSON: .u[dD][0-9a-fA-F]{3} at byte \d+ is a lone surrogate; send both"
+    ):
+        formats[name].read_request(b'{"' + key + b'":[{"role":"user","content":"' + half + b'"}]}')
+
+
+def test_other_invalid_json_is_not_called_a_surrogate() -> None:
+    with pytest.raises(WireError, match="truncated"):
+        formats["openai-chat"].read_request(b'{"messages":[{"role":"user","content":"\\ud83d\\ude00')

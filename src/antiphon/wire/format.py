@@ -15,6 +15,7 @@ A new format is such a package and its name in `FORMATS`. Decoding bytes and str
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -388,4 +389,17 @@ def _decode_json(data: bytes | bytearray | memoryview) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"not valid JSON: {error}") from error
+        raise WireError(f"not valid JSON: {_lone_surrogate(bytes(data), str(error)) or error}") from error
+
+
+_is_half_a_pair = re.compile(
+    rb"\\u[dD][89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89aAbB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+).search
+
+
+def _lone_surrogate(data: bytes, error: str) -> str:
+    """What is wrong with half a surrogate pair, which near the end of a body is reported as missing data; else empty."""
+    half = _is_half_a_pair(data) if "surrogate" in error or "truncated" in error else None
+    if half is None:
+        return ""
+    return f"{half[0].decode()} at byte {half.start()} is a lone surrogate; send both halves of the pair, or \\ufffd"

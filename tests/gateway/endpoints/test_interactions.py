@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -274,3 +277,23 @@ def test_the_sdk_passes_over_keep_alive_comments(gateway: Rig, client: Any) -> N
     threading.Timer(1.0, gate.set).start()
     events = list(client.create(model="to-anthropic", input="Hi", stream=True))
     assert events[-1].event_type == "interaction.completed"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_compliance_suite_passes(gateway: Rig, name: str) -> None:
+    """llm-comply, with a model that thinks and calls the tool that it is given."""
+
+    def answer(request: ModelRequest) -> ModelOutput:
+        call = ToolCallRequest("get_weather", "call_1", '{"location":"San Francisco"}')
+        parts = (call,) if request.tools else (Thinking("Let me think."), *text_answer("One two three.").parts)
+        stop = "tool_calls" if request.tools else "end"
+        return ModelOutput(parts=parts, stop_reason=stop, id="a", model="m", usage=USAGE)  # type: ignore[arg-type]
+
+    gateway.upstreams[name].answer = answer
+    command = [str(Path(sys.executable).with_name("llm-comply")), "--format", "google-interactions", "--json"]
+    run = subprocess.run(
+        [*command, "-u", gateway.url, "-k", "any", "-m", f"to-{name}"], capture_output=True, check=False
+    )
+    results = msgspec.json.decode(run.stdout)["results"]
+    assert len(results) == 9
+    assert [result for result in results if result["status"] != "passed"] == []

@@ -37,7 +37,8 @@ from antiphon.wire.anthropic.limits import is_blank
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
-from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities import MediaKind, format_capabilities
+from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
@@ -272,12 +273,10 @@ class ContentWriter:
                 if part.native is not None:
                     self.extend(block, part.native, path)
                 return [block]
-            case Image() | Document():
+            case Image() | Document() | Audio():
                 return self._write_media(part, path)
             case Native():
                 return self._write_native(part, path)
-            case Audio():
-                self._losses.append(Loss(path, "audio", "Anthropic does not support audio; dropped"))
             case _:
                 self._losses.append(Loss(path, "block", "not allowed in a tool result; dropped"))
         return []
@@ -299,6 +298,8 @@ class ContentWriter:
                     )
                 )
             case Image() | Document():
+                return self._write_media(part, path, role)
+            case Audio() if role != "assistant":
                 return self._write_media(part, path)
             case Native():
                 return self._write_native(part, path)
@@ -359,7 +360,12 @@ class ContentWriter:
             )
         return [block]
 
-    def _write_media(self, part: Image | Document, path: str) -> list[Any]:
+    def _write_media(self, medium: Image | Document | Audio, path: str, role: str = "user") -> list[Any]:
+        # A model's own media of other types are dropped, without words that it did not say.
+        any_type = ALL_KINDS if role == "assistant" else frozenset[MediaKind]()
+        part = fit_medium(medium, self._target.model, self._losses, path, any_type)
+        if isinstance(part, Text):
+            return self._write_text(part.text, part.native, role, path)
         if isinstance(part, Image):
             block = write_image(
                 part, path, self._losses, self._target.model, accepts_urls=not self._target.is_on_bedrock
@@ -374,6 +380,9 @@ class ContentWriter:
 
     def _write_native(self, part: Native, path: str) -> list[Any]:
         """A block of this format unchanged, one of another as text."""
+        fitted = fit_medium(part, self._target.model, self._losses, path)
+        if fitted is not part:
+            return self._write_text(fitted.text, None, "user", path)
         block = part.data
         if part.origin != FORMAT:
             carried = readable_parts(part, self._losses, path, "Anthropic")

@@ -33,7 +33,6 @@ from antiphon.wire.anthropic.parameters import (
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
-from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
@@ -98,7 +97,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     if request.tools:
         tools = write_tools(request, target.model, blocks.cache_breakpoints, blocks.argument_writers, losses)
     messages = MessageListWriter(target, blocks, losses)
-    messages.write(replace_media(request.messages, target.model, losses))
+    messages.write(request.messages)
     messages.finish(extras.get("fallback_credit_token") is not None)
     if messages.system:
         body["system"] = collapse_text(messages.system)

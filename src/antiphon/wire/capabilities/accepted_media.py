@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator
-from itertools import chain
-from operator import attrgetter
 from typing import Any, TypeAlias, get_args
 
 from msgspec import structs
 
-from antiphon.parts import Audio, Document, Image, Native, NativeExtras, Text, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Native, NativeExtras, Text
 from antiphon.wire.capabilities import Capabilities, MediaKind
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import (
@@ -29,12 +27,11 @@ from antiphon.wire.media import (
     sniff_base64,
 )
 from antiphon.wire.readable import transcribe
-from antiphon.wire.request import Message
 
 _Medium: TypeAlias = Image | Audio | Document
 
 ALL_KINDS: frozenset[MediaKind] = frozenset(get_args(MediaKind))
-_MEDIA = frozenset({Image, Audio, Document})
+_FITTED = frozenset({Image, Audio, Document, Native})
 _KINDS: dict[type, MediaKind] = {Image: "image", Audio: "audio", Document: "document"}
 _KIND_BY_PREFIX: dict[str, MediaKind] = {"image/": "image", "audio/": "audio", "video/": "video"}
 _BLOCK_KINDS: dict[str, MediaKind] = {
@@ -52,30 +49,22 @@ _BLOCK_KINDS: dict[str, MediaKind] = {
 }
 _GEMINI_FIELDS = ("inlineData", "inline_data", "fileData", "file_data")
 _CONTAINERS = ("content", "output", "result", "parts", "functionResponse", "function_response")
-_parts = attrgetter("parts")
-_content = attrgetter("content")
 
 
-def replace_media(
-    messages: tuple[Message, ...],
-    model: Capabilities,
+def fit_medium(
+    part: Any,
+    model: Capabilities | None,
     losses: list[Loss],
-    *,
+    path: str,
     any_type: frozenset[MediaKind] = frozenset(),
-) -> tuple[Message, ...]:
-    """The messages with every medium in a form that the model accepts; the same object if all are accepted.
+) -> Any:
+    """A medium or a native block in a form that the model accepts; the same object if it is accepted, or another part.
 
-    `any_type` has the kinds whose types are not limited at this host.
+    `any_type` has the kinds whose types are not limited here. Without a model (in a response) everything is accepted.
     """
-    found = set(map(type, chain.from_iterable(map(_parts, messages))))
-    if ToolCallResult in found:
-        results = (part for message in messages for part in message.parts if type(part) is ToolCallResult)
-        found.update(map(type, chain.from_iterable(map(_content, results))))
-    if found.isdisjoint(_MEDIA) and (model.media is None or Native not in found):
-        return messages
-    fitter = _MediaFitter(model, losses, any_type)
-    replaced = [fitter.fit_message(message, f"messages[{index}].parts") for index, message in enumerate(messages)]
-    return tuple(replaced) if any(new is not old for new, old in zip(replaced, messages, strict=True)) else messages
+    if model is None or type(part) not in _FITTED:
+        return part
+    return _MediaFitter(model, losses, any_type).fit(part, path)
 
 
 def media_problems(
@@ -108,36 +97,17 @@ def note(part: _Medium, reason: str) -> str:
 
 
 class _MediaFitter:
-    """Fits the media of one request to its model."""
+    """Fits a medium to a model."""
 
     def __init__(self, model: Capabilities, losses: list[Loss], any_type: frozenset[MediaKind]) -> None:
         self._model = model
         self._losses = losses
         self._any_type = any_type
 
-    def fit_message(self, message: Message, place: str) -> Message:
-        # What a model made itself has its own rules in each format, and most have no place for it: the writers report that.
-        fitter = _MediaFitter(self._model, self._losses, ALL_KINDS) if message.role == "assistant" else self
-        parts = fitter._fit_all(message.parts, place, by_model=message.role == "assistant")
-        return message if parts is message.parts else structs.replace(message, parts=parts)
-
-    def _fit_all(self, parts: tuple[Any, ...], place: str, *, by_model: bool = False) -> tuple[Any, ...]:
-        fitted = []
-        for position, part in enumerate(parts):
-            kind = type(part)
-            if kind is ToolCallResult:
-                content = self._fit_all(part.content, f"{place}[{position}].content")
-                fitted.append(part if content is part.content else structs.replace(part, content=content))
-            elif kind is Native or (kind in _MEDIA and not (by_model and kind is Audio)):
-                fitted.append(self._fit(part, f"{place}[{position}]"))
-            else:
-                fitted.append(part)
-        return tuple(fitted) if any(new is not old for new, old in zip(fitted, parts, strict=True)) else parts
-
     def _accepts(self, kind: MediaKind, media_type: str) -> bool:
         return self._model.accepts_media(kind, "" if kind in self._any_type else media_type)
 
-    def _fit(self, part: Any, path: str) -> Any:
+    def fit(self, part: Any, path: str) -> Any:
         if type(part) is Native:
             return self._fit_native(part, path)
         media_type, kind = _type_of(part), _kind_of(part)

@@ -20,7 +20,6 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import (
-    Image,
     Native,
     NativeExtras,
     Part,
@@ -33,8 +32,9 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
-from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
+from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, tool_names
@@ -349,7 +349,7 @@ class ContentWriter:
         self.media_after_results: list[WrittenPart] = []
         self._is_request = target is not None
         self._accepts_media = target is None or target.media_in_results
-        self._image_types = target.image_types if target else None
+        self._model = target
         self._signature = PLACEHOLDER_SIGNATURE if target and target.call_signatures else ""
         self._tool_names: dict[str, str] = {}
 
@@ -361,18 +361,22 @@ class ContentWriter:
             return self.call(part, position)
         if isinstance(part, ToolCallResult):
             return self.result(part, position)
-        path = self.path(position)
-        if isinstance(part, Native):
-            own: WrittenPart | None = part.data
-            return own if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
         if isinstance(part, Thinking):
             return self._thinking(part, position)
         if isinstance(part, Refusal):
             self.report_refusal(position)
         if isinstance(part, Text | Refusal):
             return self.text(part.text, part.native, position)
-        lose_native(self.losses, path, part.native, FORMAT)
-        return write_media(part, self.losses, path, self._image_types)
+        return self._block(part, self.path(position))
+
+    def _block(self, given: Native | Media, path: str) -> WrittenPart | None:
+        """A medium or a native part, as the model accepts it."""
+        part = fit_medium(given, self._model, self.losses, path)
+        if isinstance(part, Native):
+            return part.data if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
+        if isinstance(part, Text):
+            return {"text": part.text}
+        return write_media(part, self.losses, path)
 
     def foreign(self, part: Native, path: str) -> list[WrittenPart]:
         """A block of another format, as text and images; the text is first. In a response it is not sent."""
@@ -381,8 +385,8 @@ class ContentWriter:
             return []
         written: list[WrittenPart] = []
         for readable in readable_parts(part, self.losses, path, "Gemini"):
-            media = write_media(readable, self.losses, path, self._image_types) if isinstance(readable, Image) else None
-            written += [{"text": readable.text}] if isinstance(readable, Text) else [media] if media is not None else []
+            block = {"text": readable.text} if isinstance(readable, Text) else self._block(readable, path)
+            written += [] if block is None else [block]
         return written
 
     def text(self, text: str, native: NativeExtras | None, position: int, *, is_thought: bool = False) -> WrittenPart:
@@ -449,25 +453,22 @@ class ContentWriter:
         """The text of a result and the media inside it; media the model rejects there goes to `media_after_results`."""
         texts: list[str] = []
         media: list[WrittenPart] = []
-        for position, part in enumerate(content):
+        for position, given in enumerate(content):
             path = f".content[{position}]"
-            if isinstance(part, Native):
-                if part.origin == FORMAT:
-                    media.append(part.data)
-                    continue
-                for written in self.foreign(part, path):
-                    if "text" in written:
-                        texts.append(written["text"])
-                    else:
-                        (media if self._accepts_media else self.media_after_results).append(written)
+            part = fit_medium(given, self._model, self.losses, path)
+            if isinstance(part, Native) and part.origin == FORMAT:
+                media.append(part.data)
                 continue
-            lose_native(self.losses, path, part.native, FORMAT)
             if isinstance(part, Text):
+                lose_native(self.losses, path, part.native, FORMAT)
                 texts.append(part.text)
-            else:
-                inline = write_media(part, self.losses, path, self._image_types)
-                if inline is not None:
-                    (media if self._accepts_media else self.media_after_results).append(inline)
+                continue
+            inline = write_media(part, self.losses, path) if not isinstance(part, Native) else None
+            for written in self.foreign(part, path) if isinstance(part, Native) else [inline] if inline else []:
+                if "text" in written:
+                    texts.append(written["text"])
+                else:
+                    (media if self._accepts_media else self.media_after_results).append(written)
         return "\n".join(texts), media
 
     def _name(self, tool_name: str) -> str:

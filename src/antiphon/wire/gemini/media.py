@@ -17,9 +17,10 @@ from antiphon.parts import (
     Document,
     Image,
 )
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.google import (
+    FORMAT,
     field_spellings,
     gemini_extras,
     has_mark,
@@ -96,10 +97,9 @@ def _build_media(
     return kind(media_type, native=native, **source)
 
 
-def write_media(
-    part: Media, losses: list[Loss], path: str, image_types: tuple[str, ...] | None = None
-) -> dict[str, Any] | None:
-    """The part for Gemini; None, and a loss, if it has no usable data or is an image of another type than `image_types`."""
+def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
+    """The part for Gemini; None, and a loss, if it has no usable data."""
+    lose_native(losses, path, part.native, FORMAT)
     extras = gemini_extras(part.native)
     if part.url and not part.url.startswith("data:"):
         written: dict[str, Any] = {"fileData": {**_file_data(part), **extras.get("fileData", {})}}
@@ -111,10 +111,6 @@ def write_media(
             if part.file_id:
                 reason = "file id belongs to another provider; dropped"
             losses.append(Loss(path, kind, reason))
-            return None
-        media_type = inline_data["mimeType"]
-        if image_types is not None and is_image_type(media_type) and media_type.lower() not in image_types:
-            losses.append(Loss(path, "image", f"Gemini does not support {media_type}; dropped (GM-17)"))
             return None
         written = {"inlineData": {**inline_data, **extras.get("inlineData", {})}}
     if isinstance(part, Document) and has_mark(part.native, "displayName"):

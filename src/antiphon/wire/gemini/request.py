@@ -15,7 +15,6 @@ from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
@@ -133,7 +132,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     writer = ContentWriter(losses, capabilities)
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
-    messages = replace_media(request.messages, capabilities, losses)
+    messages = request.messages
     leading = next(
         (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
     )

@@ -30,6 +30,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, RESULT_CONTENT
 from antiphon.wire.gemini_interactions.media import read_media, write_media
@@ -175,6 +176,7 @@ class StepWriter:
 
     def __init__(self, losses: list[Loss], target: Capabilities | None = None) -> None:
         self.losses = losses
+        self._model = target
         self._is_request = target is not None
         self._accepts_media = target is None or target.media_in_results
         self.media_after_results: list[dict[str, Any]] = []
@@ -184,6 +186,7 @@ class StepWriter:
         """The contents for a part: one, or none if the API does not accept it."""
         if type(part) is Text and part.native is None:
             return [{"type": "text", "text": part.text}]
+        part = fit_medium(part, self._model, self.losses, path)
         if isinstance(part, Native):
             return self._native_content(part, path)
         part = transcribe(part, self.losses, path) if self._is_request else part

@@ -16,7 +16,6 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Refusal, Text
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
@@ -100,7 +99,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body: dict[str, Any] = {}
     if request.model:
         body["agent" if has_mark(request.native, "agent") else "model"] = request.model
-    messages = replace_media(request.messages, capabilities, losses)
+    messages = request.messages
     leading = next(
         (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
-from antiphon.wire.capabilities.accepted_media import media_problems, replace_media
+from antiphon.wire.capabilities.accepted_media import fit_medium, media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
@@ -286,5 +286,5 @@ RULES = RuleBook(
     Rule("GI-14", _check_input, StepWriter.result, "specification, FunctionResultStep"),
     Rule("GI-10", _check_input, write_steps, "the models are those of generateContent, with its order of turns"),
     Rule("GI-16", _check_input, StepWriter.thought, "vendor guide, thinking: a thought always has its signature"),
-    Rule("GI-15", _check_input, replace_media, "media of the model, as in generateContent"),
+    Rule("GI-15", _check_input, fit_medium, "media of the model, as in generateContent"),
 )

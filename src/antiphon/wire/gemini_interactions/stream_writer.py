@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -32,7 +32,7 @@ from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fie
 from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.gemini_interactions.response import interaction, report_candidates, to_interaction_id
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+from antiphon.wire.output import ModelOutput, ProviderError
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"event: done\ndata: [DONE]\n\n"
@@ -49,25 +49,22 @@ class _Part(Struct):
     pieces: list[str] = []
 
 
-class StreamWriter:
-    """Deltas in, the bytes of one stream out."""
+class StreamWriter(DeltaWriter):
+    """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._started = Started()
         self._id = ""
         self._parts: dict[int, _Part] = {}
         self._steps = 0
-        self._usage: TokenUsage | None = None
         self._is_begun = False
-        self._is_over = False
         self._number = 0
         self._out: list[bytes] = []
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of this delta."""
-        if self._is_over:
+        if self._has_ended:
             return b""
         if isinstance(delta, PartDelta):
             self._append_text(delta.index, delta.text)
@@ -87,12 +84,6 @@ class StreamWriter:
             self._finish(delta)
         else:
             self._fail(delta.error)
-        return self._take_output()
-
-    def close(self) -> bytes:
-        """The end of the stream; an error if it was not finished."""
-        if not self._is_over:
-            self._fail(ProviderError(STREAM_CUT, "stream_cut"))
         return self._take_output()
 
     def _take_output(self) -> bytes:
@@ -237,8 +228,8 @@ class StreamWriter:
         )
         self._emit("interaction.completed", {"interaction": self._interaction(output, self.losses)})
         self._out.append(DONE)
-        self._is_over = True
+        self._has_ended = True
 
     def _fail(self, error: ProviderError) -> None:
         self._emit("error", {"error": error_object(error)})
-        self._is_over = True
+        self._has_ended = True

@@ -28,6 +28,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.content import (
@@ -267,12 +268,14 @@ class AssistantWriter:
         losses: list[Loss],
         dialect: Dialect = RESPONSE_DIALECT,
         deferred: list[Any] | None = None,
+        model: Capabilities | None = None,
     ) -> None:
         self.converted_legacy_calls: set[str] = set()
         """The ids of function calls that were written as tool calls."""
         self._losses = losses
         self._dialect = dialect
         self._deferred = deferred
+        self._model = model
 
     def write(self, parts: tuple[Part, ...] | tuple[OutputPart, ...], path: str, start: int = 0) -> WrittenAssistant:
         """The message of these parts; they are at `path` + `parts[start]` and following."""
@@ -352,16 +355,22 @@ class AssistantWriter:
         elif self._deferred is None:
             losses.append(Loss(path, "document", "a response cannot hold files; dropped"))
         elif dialect.allows_media_in_any_role:
-            content += write_part(part, losses, path, dialect)
+            content += write_part(part, losses, path, dialect, self._model)
         else:
-            content += defer_media(self._deferred, part, "the assistant's answer", losses, path, dialect)
+            content += defer_media(self._deferred, part, "the assistant's answer", losses, path, dialect, self._model)
 
 
 def defer_media(
-    deferred: list[Any], part: _Media, origin: str, losses: list[Loss], path: str, dialect: Dialect
+    deferred: list[Any],
+    part: _Media,
+    origin: str,
+    losses: list[Loss],
+    path: str,
+    dialect: Dialect,
+    model: Capabilities | None,
 ) -> list[Any]:
     """Keep an image, audio or file for the next user message; a marker stays in its position."""
-    written = write_part(part, losses, path, dialect)
+    written = write_part(part, losses, path, dialect, model)
     if not written or written[0]["type"] == "text":  # a text document stays where it is
         return [{"type": "text", "text": block["text"]} for block in written]
     kind = type(part).__name__.lower()

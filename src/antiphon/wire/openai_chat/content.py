@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
-from antiphon.wire.capabilities import format_capabilities
-from antiphon.wire.capabilities.accepted_media import note
+from antiphon.wire.capabilities import Capabilities, format_capabilities
+from antiphon.wire.capabilities.accepted_media import fit_medium, note
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -156,8 +156,12 @@ _READERS: dict[str, Callable[[dict[str, Any]], ContentPart | None]] = {
 }
 
 
-def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> list[Any]:
+def write_part(
+    part: Any, losses: list[Loss], path: str, dialect: Dialect, model: Capabilities | None = None
+) -> list[Any]:
     """The blocks of a part: one, or none if the host does not accept it and the loss is reported."""
+    if type(part) is not Text:
+        part = fit_medium(part, model, losses, path, dialect.kinds_of_any_type)
     kind = type(part)
     if kind is Native:
         if part.origin == FORMAT:
@@ -166,7 +170,7 @@ def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> li
             losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
             return []
         carried = readable_parts(part, losses, path, "Chat Completions")
-        return [block for readable in carried for block in write_part(readable, losses, path, dialect)]
+        return [block for readable in carried for block in write_part(readable, losses, path, dialect, model)]
     written: dict[str, Any] | None = None
     if kind is Text:
         native = translate_citations(part.native, FORMAT)

@@ -32,6 +32,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import FORMATS
+from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.codec.typed_reader import ANY_TEXT, EntryReader, OnlyTextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
@@ -250,12 +251,20 @@ def scan_message(entry: ScannedMessage) -> Message | None:
 class MessageListWriter:
     """Writes the messages of one request.
 
-    `accepts_system` is False for models without a system role (OC-02); `thinking_enabled`: the request asks for thinking.
+    `model` limits the media. `accepts_system` is False for models without a system role (OC-02). `thinking_enabled`: the request
+    asks for thinking.
     """
 
     def __init__(
-        self, losses: list[Loss], dialect: Dialect, *, accepts_system: bool = True, thinking_enabled: bool = False
+        self,
+        losses: list[Loss],
+        dialect: Dialect,
+        model: Capabilities | None = None,
+        *,
+        accepts_system: bool = True,
+        thinking_enabled: bool = False,
     ) -> None:
+        self._model = model
         self._losses = losses
         self._dialect = dialect
         self._legal_id, self._legal_name = dialect.id_rule.to_wire, dialect.name_rule.to_wire
@@ -269,7 +278,7 @@ class MessageListWriter:
         self._reasoning_placeholder = (
             dialect.reasoning_field if dialect.requires_reasoning and thinking_enabled else None
         )
-        self._assistant = AssistantWriter(losses, dialect, self._deferred_media)
+        self._assistant = AssistantWriter(losses, dialect, self._deferred_media, model)
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
         add, legal_id, safe_name = self._written.append, self._legal_id, self._legal_name
@@ -345,7 +354,7 @@ class MessageListWriter:
 
     def _write_unknown(self, path: str, message: Message) -> None:
         if len(message.parts) == 1 and isinstance(message.parts[0], Native):
-            self._written += write_part(message.parts[0], self._losses, path, self._dialect)
+            self._written += write_part(message.parts[0], self._losses, path, self._dialect, self._model)
             return
         self._losses.append(Loss(f"{path}.role", "role", f'unknown role "{message.role}"; sent as user'))
         self._write_other(path, Message("user", message.parts, message.name, message.native))
@@ -395,10 +404,10 @@ class MessageListWriter:
                 content.append({"type": "text", "text": part.text, **inner_extras})
             elif isinstance(part, _MEDIA) and role != "user" and not self._dialect.allows_media_in_any_role:
                 content += defer_media(
-                    self._deferred_media, part, f"a {role} message", self._losses, where, self._dialect
+                    self._deferred_media, part, f"a {role} message", self._losses, where, self._dialect, self._model
                 )
             else:
-                content += write_part(part, self._losses, where, self._dialect)
+                content += write_part(part, self._losses, where, self._dialect, self._model)
         if has_results or message.role == "tool":
             if not content:
                 if message.name is not None:
@@ -417,11 +426,13 @@ class MessageListWriter:
             where = f"{path}.content[{index}]"
             if isinstance(block, _MEDIA) and not self._dialect.allows_media_in_any_role:
                 origin = f"the result of {part.tool_name or part.tool_call_id or 'a call'}"
-                content += defer_media(self._deferred_media, block, origin, self._losses, where, self._dialect)
+                content += defer_media(
+                    self._deferred_media, block, origin, self._losses, where, self._dialect, self._model
+                )
             elif isinstance(block, Native) and block.origin not in _WIRE_ORIGINS:
                 content.append({"type": "text", "text": canonical_json(block.data)})
             else:
-                content += write_part(block, self._losses, where, self._dialect)
+                content += write_part(block, self._losses, where, self._dialect, self._model)
         if part.status is not _SUCCESS:
             self._losses.append(
                 Loss(f"{path}.status", "status", 'no error flag in this format; "Error:" added to the text')

@@ -12,7 +12,6 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
@@ -97,9 +96,10 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     capabilities = look_up(request.model, FORMAT, options.capabilities)
     accepts_system = capabilities.system_messages != "none"
     thinking_enabled = thinking_requested(request.reasoning)
-    writer = MessageListWriter(losses, host, accepts_system=accepts_system, thinking_enabled=thinking_enabled)
+    writer = MessageListWriter(
+        losses, host, capabilities, accepts_system=accepts_system, thinking_enabled=thinking_enabled
+    )
     earlier = wrap_earlier_calls(request) if host.enforces_schemas else request.messages
-    earlier = replace_media(earlier, capabilities, losses, any_type=host.kinds_of_any_type)
     body["messages"] = messages = writer.write(earlier)
     if not messages:
         messages.append({"role": "user", "content": ""})

@@ -30,8 +30,8 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
 )
-from antiphon.wire.capabilities import format_capabilities
-from antiphon.wire.capabilities.accepted_media import note
+from antiphon.wire.capabilities import Capabilities, format_capabilities
+from antiphon.wire.capabilities.accepted_media import fit_medium, note
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -141,9 +141,13 @@ _READERS: dict[str, Callable[[dict[str, Any]], InputPart | None]] = {
 }
 
 
-def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str, Any]]:
+def write_input_part(
+    part: Part, losses: list[Loss], path: str, model: Capabilities | None = None
+) -> list[dict[str, Any]]:
     """The content of a client's message or a tool result: one part, or none if it is not accepted."""
     body: dict[str, Any] | None
+    if not isinstance(part, Text):
+        part = fit_medium(part, model, losses, path)
     if isinstance(part, Native):
         if part.origin == FORMAT and part.data is not None:
             return [part.data]
@@ -151,7 +155,7 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
             losses.append(Loss(path, block_type(part), "null content; dropped"))
             return []
         carried = readable_parts(part, losses, path, "OpenAI Responses")
-        return [content for readable in carried for content in write_input_part(readable, losses, path)]
+        return [content for readable in carried for content in write_input_part(readable, losses, path, model)]
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
         if isinstance(part, Refusal):

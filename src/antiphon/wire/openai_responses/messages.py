@@ -26,7 +26,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.capabilities import format_capabilities
+from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
@@ -213,7 +213,8 @@ def _read_client_item(item: dict[str, Any]) -> Message:
 class MessageListWriter:
     """Writes messages into `items`."""
 
-    def __init__(self, losses: list[Loss]) -> None:
+    def __init__(self, losses: list[Loss], model: Capabilities | None = None) -> None:
+        self._model = model
         self.items: list[Any] = []
         self._losses = losses
         self._ids = ItemIds(losses)
@@ -407,7 +408,7 @@ class MessageListWriter:
         for position, part in enumerate(parts):
             path = f"messages[{index}].parts[{position}]"
             if not _is_item(part, is_raw):
-                item["content"] += write_input_part(part, self._losses, path)
+                item["content"] += write_input_part(part, self._losses, path, self._model)
                 continue
             if item["content"]:
                 self._close(item)
@@ -433,7 +434,7 @@ class MessageListWriter:
                     Loss(where, "audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
                 )
             else:
-                content += write_input_part(part, self._losses, where)
+                content += write_input_part(part, self._losses, where, self._model)
         if result.status != _SUCCESS:
             content = prefix_error(content)
             reason = 'no error flag in this format; "Error:" added to the text'

@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import structs
-
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.capabilities.accepted_media import replace_media
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, foreign_reason, lose_native
@@ -85,9 +82,6 @@ def scan_request(_data: bytes) -> ModelRequest | None:
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that OpenAI Responses accepts."""
     capabilities = look_up(request.model, FORMAT, options.capabilities)
-    messages = replace_media(request.messages, capabilities, losses)
-    if messages is not request.messages:
-        request = structs.replace(request, messages=messages)
     native = request.native or {}
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))
@@ -95,7 +89,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     for origin, extras in native.items():
         if origin not in (FORMAT, OPENAI):
             losses.extend(Loss(name, name, foreign_reason(origin, name)) for name in extras)
-    _write_messages(request, body, MessageListWriter(losses), losses)
+    _write_messages(request, body, MessageListWriter(losses, capabilities), losses)
     if request.tools:
         tools = write_tools(request.tools, losses)
         if tools:
