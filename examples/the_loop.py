@@ -29,6 +29,7 @@ MODELS = {
     "openai-responses": "gpt-4o",
     "anthropic": "claude-sonnet-4-5",
     "gemini": "gemini-2.5-pro",
+    "gemini-interactions": "gemini-2.5-pro",
 }
 
 
@@ -96,10 +97,10 @@ def main() -> None:
     asyncio.run(say(loop))
 
     heading("4. One history, every model: what each provider would be sent now.")
-    for name, wire in formats.items():
-        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, MODELS[name]))
+    for name, target in MODELS.items():
+        rendered = render_call(chat.context(), ap.ProviderCallOptions(), Origin("", name, target))
         body = b"".join(rendered.chunks)
-        broken = wire.check_request(body)
+        broken = formats[name].check_request(body)
         print(f"{name:17} {len(body):6} bytes, {len(broken)} rules broken, {len(rendered.losses)} losses")
 
 

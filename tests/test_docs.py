@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.wire import FORMATS
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,8 +54,9 @@ def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> 
     (place / "body.json").write_text(
         '{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}'
     )
+    names: dict[str, object] = {}
     for _, code in blocks(page, "python"):
-        exec(compile(code, page.name, "exec"), {})
+        exec(compile(code, page.name, "exec"), names)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -97,7 +100,19 @@ def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert [words for words in expected if words not in run.stdout] == []
     if example == "the_loop.py":
-        assert run.stdout.count("0 rules broken") == 4
+        assert run.stdout.count("0 rules broken") == len(FORMATS)
+
+
+def test_every_yes_of_the_comparison_links_to_a_test() -> None:
+    page = (ROOT / "docs" / "library-comparison.md").read_text()
+    ours = [row.split("|")[2].strip() for row in page.splitlines() if row.startswith("| ") and "---" not in row]
+    claims = [cell for cell in ours if cell.startswith("yes")]
+    assert len(claims) > 25
+    for claim in claims:
+        found = re.fullmatch(r"yes: \[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", claim)
+        assert found is not None, claim
+        assert f"def {found[1]}(" in (ROOT / found[2]).read_text(), claim
+    assert [cell for cell in ours if not cell.startswith(("yes: ", "no", "Antiphon")) and cell] == []
 
 
 def test_tests_named_for_the_seeds_exist() -> None:

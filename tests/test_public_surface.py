@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import antiphon as ap
@@ -95,6 +97,64 @@ def test_mypy_finds_mistakes_in_a_user_program(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert re.search(r'Unexpected keyword argument "max_round"', run.stdout)
     assert re.search(r'"Account" has no attribute "x"', run.stdout)
+
+
+def pyright(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """What pyright finds in a program; it fetches its own code from npm on first use."""
+    (folder / "program.py").write_text(program)
+    settings = {
+        "include": ["program.py"],
+        "venvPath": str(Path(sys.prefix).parent),
+        "venv": Path(sys.prefix).name,
+        "typeCheckingMode": "strict",
+    }
+    (folder / "pyrightconfig.json").write_bytes(msgspec.json.encode(settings))
+    pytest.importorskip("pyright")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pyright", "-p", str(folder)], capture_output=True, text=True, check=False, cwd=folder
+    )
+    if "informations" not in ran.stdout:
+        pytest.skip(f"pyright cannot run here: {(ran.stdout + ran.stderr)[-300:]}")
+    return ran
+
+
+@pytest.mark.slow
+def test_pyright_knows_the_user_program(tmp_path: Path) -> None:
+    ran = pyright(tmp_path, PROGRAM.read_text())
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.slow
+def test_pyright_finds_mistakes_in_a_user_program(tmp_path: Path) -> None:
+    wrong = (
+        PROGRAM.read_text().replace("max_rounds=3", "max_round=3").replace("context.state.balance", "context.state.x")
+    )
+    ran = pyright(tmp_path, wrong)
+    assert 'No parameter named "max_round"' in ran.stdout
+    assert 'Cannot access attribute "x" for class "Account"' in ran.stdout
+
+
+def test_graph_nodes_take_the_arguments_of_conversation() -> None:
+    from antiphon.graph.conversations import ConversationOptions, Conversations
+    from antiphon.graph.message_nodes import MessageNodeOptions
+
+    known = set(inspect.signature(ap.Conversation).parameters)
+    own = {"store", "resume", "history", "title"}  # each node has its own
+    explicit = {"model", "tools", "system", "provider"}
+    assert set(ConversationOptions.__annotations__) == known - own - explicit
+    assert explicit < set(inspect.signature(Conversations).parameters)
+    assert set(MessageNodeOptions.__optional_keys__) == known - own - {"model", "tools"}
+
+
+def test_a_turn_on_temporal_takes_the_fields_of_its_input() -> None:
+    from antiphon.runs.temporal import start_turn
+    from antiphon.runs.temporal_workflow import TurnInput
+
+    parameters = inspect.signature(start_turn).parameters
+    for field in dataclasses.fields(TurnInput):
+        if field.name in parameters and field.default is not dataclasses.MISSING:
+            assert parameters[field.name].default == field.default, field.name
+    assert {field.name for field in dataclasses.fields(TurnInput)} - set(parameters) == {"standing"}
 
 
 def test_a_tool_without_description_or_types_warns() -> None:

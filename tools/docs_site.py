@@ -1,4 +1,4 @@
-"""A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`) become part of the site."""
+"""A hook of mkdocs: programs that the guides link to (`examples/`, `deploy/`, `tests/`) become part of the site."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-_LINK = re.compile(r"\]\(\.\./((?:examples|deploy)[^)]*)\)")
+_LINK = re.compile(r"\]\(\.\./((?:examples|deploy|tests)[^)]*)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -75,8 +75,9 @@ def _print_outcome(row: list[Outcome], versions: dict[str, str]) -> str:
     first = row[0]
     name = first.program.name + (f", {first.trouble}" if first.trouble else "")
     model = "" if first.program.asks_for_any else f" ({first.program.model})"
+    wire = f"{first.program.wire} over WebSocket" if first.program.is_websocket else first.program.wire
     results = " | ".join("FAILED" if outcome.problems else "ok" for outcome in row)
-    return f"| {name}{model} | {versions[first.program.title]} | {first.program.wire} | {results} |"
+    return f"| {name}{model} | {versions[first.program.title]} | {wire} | {results} |"
 
 
 if __name__ == "__main__":

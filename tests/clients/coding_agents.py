@@ -20,7 +20,7 @@ def _claude_code(place: Place) -> Mapping[str, str]:
     }
 
 
-def _codex(place: Place) -> Mapping[str, Any]:
+def _codex(place: Place, *, is_websocket: bool) -> Mapping[str, Any]:
     return {
         ".codex/config.toml": f"""
 model = "{place.model}"
@@ -30,6 +30,7 @@ name = "Antiphon"
 base_url = "{place.url}/v1"
 env_key = "ANTIPHON_CLIENT_KEY"
 wire_api = "responses"
+supports_websockets = {"true" if is_websocket else "false"}
 [analytics]
 enabled = false
 """,
@@ -165,9 +166,11 @@ AGENTS: tuple[Program, ...] = (
             source="npm",
             packages=("@openai/codex",),
             command=_codex_command,
-            files=_codex,
+            files=partial(_codex, is_websocket=is_websocket),
             model=model,
+            is_websocket=is_websocket,
         )
+        for is_websocket in (False, True)
         for model in ("gpt-5.5", ANY_MODEL)
     ),
     Program(

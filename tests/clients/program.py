@@ -52,6 +52,8 @@ class Program(Struct, frozen=True, kw_only=True):
     asks_in_words: bool = False
     """For programs without tools: files are asked for in words."""
     seconds: float = 120.0
+    is_websocket: bool = False
+    """Whether it speaks over a WebSocket."""
 
     @property
     def asks_for_any(self) -> bool:
@@ -60,7 +62,8 @@ class Program(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"{self.name} ({self.wire})" + ("" if self.asks_for_any else f" {self.model}")
+        wire = f"{self.wire}, WebSocket" if self.is_websocket else self.wire
+        return f"{self.name} ({wire})" + ("" if self.asks_for_any else f" {self.model}")
 
     @property
     def folder(self) -> str:

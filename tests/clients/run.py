@@ -113,6 +113,8 @@ def run(program: Program, format_name: str, installed: Path, trouble: Trouble = 
         code, output = _ran(program, place)
         requests = tuple(on.tap.requests())
         problems = [*_problems(code, output, script, on.upstream), *_missing(program.wire, requests, on)]
+        if program.is_websocket != any(request.is_message for request in requests):
+            problems.append("it did not use a WebSocket" if program.is_websocket else "it used a WebSocket")
         if trouble.is_harmless and script.calls > 1:
             problems.append("it asked again, although the first answer arrived whole")
         return Outcome(program, trouble.name, format_name, tuple(problems), on.reported, output, requests)

@@ -6,8 +6,12 @@ Bytes pass as they come, in both directions; the requests are taken apart only w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from msgspec import Struct
+from wsproto import ConnectionType
+from wsproto.connection import Connection
+from wsproto.events import TextMessage
 
 from providers.scripted_server import ScriptedServer
 
@@ -19,6 +23,8 @@ class SeenRequest(Struct, frozen=True):
     path: str
     headers: dict[str, str]
     body: bytes
+    is_message: bool = False
+    """Whether it is a message of a WebSocket, shown as the POST that it stands for."""
 
 
 class Wiretap(ScriptedServer):
@@ -76,7 +82,21 @@ def _requests(data: bytes) -> list[SeenRequest]:
             size = int(headers.get("content-length", "0"))
             body, data = data[:size], data[size:]
         found.append(SeenRequest(method, path, headers, body))
+        if headers.get("upgrade", "").lower() == "websocket":
+            return [*found, *(SeenRequest("POST", path, headers, message, True) for message in _messages(data))]
     return found
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    """The messages that a client sent over a WebSocket."""
+    connection, text = Connection(ConnectionType.SERVER), ""
+    connection.receive_data(data)
+    for event in connection.events():
+        if isinstance(event, TextMessage):
+            text += event.data
+            if event.message_finished:
+                yield text.encode()
+                text = ""
 
 
 def _unchunked(data: bytes) -> tuple[bytes, bytes]:

@@ -19,13 +19,13 @@ from antiphon.conversation import (
     rounds_of,
 )
 from antiphon.conversation.turn import end_reason
-from antiphon.errors import ConversationError
-from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole
+from antiphon.errors import CallRefused, ConversationError
+from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole, ToolCallResultsEntry
 from antiphon.history.transcript import entry_lines
-from antiphon.parts import ToolCallRequest, text_of
+from antiphon.parts import ToolCallRequest, ToolExecutionStatus, text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
-from antiphon.tools import Hook, Tool, ToolContext, ToolExecutor, ToolRegistry, tool
+from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolExecutor, ToolRegistry, tool
 from support.planned_turns import Killed, MortalJournal, Source, World, drained, last_reason, refusals, results_in
 
 
@@ -313,6 +313,21 @@ def test_an_agent_as_a_tool_reports_failures_and_pending_approvals() -> None:
     mined, was_broken = results_in(chat.history.entries).values()
     assert "blast needs a person's approval" in mined
     assert "ask_broken failed" in was_broken
+
+
+def test_an_agent_as_a_tool_whose_model_call_is_refused_is_a_failed_call() -> None:
+    class OnlyOuter(Hook):
+        def before_model(self, call: HookedModelCall) -> None:
+            if "helper" in call.model:
+                raise CallRefused("no helpers today")
+
+    helper = Agent("helper", model=ScriptedModel("42", name="helper-model"))
+    model = ScriptedModel(call("ask_helper", request="How many?"), "I do not know.")
+    chat = Conversation(model, tools=[helper.as_tool()], hooks=[OnlyOuter()])
+    assert ToolLoop(chat).run_sync("How many?").text == "I do not know."
+    (entry,) = [entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry)]
+    assert entry.results[0].status is ToolExecutionStatus.FAILED
+    assert entry.results[0].result_markdown == "helper stopped: no helpers today"
 
 
 def meeting(places: int) -> Callable[[], Awaitable[None]]:

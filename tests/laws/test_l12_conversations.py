@@ -1,10 +1,11 @@
 """L12: every law holds with all features on at once.
 
 A state machine drives one conversation through random turns: agents that hand over, calls that need approval, freeform calls and
-calls in text, invalid and deeply nested arguments, settings that change in mid-turn, rollbacks, forks, compactions, interrupts,
-cut streams, and processes that die at any entry; played by loops of different configuration, by hand, by graph nodes and by a
-worker, on different models. After each step L1, L4, L7, L8, L9 and L11 are checked against a model that trusts nothing but
-the entries that were stored and what the tools saw (see `conversation_simulation`).
+calls in text, invalid and deeply nested arguments, hooks that refuse, change and fail, typed answers, settings that change in
+mid-turn, rollbacks, forks, compactions, interrupts, cut streams, and processes that die at any entry; played by loops of
+different configuration, by hand, by graph nodes and by a worker, on different models. After each step L1, L4, L7, L8, L9 and L11
+are checked against a model that trusts nothing but the entries that were stored and what the tools saw (see
+`conversation_simulation`).
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ from laws.conversation_simulation.surfaces import (
     ENDINGS,
     Ending,
     Play,
+    Report,
     check_end,
     play_by_hand,
     play_graph,
     play_loop,
     play_run,
 )
-from laws.conversation_simulation.world import COMMON, HERE, Answer, Surface, World, agents
+from laws.conversation_simulation.world import COMMON, HERE, HOOKS, Answer, Surface, World, agents
 from support.planned_turns import Killed, refusals
 
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
@@ -58,12 +60,14 @@ called = st.sampled_from([*COMMON, "pay", "wire", "send", "stamp", "sign", "ask_
 hand_offs = st.sampled_from(["hand_off_to_plain", "hand_off_to_expert", "hand_off_to_desk"])
 arguments = st.sampled_from(['{"text": "x"}', '{"text": "small"}', "{}", '{"text": "x"}', "", "{", '{"text": 5}', DEEP])
 ids = st.sampled_from(["", "", "a", "b"])
+typed = st.sampled_from(['{"answer": {"text": "x"}}', '{"answer": {"text": 5}}', "{}", "{"])
 plain_calls = st.builds(ToolCallRequest, called, ids, arguments)
 parts = st.one_of(
     plain_calls,
     st.builds(ToolCallRequest, st.sampled_from(["pay", "wire", "pay", "sign"]), ids, st.just('{"text": "x"}')),
     st.builds(ToolCallRequest, hand_offs, ids, st.just("{}")),
     st.builds(ToolCallRequest, called, ids, texts, st.just(True)),
+    st.builds(ToolCallRequest, st.just("final_answer"), ids, typed),
     called.map(lambda name: Text(f'<tool_call>{{"name": "{name}", "arguments": {{"text": "e"}}}}</tool_call>')),
     st.builds(Text, texts),
     st.builds(Thinking, texts),
@@ -76,7 +80,7 @@ answers = st.builds(
     st.sampled_from(["finishes", "finishes", "finishes", "finishes", "is cut", "fails"]),
     asides,
 )
-surfaces = st.builds(Surface, st.sampled_from([True, True, False]), st.booleans())
+surfaces = st.builds(Surface, st.sampled_from([True, True, False]), st.booleans(), st.sampled_from([HOOKS[0], *HOOKS]))
 endings = st.builds(
     Ending,
     st.sampled_from([ENDINGS[0], ENDINGS[0], *ENDINGS]),
@@ -93,6 +97,7 @@ plays = st.builds(
     st.builds(Bounds, max_rounds=st.integers(1, 4), calls=st.none() | st.integers(1, 4)),
     surfaces,
     st.lists(st.sampled_from(["approve", "approve", "deny", "edit", ""]), min_size=1, max_size=3),
+    output=st.sampled_from([None, None, Report]),
 )
 
 

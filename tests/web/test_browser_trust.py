@@ -11,8 +11,10 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
+from antiphon.history import SqliteStore
 from antiphon.parts import text_of
 from antiphon.providers.scripted import call
+from chat.test_partial_answers import leave_partial
 from cli.chat.test_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.chat_process import web_chat
@@ -137,3 +139,22 @@ def test_an_error_names_the_model_and_the_next_step(
             expect(card).to_contain_text("bad key")
             card.get_by_role("button", name=texts[3]).click()
             expect(shown.page.get_by_role("option", name="offline/plain")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
+def test_text_that_was_streaming_when_the_server_was_killed_is_shown_as_cut(
+    chromium: Chromium, tmp_path: Path, size: dict[str, Any]
+) -> None:
+    with SqliteStore(tmp_path / "chats.db") as store:
+        history = store.create()
+        history.append(ap.ModelInputEntry.of("Hello?"))
+        leave_partial(tmp_path, history, "Half ", "an **answer**")
+    model = ap.ScriptedModel("The whole answer.", name="writer")
+    with served(tmp_path / "chats.db", model) as browser, window(chromium, browser.port, **size) as shown:
+        shown.open(history.id).sees("Half an answer")
+        expect(shown.thread.locator(".prose strong")).to_have_text("answer")
+        shown.sees("This answer was cut off here.")
+        shown.button("Resume").click()
+        shown.sees("The whole answer.")
+        log = browser.show(history.id)["entries"]
+        assert "Half an **answer**" in [entry["content"][0]["text"] for entry in log if entry["kind"] == "model_output"]

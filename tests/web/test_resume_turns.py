@@ -246,16 +246,20 @@ def test_a_server_killed_in_a_tool_offers_to_resume_and_repeats_only_what_is_saf
         assert mark.read_text() == runs
 
 
-def test_a_server_killed_in_mid_answer_is_asked_again(tmp_path: Path) -> None:
-    def has_spoken(browser: Browser, conversation: str) -> bool:
-        with browser.events(conversation) as events:
-            return any(event.name == "TextDelta" for event in events)
+def test_a_server_killed_in_mid_answer_shows_what_arrived_and_is_asked_again(tmp_path: Path) -> None:
+    def has_written(browser: Browser, conversation: str) -> bool:
+        files = list((tmp_path / "partial").glob("*.jsonl"))
+        return any(file.read_text().count("words") > 1 for file in files)
 
-    with killed_after(tmp_path, "talk", has_spoken) as (conversation, _):
+    with killed_after(tmp_path, "talk", has_written) as (conversation, _):
         model = ap.ScriptedModel("This time to the end.", name="caller")
         with served(tmp_path / "chats.db", model) as browser:
             shown = browser.show(conversation)
             assert shown["unfinished"]
+            output = shown["entries"][-1]
+            assert (output["kind"], output["stop_reason"]) == ("model_output", "failed")
+            assert output["content"][0]["text"].startswith("words words ")
+            assert list((tmp_path / "partial").iterdir()) == []
             browser.api("POST", f"/conversations/{conversation}/resume", status=202)
             with browser.events(conversation, shown["last_event"]) as events:
                 assert text(until_finished(events)) == "This time to the end."

@@ -23,6 +23,7 @@ from antiphon.chat.models import (
     record_model,
     remembered_model,
 )
+from antiphon.chat.partial_answers import PartialAnswer, PartialAnswers
 from antiphon.chat.permissions import approval_policy
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
@@ -34,7 +35,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE, ModelChoice
 from antiphon.tools.builtin import PlanStore, with_memory
 from antiphon.tools.embedded import EmbeddedSetting
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import Tool
 
 
@@ -66,9 +67,12 @@ def open_conversation(
     provider: ProviderClient | None = None,
     asks_before_changes: bool = False,
     turns: TurnSettings | None = None,
+    partial_answers: PartialAnswers | None = None,
 ) -> Conversation:
     """A conversation of a chat, with `model`, else with the model it was last used with, if that is available."""
     turns = turns or TurnSettings()
+    if partial_answers is not None:
+        partial_answers.recover(history)
     chat = Conversation(
         model or remembered_model(history.snapshot(), models.is_available, models.choice.model),
         provider=provider or models.router,
@@ -109,6 +113,8 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     """Whether calls of tools that are not read-only need approval."""
     folder: Path | None = None
     turns: TurnSettings = TurnSettings()
+    tools: tuple[ToolLike, ...] = ()
+    """The person's own tools (`chat/own_tools.py`)."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""
@@ -135,6 +141,7 @@ class ChatSession:
                 self.folder,
                 folder=settings.folder,
                 with_builtin=settings.has_tools,
+                tools=settings.tools,
                 with_tour=(model or self.choice.model) == OFFLINE,
             )
             self._toolbox = self._toolboxes.of("")
@@ -151,6 +158,7 @@ class ChatSession:
 
     chat: Conversation
     loop: ToolLoop
+    partial_answer: PartialAnswer
     _created: tuple[str, int] | None = None
     """The conversation that this session created, and its version then."""
 
@@ -166,6 +174,10 @@ class ChatSession:
     @property
     def tools(self) -> Sequence[Tool]:
         return tuple(self._toolbox.registry)
+
+    async def open_tools(self) -> None:
+        """Start the MCP servers. Raises `ToolError` if one cannot be reached."""
+        await self._toolbox.registry.open()
 
     def needs_approval(self, tool: Tool) -> bool:
         """Whether calls of a tool may need approval."""
@@ -244,7 +256,9 @@ class ChatSession:
             model=model,
             asks_before_changes=self.settings.asks_before_changes,
             turns=self.settings.turns,
+            partial_answers=self._toolboxes.partial_answers,
         )
+        self.partial_answer = self._toolboxes.partial_answers.writer(history)
         self.loop = ToolLoop(self.chat, bounds=self.settings.turns.bounds)
 
     def _delete_if_created_and_empty(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.chat.offline.tour import TOUR_TOOLS
+from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.history.location import ensure_private_folder
 from antiphon.tools.builtin import PlanStore, plan_tools, search_tool
 from antiphon.tools.registry import ToolRegistry
@@ -46,6 +47,7 @@ class Toolboxes:
         self._with_builtin = with_builtin
         self._search: Tool | None = None
         self._made: dict[str, Toolbox] = {}
+        self.partial_answers = PartialAnswers(data_dir)
 
     def of(self, owner: str) -> Toolbox:
         """The toolbox of an owner."""

@@ -129,6 +129,8 @@ class Agent:
                     raise ToolError(
                         f"{self.name} stopped: {names} needs a person's approval, which cannot be given here"
                     )
+                if result.reason == "refused":
+                    raise ToolError(f"{self.name} stopped: {result.text}", retry=False)
                 return result.text
 
         return tool(

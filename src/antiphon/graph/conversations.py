@@ -15,15 +15,17 @@ from __future__ import annotations
 import inspect
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
+from antiphon.context import LiveContextOptions, TokenCounter
 from antiphon.conversation import Bounds, CompactionNeeded, Conversation, Turn
-from antiphon.conversation.conversation import CompactionCallback
+from antiphon.conversation.conversation import CompactionCallback, LiveScreenSource
 from antiphon.conversation.message import make_entry
+from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn_runner import TurnRunner
@@ -45,15 +47,35 @@ from antiphon.history.ids import new_id
 from antiphon.history.location import open_store
 from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
+from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool import ApprovalPolicy
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import BaseCallbackHandler
     from langgraph.pregel import Pregel
 
+    from antiphon.tools.embedded import EmbeddedSetting
+
     G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 
 Next = Literal["llm", "tools", "human", "end"]
+
+
+class ConversationOptions(TypedDict, total=False):
+    """Arguments of `Conversation` that the nodes of a graph pass on."""
+
+    settings: SettingsLike | None
+    token_limit: int | Literal["auto"] | None
+    counter: TokenCounter | None
+    live_screen: LiveScreenSource
+    context_options: LiveContextOptions | None
+    embedded_calls: EmbeddedSetting
+    executor: ToolExecutor | None
+    state: Any
+    approval: ApprovalPolicy | None
+    hooks: Sequence[Hook]
 
 
 class Conversations(SyncClosable):
@@ -80,7 +102,7 @@ class Conversations(SyncClosable):
         wait: float = 0.0,
         idle: float = 5.0,
         holder: str = "",
-        **options: Any,
+        **options: Unpack[ConversationOptions],
     ) -> None:
         for name, value, least in (("seconds", seconds, 0.05), ("wait", wait, 0), ("idle", idle, 0)):
             if value < least:

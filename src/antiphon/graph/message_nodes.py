@@ -8,11 +8,12 @@ and a crash in the middle of a tool is not detected afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
+from antiphon.graph.conversations import ConversationOptions
 from antiphon.graph.langchain import from_langchain, to_langchain
 from antiphon.graph.nodes import NodeParticipants, RunnableNode
 from antiphon.graph.step import StreamForwarder, current_task
@@ -20,6 +21,13 @@ from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntr
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.tools.registry import ToolRegistry
+
+
+class MessageNodeOptions(ConversationOptions, total=False):
+    """Arguments of `Conversation` that these nodes pass on."""
+
+    system: str | None
+    provider: ProviderClient | None
 
 
 class _MessagesNode(RunnableNode):
@@ -73,7 +81,7 @@ class MessagesLLMNode(_MessagesNode):
         tools: Iterable[Any] | ToolRegistry = (),
         key: str = "messages",
         bounds: Bounds | None = None,
-        **options: Any,
+        **options: Unpack[MessageNodeOptions],
     ) -> None:
         super().__init__(model, tools, key, bounds, options)
 
@@ -98,7 +106,7 @@ class MessagesToolNode(_MessagesNode):
         *,
         key: str = "messages",
         bounds: Bounds | None = None,
-        **options: Any,
+        **options: Unpack[MessageNodeOptions],
     ) -> None:
         super().__init__(None, tools, key, bounds, options)
 

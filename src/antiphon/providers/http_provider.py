@@ -33,7 +33,7 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts, Transport
-from antiphon.wire.capabilities import CapabilityTable, capabilities_for, look_up
+from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
@@ -128,7 +128,7 @@ class HttpProviderClient(ProviderClient):
         return self._request(context, options)
 
     def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
-        known = capabilities_for(model, self.preset.format).structured_output
+        known = look_up(model, self.preset.format, self._provider.capabilities).structured_output
         match self.preset.format:
             case _ if known is not None:
                 return known

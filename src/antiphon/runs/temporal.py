@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from antiphon.conversation import Decision as CallDecision
 from antiphon.conversation import LoopFinished, ToolLoop, Turn, decide
@@ -55,7 +55,7 @@ from antiphon.wire.output import ProviderError
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
     from temporalio.exceptions import ApplicationError
-    from temporalio.worker import Worker
+    from temporalio.worker import Interceptor, Plugin, Worker, WorkerTuner
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -64,8 +64,33 @@ _HEARTBEAT_SECONDS = 1.0
 _DEFAULT_HOLDER = "temporal client"
 
 
+class WorkerOptions(TypedDict, total=False):
+    """Arguments of `temporalio.worker.Worker` that are passed on. Others are accepted too."""
+
+    workflows: Sequence[type]
+    activities: Sequence[Callable[..., Any]]
+    interceptors: Sequence[Interceptor]
+    plugins: Sequence[Plugin]
+    identity: str | None
+    build_id: str | None
+    tuner: WorkerTuner | None
+    max_cached_workflows: int
+    max_concurrent_workflow_tasks: int | None
+    max_concurrent_activities: int | None
+    max_activities_per_second: float | None
+    max_heartbeat_throttle_interval: timedelta
+    sticky_queue_schedule_to_start_timeout: timedelta
+    graceful_shutdown_timeout: timedelta
+    debug_mode: bool
+
+
 def temporal_worker(
-    client: Client, store: HistoryStore, build: RunBook | LoopFactory, *, task_queue: str = TASK_QUEUE, **options: Any
+    client: Client,
+    store: HistoryStore,
+    build: RunBook | LoopFactory,
+    *,
+    task_queue: str = TASK_QUEUE,
+    **options: Unpack[WorkerOptions],
 ) -> Worker:
     """A Temporal worker that runs turns of `store`. `options` are passed to `temporalio.worker.Worker`.
 
@@ -77,13 +102,9 @@ def temporal_worker(
     options.setdefault("max_heartbeat_throttle_interval", timedelta(seconds=_HEARTBEAT_SECONDS))
     options.setdefault("sticky_queue_schedule_to_start_timeout", timedelta(seconds=2))
     options.setdefault("graceful_shutdown_timeout", timedelta(seconds=10))
-    return Worker(
-        client,
-        task_queue=task_queue,
-        workflows=[TurnWorkflow, *options.pop("workflows", ())],
-        activities=[*turn_activities(store, build), *options.pop("activities", ())],
-        **options,
-    )
+    options["workflows"] = [TurnWorkflow, *options.get("workflows", ())]
+    options["activities"] = [*turn_activities(store, build), *options.get("activities", ())]
+    return Worker(client, task_queue=task_queue, **options)
 
 
 def turn_activities(store: HistoryStore, build: RunBook | LoopFactory) -> Sequence[Callable[..., Any]]:
@@ -113,11 +134,16 @@ async def start_turn(
     options: Mapping[str, Any] | None = None,
     title: str = "",
     task_queue: str = TASK_QUEUE,
-    **limits: Any,
+    lease_seconds: float = 15.0,
+    step_seconds: float = 3600.0,
+    max_attempts: int = 25,
+    steps_per_run: int = 200,
+    code: int = 0,
+    decisions: Sequence[Decision] = (),
 ) -> WorkflowHandle[TurnWorkflow, TurnStatus]:
     """Start a turn with a message, in a new conversation or an existing one. Without content, continue the turn in the log.
 
-    `limits` are the other fields of `TurnInput`. Raises `RunStateError` if the conversation has a running turn.
+    The other arguments are fields of `TurnInput`. Raises `RunStateError` if the conversation has a running turn.
     """
     from temporalio.common import WorkflowIDConflictPolicy
 
@@ -131,7 +157,18 @@ async def start_turn(
     standing = TurnStatus("model", version=turn.version) if content else TurnStatus()
     return await client.start_workflow(
         TurnWorkflow.run,
-        TurnInput(conversation=turn.id, kind=kind, options=dict(options or {}), standing=standing, **limits),
+        TurnInput(
+            conversation=turn.id,
+            kind=kind,
+            options=dict(options or {}),
+            code=code,
+            lease_seconds=lease_seconds,
+            step_seconds=step_seconds,
+            max_attempts=max_attempts,
+            steps_per_run=steps_per_run,
+            standing=standing,
+            decisions=list(decisions),
+        ),
         id=workflow_id(turn.id),
         task_queue=task_queue,
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL if content else WorkflowIDConflictPolicy.USE_EXISTING,

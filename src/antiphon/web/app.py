@@ -98,7 +98,10 @@ class ChatApp:
         self._is_closing = False
         self._provider = ReloadableProvider(models)
         self.conversations = OpenConversations(
-            store, self._open_chat, bounds=lambda history: bounds_for(history.snapshot(), self._turns())
+            store,
+            self._open_chat,
+            bounds=lambda history: bounds_for(history.snapshot(), self._turns()),
+            partial_answers=toolboxes.partial_answers,
         )
         conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
@@ -226,6 +229,7 @@ class ChatApp:
             provider=MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens)),
             asks_before_changes=self._asks_before_changes,
             turns=self._turns(),
+            partial_answers=self._toolboxes.partial_answers,
         )
 
     def _charge(self, owner: str, tokens: int) -> None:

@@ -20,6 +20,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from antiphon.chat.models import record_model
+from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.turn import TurnIndex
@@ -61,6 +62,7 @@ class LiveConversation:
         events: EventBuffer | None = None,
         is_local: bool = True,
         bounds: Bounds | None = None,
+        partial_answers: PartialAnswers | None = None,
     ) -> None:
         self.chat = chat
         self.owner = owner
@@ -74,6 +76,7 @@ class LiveConversation:
         self._is_local = is_local
         self._store_lock = asyncio.Lock()
         self._drawing = TextDrawing(self.events.tell)
+        self._partial = (partial_answers or PartialAnswers(None)).writer(chat.history)
         self._order = EventOrder(chat.history, self._entry_appended, self._tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
@@ -183,12 +186,14 @@ class LiveConversation:
         finally:
             self.last_used = time.monotonic()
             self._has_finished = True
+            self._partial.close()
             self._order.rest()
             if not started.done():
                 started.cancel()
 
     def _on_event(self, event: LoopEvent) -> None:
         self._has_finished = isinstance(event, LoopFinished)
+        self._partial.on_event(event, self.chat.model)
         self._order.event(event)
 
     def _on_error(self, error: Exception) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryStore
@@ -38,12 +39,14 @@ class OpenConversations:
         make: Callable[[AgentHistory, str], Conversation],
         *,
         bounds: Callable[[AgentHistory], Bounds] = lambda _: Bounds(),
+        partial_answers: PartialAnswers | None = None,
         max_open: int = MAX_OPEN,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self.store = store
         self._make = make
         self._bounds = bounds
+        self._partial_answers = partial_answers
         self._most_open = max_open
         self._idle_seconds = idle_seconds
         self._open: dict[str, LiveConversation] = {}
@@ -106,7 +109,11 @@ class OpenConversations:
 
     def _add(self, history: AgentHistory, owner: str) -> LiveConversation:
         live = self._open[history.id] = LiveConversation(
-            self._make(history, owner), owner, is_local=self.store.is_local, bounds=self._bounds(history)
+            self._make(history, owner),
+            owner,
+            is_local=self.store.is_local,
+            bounds=self._bounds(history),
+            partial_answers=self._partial_answers,
         )
         return live
 

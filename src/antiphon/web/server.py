@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from antiphon.chat.models import models_from_environment
@@ -22,6 +22,7 @@ from antiphon.gateway.serve import stop_on_signals
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE
+from antiphon.tools.registry import ToolLike
 from antiphon.web.app import ChatApp
 
 PORT = 8765
@@ -39,6 +40,7 @@ def serve_chat(
     system: str | None = None,
     with_tools: bool = True,
     folder: Path | None = None,
+    tools: Sequence[ToolLike] = (),
     token_limit: int | None = None,
     turns: TurnSettings | None = None,
     asks_before_changes: bool = False,
@@ -48,8 +50,8 @@ def serve_chat(
     """Serve the chat until Ctrl-C or SIGTERM; returns the exit code. Prints the default model and the address of the page.
 
     Only this machine is served, because there are no keys; `antiphon serve` has keys. Plans and documents are in the folder
-    of the store. With `asks_before_changes`, tools that are not read-only need approval. With `resume` the page opens that
-    conversation, with `model` and `system` if they are given.
+    of the store; `tools` are offered beside the built-in ones. With `asks_before_changes`, tools that are not read-only need
+    approval. With `resume` the page opens that conversation, with `model` and `system` if they are given.
     `turns` has the limits of turns; `token_limit` is one of them.
     """
     if host != "localhost" and not is_loopback(host):
@@ -63,6 +65,7 @@ def serve_chat(
         data_folder_for(store),
         folder=folder,
         with_builtin=with_tools,
+        tools=tools,
         with_tour=models.choice.model == OFFLINE,
     )
     with open_chat_store(store) as conversations:

@@ -164,3 +164,23 @@ def test_a_missing_field_is_refused_in_the_words_of_the_api(
 
 def model_field(name: str, target: str) -> dict[str, str]:
     return {} if name == "gemini" else {"model": f"to-{target}"}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_phase_of_messages_is_carried_both_ways(gateway: Rig, keeps: bool) -> None:
+    """`phase` is a field of OpenAI's messages: to its own API and back it stays, whether the gateway keeps the answer or not."""
+    gateway.clear()
+    upstream = gateway.upstreams["openai-responses"]
+    extras = {"openai-responses": {"item": {"phase": "final_answer"}}}
+    upstream.answer = lambda _: ModelOutput(
+        parts=(Text("Four.", native=extras),), stop_reason="end", id="resp_1", model="m", usage=USAGE
+    )
+    earlier = {"type": "message", "role": "assistant", "phase": "commentary", "content": "I count."}
+    with gateway.client() as client:
+        fields: dict[str, Any] = {}
+        if keeps:
+            fields["conversation"] = client.post("/v1/conversations", {}).json["id"]
+        body = {"model": "to-openai-responses", "input": [earlier, {"role": "user", "content": "And?"}], **fields}
+        got = client.post("/v1/responses", body)
+    assert got.json["output"][0]["phase"] == "final_answer"
+    assert upstream.bodies[-1]["input"][0]["phase"] == "commentary"

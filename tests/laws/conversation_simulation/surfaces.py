@@ -27,6 +27,8 @@ from laws.conversation_simulation.world import CLIENTS, Answer, Surface, World, 
 
 ENDINGS = ("plays to the end", "stops after steps", "stops reading", "is interrupted", "crashes")
 GRAPH_STEPS = 8
+RETRIES = 1
+"""How often a typed answer is requested again."""
 
 
 class Ending(Struct, frozen=True):
@@ -41,6 +43,12 @@ class Ending(Struct, frozen=True):
     on_interrupt: Literal["cancel", "await"] = "cancel"
 
 
+class Report(Struct):
+    """The typed answer that some plays want."""
+
+    text: str
+
+
 class Play(Struct, frozen=True):
     """What is played: the surface, whether a person speaks, the model's script, the end, and the decisions made before it."""
 
@@ -52,6 +60,7 @@ class Play(Struct, frozen=True):
     decider: Surface = Surface()
     decisions: Sequence[str] = ()
     content: Sequence[str] = ()
+    output: type[Report] | None = None
 
     def words(self, *, is_waiting: bool) -> Sequence[str]:
         """What the person says, or nothing."""
@@ -62,7 +71,8 @@ async def play_loop(loop: ToolLoop, play: Play) -> list[LoopEvent]:
     """Run a turn, or continue it, and return the events of the loop."""
     ending = play.ending
     events: list[LoopEvent] = []
-    stream: Any = loop.stream(*play.content, steps=ending.after if ending.kind == "stops after steps" else None)
+    steps = ending.after if ending.kind == "stops after steps" else None
+    stream: Any = loop.stream(*play.content, steps=steps, output=play.output, output_retries=RETRIES)
     async with aclosing(stream):
         async for event in stream:
             events.append(event)
@@ -79,7 +89,7 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
     for event in events:
         if isinstance(event, ApprovalNeeded):
             log.report(event.calls)
-    if world.model_calls > loop.bounds.max_rounds + 1:
+    if world.model_calls > (loop.bounds.max_rounds + 1) * (1 if play.output is None else RETRIES + 1):
         world.fault(
             f"L8: the model was asked {world.model_calls} times in a turn of at most {loop.bounds.max_rounds} rounds"
         )
@@ -91,7 +101,9 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
     if len(ends) != 1 or events[-1] is not ends[0]:
         world.fault(f"L8: the loop reported {len(ends)} ends")
         return
-    reason = ends[0].reason
+    reason, value = ends[0].reason, ends[0].output
+    if value is not None and (play.output is None or not isinstance(value, play.output)):
+        world.fault(f"output: the turn gave {value!r}, and a {play.output} was requested")
     reasons = {end_reason(entry) for entry in log.effective}
     if reason in BOUNDS and not (
         reason in reasons and any(isinstance(entry, LiveContextInjectedEntry) for entry in log.effective)
@@ -122,7 +134,7 @@ def play_graph(world: World, home: Home, play: Play) -> None:
     """Let graph nodes play a turn as far as they lead."""
     registry = ToolRegistry(toolbox(play.surface))
     log = world.logs[world.conversation]
-    options: dict[str, Any] = {"executor": world.executor(registry), "embedded_calls": True}
+    options: dict[str, Any] = {"executor": world.executor(registry, play.surface), "embedded_calls": True}
     chats = Conversations(home.store, CLIENTS["anthropic"], tools=registry, bounds=play.bounds, **options)
     nodes = {"llm": LLMNode(chats), "tools": ToolNode(chats)}
     try:

@@ -15,9 +15,10 @@ from itertools import zip_longest
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.conversation import Agent, Conversation
+from antiphon.errors import CallRefused
 from antiphon.history import (
     AgentHistory,
     ContextEntry,
@@ -29,13 +30,13 @@ from antiphon.history import (
     TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolExecutionStatus
+from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, Item
-from antiphon.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
+from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
 from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Effect
 from antiphon.wire import FORMATS, formats
@@ -48,14 +49,57 @@ RESULT_CHARACTERS = 300
 LONG_TEXT = "long " * 1_000
 HELPER = "You are the helper."
 HELPED = "The helper has looked."
-MESSAGES = {"openai-chat": "messages", "openai-responses": "input", "anthropic": "messages", "gemini": "contents"}
+NOTE = "(a note of the hook)"
+MASKED = "(masked by the hook)"
+MESSAGES = {name: formats[name].module.messages_key for name in FORMATS}
+
+
+HOOKS = (
+    "none",
+    "watches",
+    "refuses look",
+    "fails on put",
+    "masks look",
+    "adds a note",
+    "refuses the second model call",
+)
 
 
 class Surface(Struct, frozen=True):
-    """A configuration that plays turns: whether its tools are marked as needing approval, and whether it has agents."""
+    """A configuration that plays turns: whether its tools are marked as needing approval, whether it has agents, and what its
+    hook does (one of HOOKS)."""
 
     is_strict: bool = True
     has_agents: bool = False
+    hook: str = HOOKS[0]
+
+
+class WorldHook(Hook):
+    """A hook that does what its surface says, and writes down which calls it was asked about."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def before_model(self, call: HookedModelCall) -> None:
+        if self._kind == "refuses the second model call" and HERE.world.model_calls == 1:
+            raise CallRefused("one call is enough")
+
+    async def after_model(self, parts: tuple[OutputPart, ...]) -> tuple[OutputPart, ...] | None:
+        await asyncio.sleep(0)
+        return (*parts, Text(NOTE)) if self._kind == "adds a note" else None
+
+    def before_tool(self, call: ToolCallRequest, tool: Tool | None) -> None:
+        HERE.world.hooked_calls.add(call.tool_call_id)
+        if self._kind == "refuses look" and call.tool_name == "look":
+            raise ToolError("looking is not allowed")
+        if self._kind == "fails on put" and call.tool_name == "put":
+            raise KeyError(call.tool_name)
+
+    async def after_tool(self, call: ToolCallRequest, result: ToolCallResult) -> ToolCallResult | None:
+        await asyncio.sleep(0)
+        if self._kind == "masks look" and call.tool_name == "look" and result.status is ToolExecutionStatus.SUCCESS:
+            return ToolCallResult.of(call, MASKED)
+        return None
 
 
 class Answer(Struct, frozen=True):
@@ -74,6 +118,7 @@ class Execution(Struct):
     call: str
     started: int
     process: int
+    surface: Surface
     has_ended: bool = False
 
 
@@ -96,6 +141,8 @@ class World:
         self.ended_calls: set[str] = set()
         self.measured_calls: set[str] = set()
         """The calls of this play whose tool came to its end, and those that `on_call` got."""
+        self.hooked_calls: set[str] = set()
+        """The calls that a hook was asked about."""
         self.executions: dict[str, list[Execution]] = {}
         self._rendered: dict[tuple[str, str], tuple[int, list[Any]]] = {}
 
@@ -149,6 +196,10 @@ class World:
                 is_lost = run.process != self.process or not run.has_ended
                 if is_lost and "unknown" not in text and "cancelled" not in text:
                     self.fault(f"L7: {name} half-ran, and the log says: {text[:80]}")
+            if self.surface.hook == "masks look" and name == "look" and run is not None and run.process == self.process:
+                is_fresh = result.status is ToolExecutionStatus.SUCCESS and known.finished is None
+                if is_fresh and run.surface == self.surface and text != MASKED:
+                    self.fault(f"hooks: the result of look was to be masked, and the log has {text[:80]}")
             if len(text) > RESULT_CHARACTERS + 300:
                 self.fault(f"max_result_chars: {len(text)} characters of {name} in the log")
             if name == "ask_helper" and result.status is ToolExecutionStatus.SUCCESS and HELPED not in text:
@@ -166,8 +217,9 @@ class World:
         """What every tool does."""
         if context.state is not self.state:
             self.fault(f"state: {name} did not get the application's state")
+        self._check_hook(surface, name, context.tool_call_id)
         log = self.logs.get(context.conversation_id)
-        run = Execution(name, context.tool_call_id, 0, self.process)
+        run = Execution(name, context.tool_call_id, 0, self.process, surface)
         if log is None:
             if name not in ("inner", "inner_pay"):
                 self.fault(f"{name} ran in an unknown conversation")
@@ -186,6 +238,13 @@ class World:
         if name == "trip":
             raise ToolError("it tripped")
         return LONG_TEXT if name == "dump" else f"{name} did {context.tool_call_id}"
+
+    def _check_hook(self, surface: Surface, name: str, call: str) -> None:
+        """A tool runs only after the hook of its surface let it."""
+        if surface.hook != HOOKS[0] and call not in self.hooked_calls:
+            self.fault(f"hooks: {name} ran, and the hook was not asked")
+        if (surface.hook, name) in (("refuses look", "look"), ("fails on put", "put")):
+            self.fault(f"hooks: {name} ran although the hook {surface.hook}")
 
     def _check_run(self, surface: Surface, log: ObservedLog, run: Execution, text: Any) -> None:
         known = log.facts().get(run.call)
@@ -296,13 +355,16 @@ class World:
             CLIENTS[model],
             tools=(registry := ToolRegistry(toolbox(surface))),
             history=history,
-            executor=self.executor(registry),
+            executor=self.executor(registry, surface),
             embedded_calls=True,
             system=system,
         )
 
-    def executor(self, registry: ToolRegistry) -> ToolExecutor:
-        return ToolExecutor(registry, state=self.state, on_call=self.on_call, max_result_chars=RESULT_CHARACTERS)
+    def executor(self, registry: ToolRegistry, surface: Surface) -> ToolExecutor:
+        hooks = () if surface.hook == HOOKS[0] else (WorldHook(surface.hook),)
+        return ToolExecutor(
+            registry, state=self.state, on_call=self.on_call, max_result_chars=RESULT_CHARACTERS, hooks=hooks
+        )
 
 
 class Here:
@@ -379,7 +441,7 @@ _AGENTS: dict[Surface, list[Agent]] = {}
 def toolbox(surface: Surface) -> list[Tool]:
     """The tools of the conversation itself; one of them is an agent."""
     if surface not in _TOOLBOXES:
-        inner = [_made(surface, "inner"), _made(Surface(), "inner_pay")]
+        inner = [_made(surface, "inner"), _made(structs.replace(surface, is_strict=True), "inner_pay")]
         helper = Agent("helper", HELPER, tools=inner)
         _TOOLBOXES[surface] = [*(_made(surface, name) for name in COMMON), helper.as_tool()]
     return _TOOLBOXES[surface]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from antiphon.chat.language import LANGUAGES, language_from_environment, use_language
+from antiphon.chat.own_tools import own_tools
 from antiphon.chat.session import ChatSession, ChatSettings, TurnSettings
 from antiphon.conversation import Bounds
 from antiphon.errors import ConversationError
@@ -37,6 +38,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-tools", action="store_true", help="disable tools")
     parser.add_argument("--ask", action="store_true", help="require approval for every tool that is not read-only")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="documents for the model to search")
+    parser.add_argument(
+        "--tools",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="your own tools: a Python file (repeatable)",
+    )
+    parser.add_argument(
+        "--mcp",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="tools of an MCP server: its command or address (repeatable)",
+    )
     add_turn_options(parser)
     parser.add_argument(
         "--language",
@@ -60,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         asks_before_changes=arguments.ask,
         folder=arguments.folder,
         turns=turn_settings(arguments),
+        tools=own_tools(arguments.tools, arguments.mcp),
     )
     if arguments.web:
         if arguments.prompt is not None or arguments.json:
@@ -88,6 +105,7 @@ async def _talk(session: ChatSession) -> int:
 async def _closing(settings: ChatSettings, work: Callable[[ChatSession], Awaitable[int]]) -> int:
     session = ChatSession(settings)
     try:
+        await session.open_tools()
         return await work(session)
     finally:
         await session.aclose()
@@ -106,6 +124,7 @@ def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
         folder=settings.folder,
         asks_before_changes=settings.asks_before_changes,
         resume=settings.resume,
+        tools=settings.tools,
         turns=settings.turns,
     )
 

@@ -53,7 +53,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     if handles_interrupt := signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         running.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        finished = await run_turn(session.loop, _view(as_json=as_json), content)
+        finished = await run_turn(session, _view(as_json=as_json), content)
     finally:
         if handles_interrupt and not interrupting:
             running.remove_signal_handler(signal.SIGINT)

@@ -21,6 +21,7 @@ from msgspec import Struct
 from antiphon.chat.language import translate
 from antiphon.chat.markdown import MarkdownBlocks
 from antiphon.chat.provider_errors import format_error
+from antiphon.chat.session import ChatSession
 from antiphon.cli.chat.render import Renderer, tail
 from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
 from antiphon.conversation import (
@@ -37,7 +38,6 @@ from antiphon.conversation import (
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
-    ToolLoop,
 )
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
@@ -410,15 +410,21 @@ def _rows_of(line: str, columns: int) -> int:
     return rows
 
 
-async def run_turn(loop: ToolLoop, view: View, content: Sequence[InputPart]) -> LoopFinished:
+async def run_turn(session: ChatSession, view: View, content: Sequence[InputPart]) -> LoopFinished:
     """Send `content` (or continue the turn without any), show the events, and return how the turn ended."""
+
+    def on_event(event: LoopEvent) -> None:
+        session.partial_answer.on_event(event, session.chat.model)
+        view.handle(event)
+
     is_over = asyncio.Event()
     drawing = asyncio.create_task(_draw(view, is_over))
     try:
-        return await loop.run_to_end(*content, on_event=view.handle)
+        return await session.loop.run_to_end(*content, on_event=on_event)
     finally:
         # Stopped by an event rather than cancelled: half a frame would stay on the screen.
         is_over.set()
+        session.partial_answer.close()
         await drawing
         await view.flush()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.gateway.generate.answer_model import StreamModel
 from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
@@ -22,8 +23,6 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.sse import SseReader
 from antiphon.wire.tool_calls import CallRestorer
-
-_Extended = TypeVar("_Extended", Started, Finished)
 
 
 class StreamEncoder(Protocol):
@@ -45,7 +44,7 @@ class StreamEncoder(Protocol):
 class PassThroughEncoder:
     """The upstream's own bytes, in whole events: a partial one is held, since a comment or an error may come before the rest.
 
-    Events that the format's official client cannot read are corrected.
+    Events that the format's official client cannot read are corrected, and the model has the name that the client asked for.
     """
 
     losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
@@ -56,9 +55,14 @@ class PassThroughEncoder:
         self.comment = wire.module.keep_alive
         self._events = EventBuffer()
         self._normalizer = wire.stream_normalizer()
+        self._model: StreamModel | None = StreamModel(wire.name, requested_model)
 
     def feed(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
         events = self._events.feed(piece)
+        if self._model is not None and events:
+            events = self._model.feed(events)
+            if self._model.is_done:
+                self._model = None
         return self._normalizer.feed(events) if self._normalizer is not None and events else events
 
     def finish(self, failed: Failed | None) -> bytes:
@@ -95,18 +99,21 @@ class TranslatingEncoder:
         write = self._writer.write
         if deltas and isinstance(deltas[0], Started):
             started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._requested_model)
-            deltas = [self._with_settings(started), *deltas[1:]]
-        if deltas and isinstance(deltas[-1], Finished) and self._wire.name in (deltas[-1].native or ()):
-            deltas = [*deltas[:-1], self._with_settings(deltas[-1])]
+            deltas = [started, *deltas[1:]]
+        if self._settings is not None:
+            deltas = [
+                self._with_settings(delta, self._settings) if isinstance(delta, Started | Finished) else delta
+                for delta in deltas
+            ]
         if self._hides_usage:
             deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
         return b"".join([write(data) for delta in deltas for data in self._restorer.delta(delta)])
 
-    def _with_settings(self, delta: _Extended) -> _Extended:
-        """A delta with the settings of the request, where the client's format repeats them."""
-        if self._settings is None:
+    def _with_settings(self, delta: Started | Finished, settings: Mapping[str, Any]) -> ModelOutputDelta:
+        """A delta with the settings of the request. The end of an answer of another format has none of its own to complete."""
+        if isinstance(delta, Finished) and self._wire.name not in (delta.native or ()):
             return delta
-        return structs.replace(delta, native=self._wire.repeat_settings(delta.native, self._settings))
+        return structs.replace(delta, native=self._wire.repeat_settings(delta.native, settings))
 
     def finish(self, failed: Failed | None) -> bytes:
         last = self._writer.write(failed) if failed is not None else b""

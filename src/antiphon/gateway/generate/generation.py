@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
+from antiphon.gateway.generate.answer_model import with_requested_model
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.early_start import EarlyStart
 from antiphon.gateway.generate.encoders import (
@@ -40,6 +41,7 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, should_store
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
+from antiphon.parts import NativeExtras
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
@@ -184,7 +186,8 @@ class Generation:
         trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
             trace.usage = reply.content
-            return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=reply.body))
+            body = with_requested_model(self._endpoint.format, reply.body, trace.requested_model)
+            return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
 
     def _early_start(self) -> EarlyStart:
@@ -218,8 +221,6 @@ class Generation:
 
     def _keeps_answer(self) -> bool:
         """Whether the gateway keeps the answer in any case: also of an upstream of the client's format, also if not stored."""
-        if self._endpoint.format not in STATE_FIELDS:
-            return False
         if self._answer_id or self._context.connection is not None:
             return True
         expanded = self._preparer.expanded  # with what is stored here; the upstream does not know the ids
@@ -237,7 +238,7 @@ class Generation:
         return None if again is None else self._use(again)
 
     def _use(self, prepared: Prepared) -> TargetCall:
-        if self._keeps_answer():
+        if self._endpoint.format in STATE_FIELDS and self._keeps_answer():
             prepared = structs.replace(prepared, keeps_answer=True)
         trace, target = self._trace, prepared.target
         self._prepared = prepared
@@ -262,7 +263,7 @@ class Generation:
             CallRestorer(parsed_request).output(output),
             model=parsed_request.model,
             id=self._id_maker(prepared)(output.id),
-            native=self._wire.repeat_settings(output.native, self._repeated_settings()),
+            native=self._native_with_settings(output),
         )
         body, losses = self._wire.encode_response(restored)
         trace.losses = [*trace.losses, *filter(_is_response_loss, losses)]
@@ -322,8 +323,15 @@ class Generation:
             before_end=store if recording is not None else None,
         )
 
-    def _repeated_settings(self) -> dict[str, Any]:
+    def _repeated_settings(self) -> dict[str, Any] | None:
+        """The settings that the answer repeats; None if answers of the client's format repeat none."""
+        if not self._wire.module.repeats_settings:
+            return None
         return {**self._wire.request_settings(self._request.body), **self._settings}
+
+    def _native_with_settings(self, output: ModelOutput) -> NativeExtras | None:
+        settings = self._repeated_settings()
+        return output.native if settings is None else self._wire.repeat_settings(output.native, settings)
 
     def _id_maker(self, prepared: Prepared) -> Callable[[str], str]:
         """Gives a response its id: the upstream's, or a unique one where responses are looked up by id here."""

@@ -240,7 +240,7 @@ class RequestPreparer:
 
     def _check_required(self, request: ModelRequest) -> None:
         """Raises `UpstreamFailed` if the client's own API requires a field that is missing: no repair can know its value."""
-        wire, body = formats[self._context.endpoint.format], self._context.request.body
+        wire, body = client_formats[self._context.endpoint.format], self._context.request.body
         required = wire.module.required
         is_complete = request.messages and (request.max_output_tokens is not None or "max_tokens" not in required)
         if is_complete or required <= top_level_fields(body).keys():

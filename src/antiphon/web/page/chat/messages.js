@@ -127,6 +127,7 @@ export function outputMessage(entry, { api, path, fork, chipOf }) {
       body.append(media(part, api, path));
     }
   }
+  if (entry.stop_reason === "failed") body.append(element("p", { class: "note" }, say("cutOff")));
   const words = textOf(entry.content);
   const actions = element(
     "div",

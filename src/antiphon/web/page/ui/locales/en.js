@@ -51,6 +51,7 @@ export const ENGLISH = {
   failedBy: "{model}: {message}",
   failedStatus: "Status {status}.",
   failedAttempts: "Attempts: {count}.",
+  cutOff: "This answer was cut off here.",
   tryAgain: "Try again",
   anotherModel: "Choose another model",
   advice_key: "Check the key in {variables}, then try again.",

@@ -52,6 +52,7 @@ export const CHINESE = {
   failedStatus: "状态码 {status}。",
   failedAttempts: "尝试次数：{count}。",
   tryAgain: "重试",
+  cutOff: "回答在此中断。",
   anotherModel: "换一个模型",
   advice_key: "请检查 {variables} 中的密钥，然后重试。",
   advice_wait: "请稍等片刻再重试。",
