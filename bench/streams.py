@@ -28,6 +28,7 @@ def streams(words: list[str] = WORDS) -> dict[str, bytes]:
         "openai-responses": _named(_responses(words)),
         "anthropic": _named(_anthropic(words)),
         "gemini": _sent(chunks).replace(b"\n\n", b"\r\n\r\n"),
+        "gemini-interactions": _sent(_interaction(words)) + b"data: [DONE]\n\n",
         GEMINI_ARRAY: b"[" + OBJECT_BORDER.join(json.dumps(chunk, indent=2).encode() for chunk in chunks) + b"\n]",
     }
 
@@ -52,6 +53,18 @@ def _chat(words: list[str]) -> list[dict[str, Any]]:
         chunk({"role": "assistant", "content": ""}),
         *(chunk({"content": word}) for word in words),
         chunk({}, "stop"),
+    ]
+
+
+def _interaction(words: list[str]) -> list[dict[str, Any]]:
+    interaction = {"id": "v1_1", "object": "interaction", "model": "gemini-3.6-flash", "status": "in_progress"}
+    usage = {"total_input_tokens": 10, "total_output_tokens": len(words), "total_tokens": 10 + len(words)}
+    return [
+        {"interaction": interaction, "event_type": "interaction.created"},
+        {"index": 0, "step": {"type": "model_output"}, "event_type": "step.start"},
+        *({"index": 0, "delta": {"type": "text", "text": word}, "event_type": "step.delta"} for word in words),
+        {"index": 0, "event_type": "step.stop"},
+        {"interaction": {**interaction, "status": "completed", "usage": usage}, "event_type": "interaction.completed"},
     ]
 
 

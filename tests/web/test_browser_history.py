@@ -15,7 +15,7 @@ from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from web.rig import Browser, served
 from web.window import window
 
-FORMATS = ["OpenAI Chat", "OpenAI Responses", "Anthropic Messages", "Gemini"]
+FORMATS = ["OpenAI Chat", "OpenAI Responses", "Anthropic Messages", "Gemini", "Gemini Interactions"]
 
 
 def stored_conversation(path: Path) -> str:
@@ -52,7 +52,7 @@ def test_the_log_is_a_timeline_next_to_each_providers_request(chromium: Chromium
         expect(entries.locator(".kind")).to_have_text(["ModelInput", "ModelOutput", "ToolCallResults", "ModelOutput"])
         columns = shown.page.locator(".rendered")
         expect(columns.locator("h3")).to_have_text(FORMATS)
-        boxes = [columns.nth(position).bounding_box() for position in range(4)]
+        boxes = [columns.nth(position).bounding_box() for position in range(len(FORMATS))]
         assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 1440 for box in boxes), "side by side, in sight"
 
         entries.nth(1).locator("button").first.click()

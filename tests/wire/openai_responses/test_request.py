@@ -61,11 +61,16 @@ def test_every_recorded_request_comes_back(capsys: pytest.CaptureFixture[str]) -
             assert losses
             assert not [found for found in check_request(again) if found.rule in ("OR-05", "OR-09", "OR-14")]
             adjusted += 1
+        elif losses:
+            # Codex after a cut stream: reasoning that nothing of its turn follows is dropped.
+            assert all("(OR-21)" in loss.why for loss in losses)
+            dropped = len(normalised(body)["input"]) - len(normalised(again)["input"])
+            assert dropped == len(losses) == 1
+            adjusted += 1
         else:
-            assert losses == []
             assert normalised(again) == normalised(body)
     assert bodies > 800
-    assert adjusted <= 10
+    assert adjusted <= 12
     with capsys.disabled():
         print(f"\n{bodies} request bodies round trip, {adjusted} of them break a rule and are made legal")
 

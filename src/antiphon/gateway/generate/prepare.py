@@ -44,6 +44,8 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest, ToolDefinition, server_state
 from antiphon.wire.tool_calls import must_restore_calls
 
+_REPAIRED_ADVISORIES = frozenset({"OR-21"})
+"""Rules that providers do not always enforce, and whose violation the writer repairs once they have."""
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
 AnyProvider: TypeAlias = Provider | OfflineProvider
@@ -294,9 +296,9 @@ class RequestPreparer:
         """Whether a body that was passed through was refused for something that a repair fixes."""
         if not prepared.is_unchanged or error.kind != "invalid_request":
             return False
-        return self._breaks_rules(prepared.provider, prepared.body[0], prepared.target.model)
+        return self._breaks_rules(prepared.provider, prepared.body[0], prepared.target.model, is_refused=True)
 
-    def _breaks_rules(self, provider: AnyProvider, body: bytes, model: str) -> bool:
+    def _breaks_rules(self, provider: AnyProvider, body: bytes, model: str, *, is_refused: bool = False) -> bool:
         """Whether a body violates rules of its API, and may be repaired."""
         context = self._context
         if not context.loaded.config.gateway.repair or context.key.strict:
@@ -306,7 +308,8 @@ class RequestPreparer:
         known: dict[str, Any] = {"capabilities": provider.wire_options.get("capabilities")}
         if provider.format == "gemini":  # elsewhere the body names it
             known["model"] = model
-        return bool(provider.wire.check_request(body, **known))
+        found = provider.wire.check_request(body, advisories=is_refused, **known)
+        return any(not rule.advisory or rule.rule in _REPAIRED_ADVISORIES for rule in found)
 
 
 def needs_inline_media(provider: AnyProvider) -> Callable[[Part], bool]:

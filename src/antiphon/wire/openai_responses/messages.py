@@ -234,9 +234,26 @@ class MessageListWriter:
                 elif type(part) is ToolCallResult and self._write_text_results(parts):
                     continue
                 if role == "assistant":
+                    if type(part) is Thinking and self._drops_orphans(messages, index):
+                        continue
                     self._write_turn(parts, index)
                     continue
             self._write_message(message, index)
+
+    def _drops_orphans(self, messages: Sequence[Message], index: int) -> bool:
+        """Drop reasoning that nothing of its turn follows, as after a stream that was cut: the API refuses it (OR-21).
+
+        Without an id it is accepted.
+        """
+        parts = messages[index].parts
+        thoughts = [part for part in parts if isinstance(part, Thinking)]
+        if len(thoughts) != len(parts) or not any((part.native or {}).get(FORMAT, {}).get("id") for part in thoughts):
+            return False
+        if index + 1 == len(messages) or messages[index + 1].role == "assistant":
+            return False
+        why = "reasoning without the item that should follow it; dropped (OR-21)"
+        self._losses.append(Loss(f"messages[{index}]", "thinking", why))
+        return True
 
     def _write_text_results(self, parts: Sequence[Part]) -> bool:
         """Write a message of text results only; False, and nothing written, if it has other parts."""

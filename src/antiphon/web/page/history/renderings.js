@@ -2,7 +2,7 @@
 /* "What each provider would be sent here": one moment of the history, written for each API, side by side.
  *
  * The columns show the bodies themselves. Each turn is a card, and those that were not in the body of the previous
- * version are marked as new: the reader sees the log grow in four formats, and that earlier parts never change. Losses and
+ * version are marked as new: the reader sees the log grow in all formats, and that earlier parts never change. Losses and
  * repairs are listed at the top of each column. On a phone the columns are tabs. */
 
 import { element, fill, icon } from "../ui/dom.js";
@@ -14,6 +14,7 @@ const NAMES = {
   "openai-responses": "OpenAI Responses",
   anthropic: "Anthropic Messages",
   gemini: "Gemini",
+  "gemini-interactions": "Gemini Interactions",
 };
 const TURNS = ["messages", "input", "contents"];
 
