@@ -16,12 +16,12 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from enum import Enum
 from http import HTTPStatus
 from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.connection_state import State
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource, http_date
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
@@ -43,18 +43,6 @@ _LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
 _SWITCHING = 101
-
-
-class State(Enum):
-    """What a connection is doing."""
-
-    IDLE = "waiting for a request"
-    HEAD = "reading a head"
-    BODY = "reading a body"
-    RESPONDING = "answering"
-    FLUSHING = "waiting until the response has left the write buffer"
-    LINGERING = "discarding what is left of a refused request"
-    CLOSED = "closed"
 
 
 _IDLE, _HEAD, _BODY, _RESPONDING, _FLUSHING, _LINGERING, _CLOSED = State
