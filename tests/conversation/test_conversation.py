@@ -63,12 +63,13 @@ def test_each_role_is_added_as_its_entry() -> None:
     assert chat.add("Look at ", Image("image/png", "aaaa"), "this") == 1
     assert chat.add("I look.", CALL, role="assistant") == 2
     assert chat.add(ToolCallResult.of(CALL, "a cat"), role="tool") == 3
-    assert chat.add(ModelInputEntry.of("By entry.", channel="system")) == 4
+    assert chat.add(ModelInputEntry.of("By entry.", channel="system"), ModelInputEntry.of("And another.")) == 5
     assert [entry.kind for entry in chat.history.entries] == [
         "set_system_instruction",
         "model_input",
         "model_output",
         "tool_call_results",
+        "model_input",
         "model_input",
     ]
     assert chat.history.system_instruction == "Be brief."
@@ -88,7 +89,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("user", ({"text": "Hi."},), 'expected an object such as {"role": "user"'),
     ("user", ({"role": "judge", "content": "guilty"},), "unknown role 'judge'"),
     ("user", ({"role": "user", "content": "Hi."}, "there"), "not both in one call"),
-    ("user", (ModelInputEntry.of("a"), ModelInputEntry.of("b")), "expected a string or part, got ModelInputEntry"),
+    ("user", (ModelInputEntry.of("a"), "b"), "expected a string or part, got ModelInputEntry"),
     ("system", (Image("image/png", "aaaa"),), "an? .*instruction is text, not Image"),
     ("system", (5,), "is text, not int"),
     ("judge", ("guilty",), "unknown role 'judge'"),
