@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.conversation import (
+    Agent,
     AgentSwitched,
     ApprovalNeeded,
     Bounds,
@@ -445,6 +446,19 @@ def test_failed_turn_is_rolled_back_as_an_option() -> None:
     with pytest.raises(ModelCallFailed):
         ToolLoop(chat).run_sync("Again.")
     assert chat.history.to_messages()[-1] == {"role": "user", "content": "Again."}
+
+
+def test_a_turn_that_an_error_of_the_program_ends_is_rolled_back_too() -> None:
+    def route(*_: object) -> None:
+        raise LookupError("no such agent")
+
+    chat = Conversation(ScriptedModel("Hello.", "Hello."))
+    ToolLoop(chat).run_sync("Hi.")
+    before = chat.history.to_messages()
+    agents = [Agent("first"), Agent("second")]
+    with pytest.raises(LookupError, match="no such agent"):
+        ToolLoop(chat, agents=agents, route=route, rolls_back_failures=True).run_sync("More.")
+    assert chat.history.to_messages() == before
 
 
 def test_the_arguments_of_calls_come_as_events() -> None:

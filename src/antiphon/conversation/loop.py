@@ -27,7 +27,7 @@ from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
 from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
-from antiphon.errors import ConversationError, InvalidOutput
+from antiphon.errors import AntiphonError, ConversationError, InvalidOutput
 from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage, ToolCallResultsEntry
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
@@ -73,8 +73,8 @@ class ToolLoop:
 
     `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` decides whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
-    an answer. `settings` go before those of the conversation. With `rolls_back_failures`, a turn whose model call fails is
-    rolled back, its question included. `name` is the agent's name in traces.
+    an answer. `settings` go before those of the conversation. With `rolls_back_failures`, a turn that fails (a model
+    call, or any other error that is raised) is rolled back, its question included. `name` is the agent's name in traces.
     """
 
     def __init__(
@@ -385,12 +385,20 @@ class ToolLoop:
         except ModelCallFailed as failure:
             runner.close_calls("the answer that asked for it was cut off")
             active_turn.finished = self._finished("failed", failure)
-            if self._rolls_back and (question := self.chat.turn.input) is not None:
-                self.chat.history.rollback(question.sequence_number - 1, f"the turn failed ({failure.error.kind})")
+            self._roll_back(failure.error.kind)
         except asyncio.CancelledError:
             active_turn.finished = self._finish_interrupted(runner)
             if not active_turn.is_interrupted:
                 raise
+        except Exception as error:
+            with suppress(AntiphonError):  # a store that failed, or a lost lease: the first error says so
+                self._roll_back(type(error).__name__)
+            raise
+
+    def _roll_back(self, reason: str) -> None:
+        """Take back the question and all that followed, if the caller wants that of failed turns."""
+        if self._rolls_back and (question := self.chat.turn.input) is not None:
+            self.chat.history.rollback(question.sequence_number - 1, f"the turn failed ({reason})")
 
     async def _run_in_span(self, active_turn: ActiveTurn, active: Telemetry) -> None:
         """Run the turn as the span `invoke_agent`; a turn of several agents as `invoke_workflow`, with a span for each agent."""
