@@ -101,7 +101,7 @@ def read(row: Row) -> ProviderError:
 @pytest.mark.skipif(not ROWS, reason="the protocol book is not here")
 def test_the_book_was_read() -> None:
     assert len(ROWS) > 150
-    assert {row.format for row in ROWS} == set(formats)
+    assert {row.format for row in ROWS} == set(formats) - {"gemini-interactions"}, "no error of that API was recorded"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.words[:80])

@@ -110,6 +110,10 @@ def strings_in(module: Path) -> Iterator[str]:
             yield node.value
 
 
+HOST_RULES = {"DS-01"}
+"""Rules of hosts, which the dialects of several formats keep."""
+
+
 @pytest.fixture(params=FORMATS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -123,7 +127,7 @@ def test_every_rule_id_in_the_code_of_a_format_is_in_its_book(name: str) -> None
         for text in strings_in(module)
         for rule in RULE_ID.findall(text)
     }
-    assert mentioned <= {*book, "OC-17"}  # Responses refers to the source of that rule
+    assert mentioned <= {*book, "OC-17", *HOST_RULES}  # Responses refers to the source of that rule
     assert len(mentioned) > 15
 
 
@@ -133,7 +137,7 @@ def test_a_rule_that_a_loss_mentions_has_a_fix(name: str) -> None:
     fixed = {
         rule for module in writers for text in strings_in(module) for rule in re.findall(r"\(([A-Z]{2}-\d{2})\)", text)
     }
-    assert {rule for rule in fixed if book[rule].fix is None} == set()
+    assert {rule for rule in fixed - HOST_RULES if book[rule].fix is None} == set()
     assert len(fixed) > 4
 
 

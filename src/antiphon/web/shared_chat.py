@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.app import Gateway, MountedApp
@@ -148,7 +149,7 @@ class SharedChat:
         forwarded = HttpRequest(
             url="http://chat/",
             headers={"connection": "close", **({"x-request-id": request.request_id} if request.request_id else {})},
-            body=(_encoder.encode(request),),
+            body=(_encoder.encode(structs.replace(request, begin_early=None)),),
             timeouts=Timeouts(read=None),
         )
         response = await self._client.send(forwarded, follow=False)

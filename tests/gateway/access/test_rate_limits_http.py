@@ -19,6 +19,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Client, Rig, path_of, rig
 from gateway.strict_upstream import hang, text_answer, trickle
+from providers.scripted_server import Reply
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 BODY = b'{"model":"to-gemini","messages":[{"role":"user","content":"hi"}]}'
@@ -282,6 +283,11 @@ def test_a_request_has_its_time() -> None:
             client.ask("openai-chat", "to-anthropic", QUESTION, streams=True)
 
 
+def _hang_after_first_word(reply: Reply) -> Reply:
+    end = reply.body.index(b"\n\n", reply.body.index(b"text_delta")) + 2
+    return structs.replace(reply, body=reply.body[:end], hangs=True)
+
+
 def idle_streams(count: int) -> None:
     """So many clients wait for the next word; others are served meanwhile, and every one of them gets its end."""
     body, _ = formats["openai-chat"].encode_request(structs.replace(QUESTION, model="to-anthropic", stream=True))
@@ -289,7 +295,7 @@ def idle_streams(count: int) -> None:
     with rig(structs.replace(FAST, keep_alive_seconds=0.5)) as gateway:
         upstream = gateway.upstreams["anthropic"]
         upstream.answer = lambda _: text_answer("word " * 20)
-        upstream.faults.extend([lambda reply: structs.replace(reply, body=reply.body[:600], hangs=True)] * count)
+        upstream.faults.extend([_hang_after_first_word] * count)
         try:
             responses = []
             for _ in range(count):
