@@ -147,12 +147,12 @@ def test_client_that_leaves_ends_the_call(gateway: Rig) -> None:
 def test_google_genai_passes_over_keep_alives(gateway: Rig, target: str) -> None:
     client = google_client(gateway)
     upstream = gateway.upstreams[target]
-    upstream.faults.append(trickle(60, 0.2))
+    upstream.faults.append(trickle(300, 0.3))
     chunks = client.models.generate_content_stream(model=f"to-{target}", contents="Hello my friend")
     assert "".join(chunk.text or "" for chunk in chunks) == "echo: Hello my friend"
 
     async def read() -> str:
-        upstream.faults.append(trickle(60, 0.2))
+        upstream.faults.append(trickle(300, 0.3))
         stream = await client.aio.models.generate_content_stream(model=f"to-{target}", contents="Hello my friend")
         text = "".join([chunk.text or "" async for chunk in stream])
         await client.aio.aclose()

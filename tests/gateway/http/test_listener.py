@@ -57,7 +57,7 @@ SHAPES: dict[str, Shape] = {"length": with_length, "repeated header": with_repea
 """Ways to send the same request. A `length` larger than the body leaves the request incomplete."""
 
 
-@pytest.fixture(params=SHAPES)
+@pytest.fixture(params=["length", "chunked", pytest.param("repeated header", marks=pytest.mark.slow)])
 def shape(request: pytest.FixtureRequest) -> Shape:
     return SHAPES[request.param]
 
