@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from antiphon.gateway.config.settings import Config, ModelSettings
+from antiphon.gateway.generate.prepare import RequestPreparer
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind
@@ -273,6 +275,27 @@ def test_a_client_that_leaves_in_a_whole_answer_stops_the_upstream(gateway: Rig,
     upstream.faults.append(hang(20))
     connection_is_made(upstream, gateway, target, streams=False)
     assert upstream.gone.wait(20)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_body_that_is_passed_through_is_never_parsed(
+    gateway: Rig, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    """Parsing a long conversation would double the work of passing it on."""
+    parsed: list[RequestPreparer] = []
+    parse: Any = vars(RequestPreparer)["parsed_request"].fget
+
+    def noted(preparer: RequestPreparer) -> Any:
+        parsed.append(preparer)
+        return parse(preparer)
+
+    monkeypatch.setattr(RequestPreparer, "parsed_request", property(noted))
+    with gateway.client() as client:
+        got = client.ask("openai-chat", "gpt-4o", QUESTION, streams=streams)
+        assert got.status == 200
+        assert parsed == []
+        assert client.ask("anthropic", "gpt-4o", QUESTION, streams=streams).status == 200
+    assert parsed != [], "a translated one is parsed"
 
 
 @pytest.mark.parametrize("source", FORMATS)

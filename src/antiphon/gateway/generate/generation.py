@@ -229,8 +229,9 @@ class Generation:
     def _local_conversation(self) -> str:
         """The conversation of the request, if the gateway has it; empty otherwise."""
         expanded = self._preparer.expanded
-        conversation = conversation_id(self._preparer.parsed_request)
-        return conversation if conversation and expanded is not None and not conversation_id(expanded) else ""
+        if expanded is None or conversation_id(expanded):
+            return ""
+        return conversation_id(self._preparer.parsed_request)
 
     async def _prepare_again(self, _: Target, error: ProviderError) -> TargetCall | None:
         assert self._prepared is not None, "it was refused"
@@ -299,7 +300,7 @@ class Generation:
 
     def _relay(self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared) -> Relay:
         recording = RecordingEncoder(encoder, self._wire) if self._should_record(prepared) else None
-        input_items = self._input_items()
+        input_items = self._input_items() if recording is not None else []
 
         async def store() -> None:
             if recording is not None and recording.body:
