@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import CUT, DeltaReader
+from antiphon.wire.codec.object_stream import ObjectStreamReader
+from antiphon.wire.codec.stream import CUT
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted, Started, UsageReported
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
@@ -36,14 +37,13 @@ from antiphon.wire.gemini_interactions.response import (
     read_usage,
 )
 from antiphon.wire.output import StopReason
-from antiphon.wire.sse import SseEvent, SseReader
 from antiphon.wire.vendors.google_parameters import parse_time
 
 
 class StreamEvent(Struct, gc=False):
     """The fields of an event that are read; any may be missing or of any type."""
 
-    event_type: Any = None
+    type: Any = field(default=None, name="event_type")
     interaction: Any = None
     index: Any = None
     step: Any = None
@@ -73,11 +73,11 @@ _ENDING_STATUSES = ("completed", "requires_action", "incomplete", "budget_exceed
 _SUMMARY = "summary"
 
 
-class StreamReader(DeltaReader[SseEvent]):
+class StreamReader(ObjectStreamReader[StreamEvent]):
     """Bytes of one stream in, deltas out."""
 
     def __init__(self) -> None:
-        super().__init__(SseReader())
+        super().__init__(_decode_event, _HANDLERS)
         self._steps: dict[int, _Step] = {}
         self._last: _Step | None = None
         self._last_part: OutputPart | None = None
@@ -87,24 +87,6 @@ class StreamReader(DeltaReader[SseEvent]):
         self._is_started = False
         self._status: Any = None
         self._usage: TokenUsage | None = None
-
-    def _read_events(self, events: list[SseEvent]) -> None:
-        for name, data in events:
-            if data == b"[DONE]" or not data:
-                continue
-            try:
-                event = _decode_event(data)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                self._fail(self._malformed(f"event is not a JSON object: {error}"))
-                return
-            kind = event.event_type
-            if kind is None:
-                kind = "error" if event.error is not None else name.decode("utf-8", "replace")
-            handler = _HANDLERS.get(kind) if type(kind) is str else None
-            if handler is not None:
-                handler(self, event)
-                if self._is_over:
-                    return
 
     def _end_of_stream(self) -> None:
         if self._status in _ENDING_STATUSES:

@@ -14,18 +14,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
 from antiphon.wire.delta import (
     Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartExtended,
     PartStarted,
     Started,
-    UsageReported,
-    merged,
-    overlaid,
 )
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
@@ -49,52 +42,16 @@ class _Part(Struct):
     pieces: list[str] = []
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._started = Started()
         self._id = ""
-        self._parts: dict[int, _Part] = {}
         self._steps = 0
-        self._is_begun = False
-        self._number = 0
-        self._out: list[bytes] = []
-
-    def write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes of this delta."""
-        if self._has_ended:
-            return b""
-        if isinstance(delta, PartDelta):
-            self._append_text(delta.index, delta.text)
-        elif isinstance(delta, Started):
-            self._begin(delta)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, PartStarted):
-            self._start_part(delta)
-        elif isinstance(delta, PartExtended):
-            part = self._parts.get(delta.index)
-            if part is not None:
-                part.native = merged(part.native, delta.native)
-        elif isinstance(delta, PartEnded):
-            self._end_part(delta.index)
-        elif isinstance(delta, Finished):
-            self._finish(delta)
-        else:
-            self._fail(delta.error)
-        return self._take_output()
-
-    def _take_output(self) -> bytes:
-        data = b"".join(self._out)
-        self._out.clear()
-        return data
 
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
-        event = {**fields, "event_type": kind, "event_id": str(self._number)}
-        self._number += 1
-        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
+        self._send(kind, {**fields, "event_type": kind, "event_id": str(self._number)})
 
     def _begin(self, started: Started) -> None:
         """Write the start of the interaction, once."""
@@ -111,15 +68,7 @@ class StreamWriter(DeltaWriter):
 
     def _interaction(self, output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         """The object without steps, with the fields of its start."""
-        started = self._started
-        complete = structs.replace(
-            output,
-            model=self._model or output.model or started.model,
-            created=started.created,
-            format=started.format,
-            usage=self._usage,
-            native=overlaid(started.native, output.native),
-        )
+        complete = self._complete(output)
         return {**interaction(complete, None, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
@@ -220,12 +169,7 @@ class StreamWriter(DeltaWriter):
         self._begin(Started())
         for source in list(self._parts):
             self._end_part(source)
-        output = ModelOutput(
-            stop_reason=finished.stop_reason,
-            stop_sequence=finished.stop_sequence,
-            model=finished.model,
-            native=finished.native,
-        )
+        output = finished_output(finished)
         self._emit("interaction.completed", {"interaction": self._interaction(output, self.losses)})
         self._out.append(DONE)
         self._has_ended = True

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import DeltaReader
+from antiphon.wire.codec.object_stream import ObjectStreamReader
 from antiphon.wire.delta import (
     Finished,
     PartDelta,
@@ -35,7 +35,6 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
 from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
-from antiphon.wire.sse import SseEvent, SseReader
 
 
 class StreamEvent(Struct, gc=False):
@@ -81,14 +80,13 @@ class _Item(Struct):
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _NO_ITEM: dict[str, Any] = {}
-_TEXT_DELTA = "response.output_text.delta"  # most of the events of most streams
 
 
-class StreamReader(DeltaReader[SseEvent]):
+class StreamReader(ObjectStreamReader[StreamEvent]):
     """Bytes of one stream in, deltas out."""
 
     def __init__(self) -> None:
-        super().__init__(SseReader())
+        super().__init__(_decode_event, _HANDLERS)
         self._items: dict[Any, _Item] = {}
         self._last: _Item | None = None
         self._last_part: OutputPart | None = None
@@ -97,27 +95,6 @@ class StreamReader(DeltaReader[SseEvent]):
         self._text_place: tuple[Any, Any] = (None, None)
         self._next = 0
         self._is_started = False
-
-    def _read_events(self, events: list[SseEvent]) -> None:
-        for name, data in events:
-            if data == b"[DONE]" or not data:
-                continue
-            try:
-                event = _decode_event(data)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                self._fail(self._malformed(f"event is not a JSON object: {error}"))
-                return
-            kind = event.type
-            if kind == _TEXT_DELTA:
-                self._on_text(event)
-                continue
-            if kind is None:
-                kind = "error" if event.error is not None else name.decode("utf-8", "replace")
-            handler = _HANDLERS.get(kind) if type(kind) is str else None
-            if handler is not None:
-                handler(self, event)
-                if self._is_over:
-                    return
 
     def _start(self, response: Any) -> None:
         """Start the response, with the fields of its first event."""
@@ -346,6 +323,7 @@ _HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
     "response.output_item.done": StreamReader._on_item_done,
     "response.content_part.added": lambda reader, event: reader._on_part(event, reader._append_text),
     "response.content_part.done": lambda reader, event: reader._on_part(event, reader._append_missing_text),
+    "response.output_text.delta": StreamReader._on_text,
     "response.output_text.done": lambda reader, event: reader._append_missing_text(
         reader._content(event, Text), event.text
     ),

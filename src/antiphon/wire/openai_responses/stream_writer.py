@@ -11,22 +11,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
 from antiphon.wire.delta import (
     Finished,
-    ModelOutputDelta,
-    PartDelta,
-    PartEnded,
-    PartExtended,
     PartStarted,
     Started,
-    UsageReported,
-    merged,
-    overlaid,
 )
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.content import (
@@ -41,8 +33,6 @@ from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Item(Struct):
@@ -80,53 +70,17 @@ class _Part(Struct):
         return structs.replace(self.part, native=self.native, **fields)
 
 
-class StreamWriter(DeltaWriter):
+class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._started = Started()
         self._id = ""
         self._ids = IdGenerator()
         self._items: list[_Item] = []
-        self._parts: dict[int, _Part] = {}
-        self._number = 0
-        self._is_begun = False
-        self._out: list[bytes] = []
-
-    def write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes of this delta."""
-        if self._has_ended:
-            return b""
-        if isinstance(delta, PartDelta):
-            self._append_text(delta)
-        elif isinstance(delta, Started):
-            self._begin(delta)
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, PartStarted):
-            self._start_part(delta)
-        elif isinstance(delta, PartExtended):
-            part = self._parts.get(delta.index)
-            if part is not None:
-                part.native = merged(part.native, delta.native)
-        elif isinstance(delta, PartEnded):
-            self._end_part(delta.index)
-        elif isinstance(delta, Finished):
-            self._finish(delta)
-        else:
-            self._fail(delta.error)
-        return self._take_output()
-
-    def _take_output(self) -> bytes:
-        data = b"".join(self._out)
-        self._out.clear()
-        return data
 
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
-        event = {"type": kind, "sequence_number": self._number, **fields}
-        self._number += 1
-        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
+        self._send(kind, {"type": kind, "sequence_number": self._number, **fields})
 
     def _begin(self, started: Started) -> None:
         """Write the start of the response, once."""
@@ -148,15 +102,7 @@ class StreamWriter(DeltaWriter):
 
     def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
         """The response object, with the fields of its start."""
-        started = self._started
-        complete = structs.replace(
-            output,
-            model=self._model or output.model or started.model,
-            created=started.created,
-            format=started.format,
-            usage=self._usage,
-            native=overlaid(started.native, output.native),
-        )
+        complete = self._complete(output)
         return {**response_body(complete, items, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
@@ -172,10 +118,10 @@ class StreamWriter(DeltaWriter):
             kind = "custom_tool_call" if part.freeform else "function_call"
             body = call_item(structs.replace(part, arguments="", native=None), "", [], "")
             self._start_item(kind, part, started.index, {**body, "status": "in_progress"})
-            self._append_text(PartDelta(started.index, part.arguments))
+            self._append_text(started.index, part.arguments)
         elif isinstance(part, Thinking):
             self._start_item("reasoning", part, started.index, {"id": "", "type": "reasoning", "summary": []})
-            self._append_text(PartDelta(started.index, part.text))
+            self._append_text(started.index, part.text)
         else:
             self._write_complete_item(part, started.index)
 
@@ -201,7 +147,7 @@ class StreamWriter(DeltaWriter):
         if isinstance(part, Text):
             empty = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
         self._emit("response.content_part.added", {**_content_position(added), "part": empty})
-        self._append_text(PartDelta(index, part.text))
+        self._append_text(index, part.text)
 
     def _start_item(self, kind: str, part: ToolCallRequest | Thinking, index: int, body: dict[str, Any]) -> None:
         """Start an item of one part; its id is put into the body."""
@@ -217,11 +163,11 @@ class StreamWriter(DeltaWriter):
             self._emit("response.output_item.added", {"output_index": item.index, "item": body})
             self._emit("response.output_item.done", {"output_index": item.index, "item": body})
 
-    def _append_text(self, delta: PartDelta) -> None:
-        part = self._parts.get(delta.index)
-        if part is None or part.is_over or not delta.text:
+    def _append_text(self, index: int, text: str) -> None:
+        part = self._parts.get(index)
+        if part is None or part.is_over or not text:
             return
-        item, text = part.item, delta.text
+        item = part.item
         first = not part.pieces
         part.pieces.append(text)
         if item.kind == "message":
@@ -303,12 +249,7 @@ class StreamWriter(DeltaWriter):
             self._end_part(index)
         self._end_messages()
         items = [item.final for item in self._items]
-        output = ModelOutput(
-            stop_reason=finished.stop_reason,
-            stop_sequence=finished.stop_sequence,
-            model=finished.model,
-            native=finished.native,
-        )
+        output = finished_output(finished)
         response = self._response(output, items, self.losses)
         status = response.get("status")
         self._emit(f"response.{status if status == 'incomplete' else 'completed'}", {"response": response})
