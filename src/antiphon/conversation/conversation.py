@@ -151,7 +151,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def add(self, *content: Part | str | HistoryEntry | Mapping[str, Any], role: Role = "user") -> int:
         """Append a message and return how many there are. Strings become text; entries are appended as they are.
 
-        A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any of the four formats.
+        A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any provider format.
         """
         for entry in make_entries(role, content):
             self.history.append(entry)

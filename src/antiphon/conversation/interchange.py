@@ -93,7 +93,7 @@ def read_messages(
 
 
 def read_message(message: Mapping[str, Any]) -> list[HistoryEntry]:
-    """Entries of one message in any of the four formats. Raises `ConversationError`."""
+    """Entries of one message in any provider format. Raises `ConversationError`."""
     format_name = _message_format(message)
     wire = formats[format_name]
     try:

@@ -109,7 +109,7 @@ class AgentHistory:
         model: str = "",
         report: list[object] | None = None,
     ) -> AgentHistory:
-        """A history of existing messages (or of a request body) in one of the four formats, repaired.
+        """A history of existing messages (or of a request body) in a provider format, repaired.
 
         `model` is the model that wrote the answers (`anthropic/claude-…`), if one did: its signatures are then sent back to it.
         `report` collects the repairs (`Action`) and what a history does not keep (`Loss`). Raises `WireError`.
