@@ -264,6 +264,23 @@ class ChatPageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
 
 
+class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The usage ledger: a row for each request to a provider."""
+
+    enabled: Annotated[bool, Meta(description="Whether usage is recorded. Default true.")] = True
+    address: Annotated[
+        str,
+        Meta(
+            description="Path of an SQLite file, postgresql://user@host/database without a password, or where it is read: "
+            '"env:NAME" or "file:PATH". Default: ledger.db beside the file of gateway.state, else in the user\'s data folder.'
+        ),
+    ] = ""
+    retention_days: Annotated[
+        Annotated[int, Meta(ge=1, le=36_500)] | None,
+        Meta(description="Days after which single rows are deleted; sums per day stay. Default: never."),
+    ] = None
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of the Antiphon gateway."""
 
@@ -274,6 +291,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keys: tuple[ClientKeySettings, ...] = ()
     capabilities: tuple[CapabilityOverride, ...] = ()
     prices: tuple[PriceOverride, ...] = ()
+    ledger: LedgerSettings = LedgerSettings()
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):
