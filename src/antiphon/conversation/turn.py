@@ -36,6 +36,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
+from antiphon.history.model_usage import total_usage
 from antiphon.history.snapshot import EffectiveSpans, effective_entries
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
@@ -104,6 +105,8 @@ class Turn:
                 open_call.decision = current
         elif kind is DebugLogEntry:
             self.ended = end_reason(entry) or self.ended
+            if current.metadata is not None and current.metadata.usage is not None:
+                self.usage += current.metadata.usage
         elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
             return Turn(current)
         return self
@@ -392,12 +395,11 @@ def rounds_of(snapshot: AgentHistorySnapshot, *, effective: bool = True) -> list
     return rounds
 
 
-def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
+def _round(position: EntryPosition, entries: Sequence[HistoryEntry]) -> Round:
     model = agent = ended = ""
     calls: tuple[str, ...] = ()
     failed = 0
     seconds = 0.0
-    usage = TokenUsage()
     numbers: list[int] = []
     for entry in entries:
         numbers.append(entry.sequence_number)
@@ -410,7 +412,6 @@ def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
                 model = "/".join(filter(None, (entry.origin.provider, entry.origin.model)))
             if entry.metadata:
                 agent = entry.metadata.source.removeprefix("agent:")
-                usage = entry.metadata.usage or usage
         elif isinstance(entry, ToolCallResultsEntry):
             failed += sum(result.status is not ToolExecutionStatus.SUCCESS for result in entry.results)
     return Round(
@@ -422,6 +423,6 @@ def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
         calls=calls,
         failed_calls=failed,
         seconds=seconds,
-        usage=usage,
+        usage=total_usage(entries),
         ended=ended,
     )
