@@ -36,7 +36,6 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.model_usage import total_usage
 from antiphon.history.snapshot import EffectiveSpans, effective_entries
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
@@ -395,17 +394,20 @@ def rounds_of(snapshot: AgentHistorySnapshot, *, effective: bool = True) -> list
     return rounds
 
 
-def _round(position: EntryPosition, entries: Sequence[HistoryEntry]) -> Round:
+def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
     model = agent = ended = ""
     calls: tuple[str, ...] = ()
     failed = 0
     seconds = 0.0
+    usage: TokenUsage | None = None
     numbers: list[int] = []
     for entry in entries:
         numbers.append(entry.sequence_number)
         if entry.metadata is not None and entry.metadata.duration:
             seconds += entry.metadata.duration
         ended = end_reason(entry) or ended
+        if entry.metadata is not None and (used := entry.metadata.usage) is not None:
+            usage = used if usage is None else usage + used
         if isinstance(entry, ModelOutputEntry):
             calls = tuple(call.tool_name for call in entry.tool_calls)
             if entry.origin:
@@ -423,6 +425,6 @@ def _round(position: EntryPosition, entries: Sequence[HistoryEntry]) -> Round:
         calls=calls,
         failed_calls=failed,
         seconds=seconds,
-        usage=total_usage(entries),
+        usage=usage or TokenUsage(),
         ended=ended,
     )
