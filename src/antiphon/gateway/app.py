@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from antiphon import __version__
 from antiphon.errors import InvalidModelName, UnknownResponse, WireError
-from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, presented_key, refuse_route
+from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
@@ -25,7 +26,7 @@ from antiphon.gateway.context import RequestContext, Services
 from antiphon.gateway.endpoints.background import SHAPES, create_in_background, requests_background
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
-from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
+from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
@@ -142,16 +143,11 @@ class Gateway:
         if action == "health":
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
-            known = presented_key(loaded, request)
-            return readiness(loaded, has_details=is_operator(loaded.keys, known, request.peer))
+            return readiness(loaded, has_details=find_operator(loaded, request) is not None)
         limited = await self._check_limits(key, endpoint) if key.is_limited else None
         if limited is not None:
             self._count(endpoint, limited, "", admission.started_at)
             return limited
-        if action in OPERATOR_ACTIONS and not is_operator(loaded.keys, key, request.peer):
-            response = error_response(endpoint.format, NOT_ADMIN)
-            self._count(endpoint, response, "", admission.started_at)
-            return response
         if action == "metrics":
             self.refresh_gauges()
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())

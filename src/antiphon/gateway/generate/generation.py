@@ -112,7 +112,7 @@ class Generation:
         self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
-        is_metered = key.tokens_per_minute is not None
+        is_metered = key.is_metered
         self._trace = RequestTrace(
             request_id=request.request_id,
             client_format=endpoint.format,

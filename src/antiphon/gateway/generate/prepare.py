@@ -183,7 +183,7 @@ class RequestPreparer:
 
     def _as_sent(self, target: Target, provider: AnyProvider, body: bytes, streams: bool) -> Prepared:
         """A body that needs no encoding. Where tokens are charged, usage is requested even if the client did not."""
-        is_metered = self._context.key.tokens_per_minute is not None
+        is_metered = self._context.key.is_metered
         hides_usage = is_metered and self._lacks_usage(provider, streams)
         body = with_usage_requested(body) if hides_usage else body
         return Prepared(target, provider, [body], True, True, hides_usage=hides_usage)
