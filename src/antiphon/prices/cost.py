@@ -12,7 +12,8 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from antiphon.history import HistoryEntry, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history import HistoryEntry, TokenUsage
+from antiphon.history.model_usage import model_calls_of
 from antiphon.prices.table import Price, PriceTable
 
 _MILLION = Decimal(1_000_000)
@@ -89,18 +90,16 @@ class Spend(Struct, frozen=True):
 
 
 def spend_of(entries: Iterable[HistoryEntry], table: PriceTable | None = None) -> Spend:
-    """What the model calls of a conversation cost, by model; also those that were rolled back."""
+    """What the model calls of a conversation cost, by model; also calls rolled back, failed, or made by an agent as a tool."""
     by_model: dict[str, Decimal] = {}
     unpriced = 0
     for entry in entries:
-        if not isinstance(entry, ModelOutputEntry):
-            continue
-        origin, metadata = entry.origin or Origin(), entry.metadata
-        usage = metadata.usage if metadata is not None else None
-        cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp, table=table) if usage else None
-        if cost is None:
-            unpriced += 1
-            continue
-        name = f"{origin.provider}/{origin.model}"
-        by_model[name] = by_model.get(name, Decimal(0)) + cost.total
+        for call in model_calls_of(entry):
+            origin, usage = call.origin, call.usage
+            cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp, table=table) if usage else None
+            if cost is None:
+                unpriced += 1
+                continue
+            name = f"{origin.provider}/{origin.model}"
+            by_model[name] = by_model.get(name, Decimal(0)) + cost.total
     return Spend(sum(by_model.values(), Decimal(0)), by_model, unpriced)
