@@ -134,9 +134,7 @@ def actual(rows: list[SpendRow], by: tuple[str, ...]) -> dict[tuple[object, ...]
     }
 
 
-@pytest.mark.parametrize(
-    "by", [(), *(part for size in (1, 2) for part in itertools.combinations(DIMENSIONS, size))]
-)
+@pytest.mark.parametrize("by", [(), *(part for size in (1, 2) for part in itertools.combinations(DIMENSIONS, size))])
 def test_spend_equals_the_sum_of_single_costs(database: Database, by: tuple[Dimension, ...]) -> None:
     rows = random_rows(400)
     write(database, rows)
