@@ -17,11 +17,12 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.errors import ProviderSetupError
+from antiphon.providers.cloud.authentication import Authentication
 from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import read_headers, scrub
+from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
-from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.openai_chat.dialects import DIALECTS
@@ -29,7 +30,7 @@ from antiphon.wire.output import ProviderError
 
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
 _PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible", "codebuddy"})
-_GEMINI_STREAM, _GEMINI_WHOLE = ":streamGenerateContent?alt=sse", ":generateContent"
+_GEMINI_CALLS = (":streamGenerateContent?alt=sse", ":generateContent")
 
 
 class Provider:
@@ -82,6 +83,7 @@ class Provider:
             policy=retry, pool=pool, total=timeouts.total, clock=clock, fraction=fraction
         )
         self.sleep = sleep
+        self._authentication = Authentication.create(preset, pool, transport, environ=environ, clock=clock)
         self._timeouts = timeouts
         self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
 
@@ -103,8 +105,9 @@ class Provider:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every value that must not be shown: the keys, and secret headers."""
-        return (*(self.pool.secrets if self.pool is not None else ()), *self._header_secrets)
+        """Every value that must not be shown: the keys, tokens in use, and secret headers."""
+        tokens = () if self._authentication is None else self._authentication.secrets
+        return (*(self.pool.secrets if self.pool is not None else ()), *tokens, *self._header_secrets)
 
     def scrub(self, error: ProviderError) -> ProviderError:
         """The error without any of the secrets."""
@@ -141,11 +144,20 @@ class Provider:
     ) -> HttpRequest:
         """The HTTP request of an attempt, with its key and what is left of the total timeout."""
         combined = {**self._headers, **headers} if headers else self._headers
-        if lease is not None:
+        if lease is not None and (self._authentication is None or not is_token_source(lease.secret)):
             combined = {**combined, **self.preset.credential_header(lease.secret)}
         timeouts = self._timeouts if time_left is None else structs.replace(self._timeouts, total=time_left)
         return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts)
 
+    def send(self, request: HttpRequest, lease: Lease | None) -> Awaitable[HttpResponse]:
+        """Send a request of an attempt, signed if its key is a token. Raises `TransportError` or `UpstreamFailed`."""
+        if self._authentication is None:
+            return self.transport.send(request)
+        return self._authentication.send(request, lease)
+
     def _url_for(self, model: str, stream: bool = True) -> str:
         url = self.preset.url_for(self.base_url, model, self.api_version)
-        return url if stream or self.format != "gemini" else url.replace(_GEMINI_STREAM, _GEMINI_WHOLE)
+        if stream:
+            return url
+        streamed, whole = _GEMINI_CALLS if self.format == "gemini" else self.preset.whole_call
+        return url.replace(streamed, whole) if streamed else url

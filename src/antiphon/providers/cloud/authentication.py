@@ -1,0 +1,81 @@
+"""`Authentication`: the last step between a written request and its bytes, for providers whose keys are tokens or signatures.
+
+A request is wrapped for its host, signed and sent. If the host rejects the token, or the time of the signature, it is signed and
+sent once more; a second rejection is the answer. Retries and other keys are decided by the engine, and each attempt is signed
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from antiphon.errors import CredentialError
+from antiphon.providers.cloud.hosts import unwrap_response, wrap_request
+from antiphon.providers.cloud.signers import Signer, make_signer
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.credentials.secret import is_token_source
+from antiphon.providers.engine.reply import UpstreamFailed
+from antiphon.providers.presets import Preset
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
+from antiphon.wire.output import ErrorKind, ProviderError
+
+
+class Authentication:
+    """Sends the requests of one provider."""
+
+    def __init__(self, preset: Preset, signers: Mapping[str, Signer], transport: Transport) -> None:
+        self._preset = preset
+        self._signers = signers
+        self._transport = transport
+
+    @classmethod
+    def create(
+        cls,
+        preset: Preset,
+        pool: CredentialPool | None,
+        transport: Transport,
+        *,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Authentication | None:
+        """The one for a provider; None if its requests are sent as they are. Raises `CredentialError`."""
+        environ = os.environ if environ is None else environ
+        references = () if pool is None else [secret for secret in pool.secrets if is_token_source(secret)]
+        if not references and not preset.host and not preset.service:
+            return None
+        signers = {
+            reference: make_signer(reference, preset, preset.region, environ=environ, transport=transport, clock=clock)
+            for reference in references
+        }
+        return cls(preset, signers, transport)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every token in use."""
+        return tuple(secret for signer in self._signers.values() for secret in signer.secrets)
+
+    async def send(self, request: HttpRequest, lease: Lease | None) -> HttpResponse:
+        """Send it. Raises `TransportError`, and `UpstreamFailed` if there is no token."""
+        if self._preset.host and request.method == "POST" and request.stream is None:
+            request = wrap_request(self._preset.host, request)
+        signer = self._signers.get(lease.secret) if lease is not None else None
+        if signer is None:
+            return await unwrap_response(await self._transport.send(request))
+        signed = await _sign(signer, request)
+        response = await self._transport.send(signed)
+        if response.status >= 400 and request.stream is None and signer.learn_from_rejection(signed, response):
+            await response.aclose()
+            response = await self._transport.send(await _sign(signer, request))
+        return await unwrap_response(response)
+
+
+async def _sign(signer: Signer, request: HttpRequest) -> HttpRequest:
+    failure: ProviderError
+    try:
+        return await signer.sign(request)
+    except CredentialError as error:
+        kind: ErrorKind = getattr(error, "kind", "authentication")
+        failure = ProviderError(str(error), kind, code="no_token")
+    raise UpstreamFailed(failure)
