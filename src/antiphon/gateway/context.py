@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.cluster.sync import ClusterSync
@@ -33,6 +34,7 @@ class Services(Struct, kw_only=True):
     metrics: Metrics
     recent: RecentRequests
     spans: RequestTracer
+    budgets: Budgets = field(default_factory=Budgets)
     shared: ClusterSync | None = None
     """The state shared with other processes; None: nothing is shared."""
 
