@@ -109,7 +109,7 @@ class _Embedding:
             trace.error = priced
             return error_response(format_name, priced)
         context.services.spans.start(trace, context.request.headers)
-        call = ModelCall(priced, self._prepare, CallReport(attempts=trace.attempts))
+        call = ModelCall(priced, self._prepare, CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:

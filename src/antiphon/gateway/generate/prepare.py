@@ -212,7 +212,8 @@ class RequestPreparer:
         repairs: list[Action] = []
         repaired = request
         if self._context.loaded.config.gateway.repair:
-            repaired, repairs = repair(request, provider.format, request_id=self._context.request.request_id)
+            request_id = self._context.request.request_id
+            repaired, repairs = repair(request, provider.format, request_id=request_id, is_logged=False)
         may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
         if may_pass and repaired is parsed_request:
             body = self._original_body(parsed_request, target)
