@@ -56,7 +56,7 @@ KEYS += [
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Rig]:
-    with rig(keys=KEYS, models={"unpriced": ["openai-chat/nobody-knows-its-price"]}) as running:
+    with rig(keys=KEYS, models={"unpriced": ["openai-chat/made-up-model"]}) as running:
         yield running
 
 
@@ -167,7 +167,7 @@ def test_a_model_without_a_price_is_refused_under_a_money_budget(gateway: Rig) -
     with gateway.client("sk-budget") as client:
         got = client.ask("openai-chat", "unpriced", QUESTION, streams=False)
         assert got.status == 403
-        assert "price of openai-chat/nobody-knows-its-price is not known" in got.error("openai-chat").message
+        assert "price of openai-chat/made-up-model is not known" in got.error("openai-chat").message
         passed = client.post("/v1/images/generations", {"model": "gpt-image-1", "prompt": "x"})
         assert passed.status == 403
         assert "price of images is not known" in passed.json["error"]["message"]

@@ -44,7 +44,7 @@ class RateLimits:
         return None
 
     def limit_reached(self, client: ClientKey, wait: float) -> LimitReached:
-        """The limit because of which a client has to wait so many seconds."""
+        """The limit for which a client has to wait so many seconds."""
         requests, tokens = self._buckets(client)
         if requests is None or (tokens is not None and tokens.wait_for(1.0) > requests.wait_for(1.0)):
             limit, bucket = "tokens_per_minute", tokens
