@@ -30,11 +30,25 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ProviderError | None = None
 
 
+class Fallback(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A target that was given up for the next one. `reason` is the kind of the error, `code` its code."""
+
+    provider: str
+    model: str = ""
+    reason: str
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.model} {self.code or self.reason}"
+
+
 class CallReport(Struct, kw_only=True):
     """The record of a call. `origin` is the provider that answered."""
 
     origin: Origin = field(default_factory=Origin)
     attempts: list[Attempt] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    """The targets that were given up, in order; empty if the first one answered."""
     losses: list[Loss] = field(default_factory=list)
     repairs: list[Action] = field(default_factory=list)
     provider_request_id: str = ""

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from antiphon.history.entries import TokenUsage
-from antiphon.providers.call import Attempt
+from antiphon.providers.call import Attempt, Fallback
 from antiphon.repair.action import Action
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.loss import Loss
@@ -36,6 +36,8 @@ class RequestTrace(Struct, kw_only=True):
     repairs: list[Action] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    """The targets that were given up before the one that answered."""
     error: ProviderError | None = None
     client_disconnected: bool = False
     """Whether the client disconnected before the end."""
