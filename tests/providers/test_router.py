@@ -354,4 +354,4 @@ def test_a_silent_target_is_left_for_the_next_one() -> None:
     assert failed.error is not None
     assert (failed.provider, failed.error.kind, failed.error.code) == ("mine", "timeout", "first_token_timeout")
     assert (answered.provider, answered.error) == ("yours", None)
-    assert [str(fallback) for fallback in options.report.fallbacks] == ["mine/a first_token_timeout"]
+    assert [fallback.summary for fallback in options.report.fallbacks] == ["mine/a first_token_timeout"]

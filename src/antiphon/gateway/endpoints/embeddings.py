@@ -61,7 +61,7 @@ async def handle_embeddings(context: RequestContext, on_finish: Finished) -> Res
         client_format=context.endpoint.format,
         key=context.key.name,
         operation="embeddings",
-        prompt_estimate=prompt_estimate(context.request.body) if context.key.tokens_per_minute is not None else 0,
+        prompt_estimate=prompt_estimate(context.request.body) if context.key.is_metered else 0,
     )
     status = 0
     try:

@@ -112,7 +112,7 @@ class Generation:
         self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
-        is_metered = key.tokens_per_minute is not None
+        is_metered = key.is_metered
         self._trace = RequestTrace(
             request_id=request.request_id,
             client_format=endpoint.format,
@@ -203,6 +203,7 @@ class Generation:
         return EarlyStart(self._request, self._stream_opening, hold=hold, interval=interval)
 
     def _stream_opening(self) -> tuple[Response, bytes]:
+        self._trace.began_early = True
         headers, keep_alive = self._stream_headers, b"\n"
         if headers is not _ARRAY_HEADERS:
             writer = self._wire.stream_writer(self._trace.requested_model)
@@ -404,7 +405,7 @@ class Generation:
         if trace.losses:
             response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
         if trace.fallbacks:
-            response.headers["x-antiphon-fallback"] = header_list([str(fallback) for fallback in trace.fallbacks])
+            response.headers["x-antiphon-fallback"] = header_list([each.summary for each in trace.fallbacks])
         if trace.provider:
             response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
         return response

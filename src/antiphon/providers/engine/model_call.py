@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from antiphon.providers.call import CallReport, Fallback
+from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
@@ -73,7 +73,7 @@ class ModelCall:
         first_token: float | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
-        self._plan = RetryPlan(targets)
+        self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
         self._rewrite = rewrite
@@ -90,10 +90,7 @@ class ModelCall:
                 try:
                     prepared = await self._prepare(step.target)
                 except UpstreamFailed as failure:
-                    target = step.target
                     step = plan.skip(failure.error)
-                    if isinstance(step, NextTarget):
-                        self._record_fallback(target, failure.error)
                     continue
                 step = plan.begin(prepared.settings)
             if isinstance(step, Send):
@@ -115,8 +112,6 @@ class ModelCall:
                     continue
                 should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
                 step = plan.after(error, should_retry=should_retry)
-                if isinstance(step, NextTarget):
-                    self._record_fallback(target, error)
                 self._log(target, error, step)
             elif isinstance(step, Wait):
                 await self._wait(prepared, step.seconds)
@@ -167,11 +162,6 @@ class ModelCall:
                 await prepared.sleep(seconds)
         finally:
             self.waiting_seconds += time.monotonic() - began
-
-    def _record_fallback(self, target: Target, error: ProviderError) -> None:
-        self._report.fallbacks.append(
-            Fallback(provider=target.provider, model=target.model, reason=error.kind, code=error.code or "")
-        )
 
     def _log(self, target: Target, error: ProviderError, step: Step) -> None:
         if self._request_id is None:
