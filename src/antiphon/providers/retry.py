@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias, cast
 from msgspec import Struct, structs
 
 from antiphon.errors import NoUsableCredential
+from antiphon.providers.call import Fallback
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
@@ -150,15 +151,16 @@ Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 
 
 class RetryPlan:
-    """One call from its first attempt to its last. `target` is the one that is tried now."""
+    """One call from its first attempt to its last. `target` is the one that is tried now; `fallbacks` gets every change of it."""
 
-    def __init__(self, targets: Sequence[Target]) -> None:
+    def __init__(self, targets: Sequence[Target], fallbacks: list[Fallback] | None = None) -> None:
         self.target, *self._others = targets
         self._settings = RetrySettings()
         self._pools: dict[Target, CredentialPool] = {}
         self._deadline: float | None = None
         self._retries = self._rotations = 0
         self._last_error: ProviderError | None = None
+        self._fallbacks = [] if fallbacks is None else fallbacks
 
     def first(self) -> NextTarget:
         """The first step."""
@@ -202,8 +204,7 @@ class RetryPlan:
         """The current target cannot take the request at all. The error counts only if no target was tried before."""
         if not self._others:
             return GiveUp(error if self._last_error is None else self._with_applied_wait(self._last_error))
-        self.target, *self._others = self._others
-        return NextTarget(self.target)
+        return self._fall_back(error, self._others)
 
     def has_next(self, error: ProviderError) -> bool:
         """Whether another target could be tried after this error."""
@@ -225,7 +226,11 @@ class RetryPlan:
         if not others:
             return GiveUp(self._with_applied_wait(error))
         self._last_error = error
-        self.target, *self._others = others
+        return self._fall_back(error, others)
+
+    def _fall_back(self, error: ProviderError, others: Sequence[Target]) -> NextTarget:
+        failed, self.target, *self._others = self.target, *others
+        self._fallbacks.append(Fallback(str(failed), str(self.target), error))
         return NextTarget(self.target)
 
     def _with_applied_wait(self, error: ProviderError) -> ProviderError:

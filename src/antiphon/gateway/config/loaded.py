@@ -16,6 +16,7 @@ from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
 from antiphon.gateway.endpoints.provider_models import ProviderModels
 from antiphon.gateway.generate.offline import OfflineProvider
+from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.provider import Provider
@@ -41,6 +42,7 @@ class LoadedConfig:
         self.environ = os.environ if environ is None else environ
         self.keys = ClientKeys(config, self.environ)
         self.origin_rules = OriginRules.of(config.gateway)
+        self.prices = PriceTable(config.prices)
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers

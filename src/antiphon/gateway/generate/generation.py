@@ -112,7 +112,7 @@ class Generation:
         self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
-        is_metered = key.tokens_per_minute is not None
+        is_metered = key.is_metered
         self._trace = RequestTrace(
             request_id=request.request_id,
             client_format=endpoint.format,
@@ -160,7 +160,12 @@ class Generation:
         """Call the targets in order until one answers."""
         trace = self._trace
         self._services.spans.start(trace, self._request.headers)
-        call = ModelCall(targets, self._prepare, CallReport(attempts=trace.attempts), rewrite=self._prepare_again)
+        call = ModelCall(
+            targets,
+            self._prepare,
+            CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks),
+            rewrite=self._prepare_again,
+        )
         early = self._early_start() if trace.streams else None
         try:
             reply = await call.reply()
@@ -197,6 +202,7 @@ class Generation:
         return EarlyStart(self._request, self._stream_opening, hold=hold, interval=interval)
 
     def _stream_opening(self) -> tuple[Response, bytes]:
+        self._trace.began_early = True
         headers, keep_alive = self._stream_headers, b"\n"
         if headers is not _ARRAY_HEADERS:
             writer = self._wire.stream_writer(self._trace.requested_model)

@@ -69,7 +69,7 @@ class ModelCall:
         request_id: str | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
-        self._plan = RetryPlan(targets)
+        self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
         self._rewrite = rewrite
