@@ -98,11 +98,14 @@ class LoadedConfig:
             headers=settings.headers,
             environ=self.environ,
             timeouts=Timeouts(
-                connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
+                connect=settings.connect_seconds,
+                read=settings.read_seconds,
+                total=settings.total_seconds,
+                first_token=settings.first_token_seconds,
             ),
             retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
             api_version=settings.api_version,
-            hold=self.config.gateway.hold_seconds,
+            holds_streams=self.config.gateway.hold_seconds > 0,
             capabilities=self._capabilities,
             reasoning_as_text=settings.reasoning_as_text,
         )
