@@ -40,9 +40,9 @@ GATEWAY = '[gateway]\nport = 0\nformat_port = 0\nlog_level = "warning"\n'
 @contextmanager
 def gateway(folder: Path, provider: str, environ: dict[str, str]) -> Iterator[Client]:
     file = folder / "antiphon.toml"
-    file.write_text(
-        f'{GATEWAY}[[providers]]\n{provider}\nretries = 0\n[[models]]\nname = "my-claude"\ntargets = ["cloud/{MODEL}"]\n[[models]]\nname = "*"\ntargets = ["cloud/*"]\n'
-    )
+    routes = f'[[models]]\nname = "my-claude"\ntargets = ["cloud/{MODEL}"]\n'
+    routes += '[[models]]\nname = "*"\ntargets = ["cloud/*"]\n'
+    file.write_text(f"{GATEWAY}[[providers]]\n{provider}\nretries = 0\n{routes}")
     config = load_config(file, environ)
     with serving(config, environ, file) as (port, _):
         client = Client(port)

@@ -20,7 +20,6 @@ from antiphon.history import (
 )
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.cloud.settings import find_token_source
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 from antiphon.providers.router import ProviderRouter
@@ -166,7 +165,7 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
             raise
         raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
     preset = PRESETS.get(provider)
-    needs_key = preset is not None and preset.needs_key and not find_token_source(preset, environ)
+    needs_key = preset is not None and preset.needs_key and not preset.find_token_source(environ)
     if preset is not None and needs_key and not first_set_variable(_key_variables(preset), environ):
         raise ProviderSetupError(
             f"{name} needs a key: set {' or '.join(_key_variables(preset))}; offline/plain needs none"

@@ -22,7 +22,6 @@ from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.cloud.settings import fill_preset, find_settings, find_token_source
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.engine.attempt import UpstreamRequest
@@ -87,7 +86,10 @@ class HttpProviderClient(ProviderClient):
         name = name or preset.name
         given = {"region": region, "project": project, "resource": resource, "workspace": workspace}
         settings = {setting: value for setting, value in given.items() if value}
-        preset = fill_preset(preset, settings, name=name, has_base_url=bool(base_url))
+        if preset.settings or settings:
+            from antiphon.providers.cloud.settings import fill_preset  # on first use: most providers have no settings
+
+            preset = fill_preset(preset, settings, name=name, has_base_url=bool(base_url))
         if not base_url and not preset.base_url:
             variables = " or ".join(preset.base_url_variables)
             raise ProviderSetupError(
@@ -218,7 +220,7 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
         if not variable:
             variable = first_set_variable(preset.bearer_variables, environ)
             preset = structs.replace(preset, auth="bearer") if variable else preset
-        reference = f"env:{variable}" if variable else find_token_source(preset, environ)
+        reference = f"env:{variable}" if variable else preset.find_token_source(environ)
         if reference:
             overrides["keys"] = CredentialPool([reference], environ=environ)
     if not overrides.get("base_url") and (variable := first_set_variable(preset.base_url_variables, environ)):
@@ -230,6 +232,8 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
     }
     overrides["headers"] = {**own, **(overrides.get("headers") or {})}
     if preset.settings:
+        from antiphon.providers.cloud.settings import find_settings
+
         keys = overrides.get("keys")
         references = (
             keys.secrets if isinstance(keys, CredentialPool) else [key for key in keys or () if isinstance(key, str)]

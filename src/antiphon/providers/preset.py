@@ -62,7 +62,7 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     whole_call: tuple[str, str] = ("", "")
     """The end of the path for a stream, and the end for a whole answer, where they differ."""
     serves_only_generation: bool = False
-    """Whether the host has no list of models, token counts, files and batches of its format."""
+    """Whether the host has no list of models, embeddings, files and batches in its format."""
     settings: tuple[PresetSetting, ...] = ()
     region: str = ""
     """The region in `settings` once it is known; signatures name it."""
@@ -78,6 +78,11 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the service in signatures of AWS."""
     host: Literal["", "bedrock", "vertex"] = ""
     """Whose form of requests of the format it takes."""
+
+    def find_token_source(self, environ: Mapping[str, str]) -> str:
+        """The key to use if none is given and no key variable is set; empty if it has none."""
+        is_set = not self.token_variables or first_set_variable(self.token_variables, environ)
+        return self.token_source if is_set else ""
 
     def missing_settings(self, values: Mapping[str, str], *, has_base_url: bool) -> list[PresetSetting]:
         """The settings that are needed and have no value."""

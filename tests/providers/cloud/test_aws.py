@@ -96,7 +96,7 @@ def test_a_bearer_key_needs_no_signature(bedrock: Bedrock) -> None:
         ("bedrock-mantle", "bedrock-mantle", {}),
     ],
 )
-def test_hosts_with_the_messages_api(bedrock: Bedrock, preset: str, service: str, more: dict[str, str]) -> None:
+def test_hosts_with_the_messages_api(bedrock: Bedrock, preset: str, service: str, more: dict[str, Any]) -> None:
     bedrock.host.service = service
     assert bedrock.ask(bedrock.client(preset=preset, **more), "claude-sonnet-5") == "Rain."
     (request,) = bedrock.server.received

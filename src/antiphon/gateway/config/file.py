@@ -34,7 +34,7 @@ from antiphon.gateway.config.settings import (
     ProviderSettings,
 )
 from antiphon.gateway.config.toml_lines import line_numbers
-from antiphon.providers.cloud.settings import find_settings, find_token_source
+from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
@@ -274,7 +274,7 @@ def _fill_cloud_settings(provider: ProviderSettings, row: Preset, environ: Mappi
     """A provider in a cloud with its region, project and so on, and with its token source if no key is set."""
     keys = provider.keys
     if not keys and not first_set_variable((*row.key_variables, *row.bearer_variables), environ):
-        keys = tuple(filter(None, [find_token_source(row, environ)]))
+        keys = tuple(filter(None, [row.find_token_source(environ)]))
     known = {setting.name for setting in row.settings}
     found = find_settings(row, provider.host_settings, keys, environ)
     settings = {name: value for name, value in found.items() if name in known}

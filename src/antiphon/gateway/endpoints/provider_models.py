@@ -18,6 +18,7 @@ from antiphon.errors import AntiphonError
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.transport.request import HttpRequest, Timeouts, read_body
 
 if TYPE_CHECKING:
@@ -73,14 +74,17 @@ def provider_error(provider: Provider, error: Exception) -> str:
 
 async def fetch_models(provider: Provider) -> tuple[str, ...]:
     """The models a provider lists. Raises `AntiphonError` or `ValueError`."""
+    if provider.preset.serves_only_generation:
+        raise ValueError("this host has no list of models in its format")
     base = provider.base_url.partition("?")[0].rstrip("/")
     has_version = provider.format != "anthropic" or base.endswith("/v1")
-    secrets = provider.pool.secrets if provider.pool is not None else ()
     headers = {header.lower(): value for header, value in provider.preset.headers}
-    if secrets:
-        headers |= provider.preset.credential_header(secrets[0])
     url = f"{base}{'' if has_version else '/v1'}/models"
-    response = await provider.transport.send(HttpRequest(url=url, method="GET", headers=headers, timeouts=_TIMEOUTS))
+    request = HttpRequest(url=url, method="GET", headers=headers, timeouts=_TIMEOUTS)
+    try:
+        response = await provider.send_with_first_key(request)
+    except UpstreamFailed as failure:
+        raise ValueError(failure.error.message) from None
     try:
         body = await read_body(response, _MAX_BYTES)
     finally:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from antiphon.errors import CredentialError
 from antiphon.providers.cloud.hosts import unwrap_response, wrap_request
 from antiphon.providers.cloud.signers import Signer, make_signer
-from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import is_token_source
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.presets import Preset
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
@@ -34,19 +32,16 @@ class Authentication:
     def create(
         cls,
         preset: Preset,
-        pool: CredentialPool | None,
+        references: Iterable[str],
         transport: Transport,
         *,
         environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> Authentication | None:
-        """The one for a provider; None if its requests are sent as they are. Raises `CredentialError`."""
+    ) -> Authentication:
+        """The one for a provider and the token sources among its keys. Raises `CredentialError`."""
         environ = os.environ if environ is None else environ
-        references = () if pool is None else [secret for secret in pool.secrets if is_token_source(secret)]
-        if not references and not preset.host and not preset.service:
-            return None
         signers = {
-            reference: make_signer(reference, preset, preset.region, environ=environ, transport=transport, clock=clock)
+            reference: make_signer(reference, preset, environ=environ, transport=transport, clock=clock)
             for reference in references
         }
         return cls(preset, signers, transport)
@@ -56,11 +51,11 @@ class Authentication:
         """Every token in use."""
         return tuple(secret for signer in self._signers.values() for secret in signer.secrets)
 
-    async def send(self, request: HttpRequest, lease: Lease | None) -> HttpResponse:
-        """Send it. Raises `TransportError`, and `UpstreamFailed` if there is no token."""
+    async def send(self, request: HttpRequest, key: str | None) -> HttpResponse:
+        """Send it with a key of the pool. Raises `TransportError`, and `UpstreamFailed` if there is no token."""
         if self._preset.host and request.method == "POST" and request.stream is None:
             request = wrap_request(self._preset.host, request)
-        signer = self._signers.get(lease.secret) if lease is not None else None
+        signer = None if key is None else self._signers.get(key)
         if signer is None:
             return await unwrap_response(await self._transport.send(request))
         signed = await _sign(signer, request)

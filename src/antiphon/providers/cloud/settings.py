@@ -23,13 +23,6 @@ def find_settings(
     return found
 
 
-def find_token_source(preset: Preset, environ: Mapping[str, str]) -> str:
-    """The key to use if none is given and no key variable is set; empty if the preset has none."""
-    if not preset.token_variables or first_set_variable(preset.token_variables, environ):
-        return preset.token_source
-    return ""
-
-
 def fill_preset(preset: Preset, values: Mapping[str, str], *, name: str, has_base_url: bool) -> Preset:
     """The preset with its settings. Raises `ProviderSetupError` if one is missing or not valid."""
     if missing := preset.missing_settings(values, has_base_url=has_base_url):

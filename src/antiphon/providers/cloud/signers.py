@@ -104,9 +104,7 @@ class SignatureSigner:
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         if request.stream is not None:
-            raise TokenError(
-                "aws: a body that is sent while it arrives cannot be signed; send it with a length below 64 MiB"
-            )
+            raise TokenError("aws: an upload cannot be signed while it arrives; use an API key for files and batches")
         keys = await self._cache.get()
         origin, target = parse_url(request.url)
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -147,7 +145,6 @@ def error_type(headers: Mapping[str, str]) -> str:
 def make_signer(
     reference: str,
     preset: Preset,
-    region: str,
     *,
     environ: Mapping[str, str],
     transport: Transport,
@@ -167,13 +164,13 @@ def make_signer(
     if not preset.service:
         raise CredentialError(f"{name} signs requests to AWS, and preset {preset.name} is not one of its services")
     options = parse_options(reference, aws_keys.PREFIX, aws_keys.OPTIONS)
-    keys = AwsSource(options, region, environ=environ, transport=transport)
-    return SignatureSigner(name, keys, region=region, service=preset.service, clock=clock)
+    keys = AwsSource(options, preset.region, environ=environ, transport=transport)
+    return SignatureSigner(name, keys, region=preset.region, service=preset.service, clock=clock)
 
 
 def check_reference(reference: str, preset: Preset, environ: Mapping[str, str], transport: Transport) -> None:
     """Raise `CredentialError` for a reference that cannot work. Nothing is fetched and no command is run."""
-    make_signer(reference, preset, "us-east-1", environ=environ, transport=transport)
+    make_signer(reference, preset, environ=environ, transport=transport)
     if reference.startswith(command.PREFIX):
         find_program(parse_command(reference), environ)
 

@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from random import random as random_fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from antiphon.errors import ProviderSetupError
-from antiphon.providers.cloud.authentication import Authentication
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
@@ -27,6 +26,9 @@ from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
+
+if TYPE_CHECKING:
+    from antiphon.providers.cloud.authentication import Authentication
 
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
 _PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible", "codebuddy"})
@@ -88,9 +90,18 @@ class Provider:
             fraction=fraction,
         )
         self.sleep = sleep
-        self._authentication = Authentication.create(preset, pool, transport, environ=environ, clock=clock)
+        self._authentication = self._create_authentication(environ)
         self._timeouts = timeouts
         self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
+
+    def _create_authentication(self, environ: Mapping[str, str] | None) -> Authentication | None:
+        """What signs requests; None if they are sent as they are written."""
+        references = () if self.pool is None else tuple(filter(is_token_source, self.pool.secrets))
+        if not references and not self.preset.host and not self.preset.service:
+            return None
+        from antiphon.providers.cloud.authentication import Authentication  # on first use: most providers need none
+
+        return Authentication.create(self.preset, references, self.transport, environ=environ, clock=self.clock)
 
     @property
     def wire_options(self) -> dict[str, Any]:
@@ -158,7 +169,16 @@ class Provider:
         """Send a request of an attempt, signed if its key is a token. Raises `TransportError` or `UpstreamFailed`."""
         if self._authentication is None:
             return self.transport.send(request)
-        return self._authentication.send(request, lease)
+        return self._authentication.send(request, None if lease is None else lease.secret)
+
+    async def send_with_first_key(self, request: HttpRequest) -> HttpResponse:
+        """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key."""
+        secret = self.pool.secrets[0] if self.pool is not None else ""
+        if secret and not is_token_source(secret):
+            request = structs.replace(request, headers={**request.headers, **self.preset.credential_header(secret)})
+        if self._authentication is None:
+            return await self.transport.send(request)
+        return await self._authentication.send(request, secret)
 
     def _url_for(self, model: str, stream: bool = True) -> str:
         url = self.preset.url_for(self.base_url, model, self.api_version)
