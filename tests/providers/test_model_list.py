@@ -15,7 +15,7 @@ from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from providers.scripted_server import Received, Reply, ScriptedServer
 
-KEY = "sk-a-key-that-nobody-may-see-0123"
+KEY = "sk-a-secret-key-of-the-test-0123"
 AZURE = "https://mine.openai.azure.com"
 
 
