@@ -37,8 +37,8 @@ from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
-from antiphon.gateway.observe.logs import log_request
 from antiphon.gateway.observe.recent import RequestRecord
+from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.status import ReloadResult, build_status
 from antiphon.gateway.observe.status_page import status_answer
@@ -248,28 +248,8 @@ class Gateway:
         services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
             services.limits.charge_tokens(context.key, charged_tokens(trace))
-        self._log(trace, seconds, overhead)
-
-    def _log(self, trace: RequestTrace, seconds: float, overhead: float) -> None:
-        level = logging.INFO if trace.status < 500 and trace.error is None else logging.WARNING
-        if not logger.isEnabledFor(level):
-            return
-        repairs = f", {len(trace.repairs)} repairs" if trace.repairs else ""
-        losses = f", {len(trace.losses)} losses" if trace.losses else ""
-        error = f": {trace.error.message}" if trace.error else ""
-        log_request(
-            logger,
-            level,
-            f"{trace.client_format} {trace.requested_model} -> {trace.provider}/{trace.model} {trace.status}"
-            f" in {seconds:.3f} s{repairs}{losses}{error}",
-            {
-                "request_id": trace.request_id,
-                "key": trace.key,
-                "overhead_ms": round(overhead * 1000, 3),
-                "repairs": list(map(str, trace.repairs)),
-                "losses": list(map(str, trace.losses)),
-            },
-        )
+        context.request.is_recorded = True
+        log_finished_request(trace, seconds, overhead)
 
 
 def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:
