@@ -172,9 +172,10 @@ class ResponseParser:
 
     def _check_size(self, what: str) -> None:
         """Limit the fields of a head or of the trailers; what came in a few bytes need not be counted."""
-        if self._unchecked > MAX_HEAD_BYTES:
-            if sum(len(name) + len(value) + 4 for name, value in self._fields) > MAX_HEAD_BYTES:
-                self._problem = self._problem or f"the {what} are too long"
+        if self._unchecked <= MAX_HEAD_BYTES:
+            return
+        if sum(len(name) + len(value) + 4 for name, value in self._fields) > MAX_HEAD_BYTES:
+            self._problem = self._problem or f"the {what} are too long"
 
     def _count_overhead(self, size: int, *, had_head: bool) -> None:
         """Bytes without content: limited, or a head or a trailer without end would fill the memory."""
