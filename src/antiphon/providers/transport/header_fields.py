@@ -1,4 +1,4 @@
-"""`read_fields`: header fields as httptools delivers them, as text; for the requests of clients and the responses of upstreams."""
+"""`read_fields`: the header fields that httptools delivers, as text. Requests of clients and responses of upstreams use it."""
 
 from __future__ import annotations
 
