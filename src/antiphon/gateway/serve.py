@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import __version__
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.sync import cluster_sync
@@ -107,6 +108,7 @@ async def serve(
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=kept)),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
+        budgets=shared.budgets if shared is not None else Budgets(),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),
