@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.cluster.sync import ClusterSync
@@ -36,6 +37,7 @@ class Services(Struct, kw_only=True):
     metrics: Metrics
     recent: RecentRequests
     spans: RequestTracer
+    budgets: Budgets = field(default_factory=Budgets)
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
     shared: ClusterSync | None = None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import __version__
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.sync import cluster_sync
@@ -109,6 +110,7 @@ async def serve(
         upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
+        budgets=shared.budgets if shared is not None else Budgets(),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
+from antiphon.gateway.access.budgets import unknown_price
 from antiphon.gateway.access.upload_ticket import PARAMETER, UPLOAD_ID, new_ticket
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
@@ -39,6 +40,8 @@ from antiphon.wire.output import ProviderError
 
 Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 
+_WITHOUT_COST = frozenset({"files", "uploads", "moderations"})
+"""What a key with a money budget may send although it has no price."""
 PROVIDER_HEADER, PROVIDER_PARAMETER = "x-antiphon-provider", "provider"
 _APIS: Mapping[str, tuple[str, ...]] = {
     "openai-chat": ("openai-chat", "openai-responses"),
@@ -125,6 +128,8 @@ class _Passing:
             return self._error(ProviderError(message, "permission"))
         if any(segment in (".", "..") for segment in request.path.split("/")):
             return self._error(ProviderError("the path contains dot segments; remove them", "invalid_request"))
+        if self._context.key.has_money_budget and request.method == "POST" and self._endpoint.kind not in _WITHOUT_COST:
+            return self._error(unknown_price(self._endpoint.kind))
         provider = self._choose()
         if isinstance(provider, ProviderError):
             return self._error(provider)

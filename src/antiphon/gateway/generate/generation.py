@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
+from antiphon.gateway.access.budgets import priced_targets
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
 from antiphon.gateway.generate.answer_model import with_requested_model
@@ -148,7 +149,8 @@ class Generation:
                 return self._error(
                     ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission")
                 )
-            return await self._call(self._loaded.resolve(model))
+            targets = priced_targets(self._key, self._loaded.resolve(model), self._loaded.prices)
+            return self._error(targets) if isinstance(targets, ProviderError) else await self._call(targets)
         except WireError as error:
             return self._error(ProviderError(str(error), "invalid_request"))
         except InvalidModelName as error:
