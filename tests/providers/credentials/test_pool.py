@@ -336,6 +336,10 @@ class PoolMachine(RuleBasedStateMachine):
             self.before = self.statuses()
             lease = self.pool.acquire(model)  # the promise is kept
         key = self.before[lease.name]
+        if "invalid" in (key.state, key.models[model].state if model in key.models else ""):
+            assert lease.is_probe  # it was rejected some time ago, and no other key is left
+            assert not any(other.state == "healthy" and model not in other.models for other in self.before.values())
+            return lease, model
         assert key.state in ("healthy", "half_open")
         assert model not in key.models or key.models[model].state == "half_open"
         assert lease.is_probe == (key.state == "half_open" or model in key.models)
