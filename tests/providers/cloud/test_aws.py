@@ -19,6 +19,7 @@ from antiphon.providers.cloud.signers import parse_options
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.http_provider import HttpProviderClient, provider
+from antiphon.providers.model_list import KeyTrial, try_key
 from antiphon.providers.transport.client import HttpClient
 from antiphon.wire.output import ProviderError
 from providers.cloud.stand_in import (
@@ -330,3 +331,23 @@ def test_other_presets_have_no_signatures() -> None:
         CredentialError, match="aws: signs requests to AWS, and preset openai is not one of its services"
     ):
         HttpProviderClient("openai", keys=["aws:"])
+
+
+def trial(preset: str, environ: dict[str, str], url: str, **more: Any) -> KeyTrial:
+    client = provider(preset, environ=environ, base_url=url, transport=HttpClient({}), **more)
+    return asyncio.run(try_key(client._provider, "aws:"))
+
+
+def test_the_doctor_tries_the_token(bedrock: Bedrock) -> None:
+    without = {"AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
+    assert trial("bedrock", ENVIRON, bedrock.server.url).verdict == "works"
+    refused = trial("bedrock", without, bedrock.server.url)
+    assert refused.verdict == "rejected"
+    assert "no credentials in the environment" in refused.text
+    assert bedrock.server.received == []
+    bedrock.host.service = "aws-external-anthropic"
+    assert trial("anthropic-aws", without, bedrock.server.url, workspace="w").verdict == "rejected"
+    trial("anthropic-aws", ENVIRON, bedrock.server.url, workspace="w")
+    assert bedrock.server.received[0].target == "/v1/models"
+    assert "AWS4-HMAC-SHA256" in bedrock.server.received[0].headers["authorization"]
+    assert bedrock.host.rejected in ([], ["MissingAuthenticationTokenException"])  # with the key, and then without

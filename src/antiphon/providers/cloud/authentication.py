@@ -58,19 +58,22 @@ class Authentication:
         signer = None if key is None else self._signers.get(key)
         if signer is None:
             return await unwrap_response(await self._transport.send(request))
-        signed = await _sign(signer, request)
+        signed = await self.sign(request, key)
         response = await self._transport.send(signed)
         if response.status >= 400 and request.stream is None and signer.learn_from_rejection(signed, response):
             await response.aclose()
-            response = await self._transport.send(await _sign(signer, request))
+            response = await self._transport.send(await self.sign(request, key))
         return await unwrap_response(response)
 
-
-async def _sign(signer: Signer, request: HttpRequest) -> HttpRequest:
-    failure: ProviderError
-    try:
-        return await signer.sign(request)
-    except CredentialError as error:
-        kind: ErrorKind = getattr(error, "kind", "authentication")
-        failure = ProviderError(str(error), kind, code="no_token")
-    raise UpstreamFailed(failure)
+    async def sign(self, request: HttpRequest, key: str | None) -> HttpRequest:
+        """The request with what the key adds to it. Raises `UpstreamFailed`."""
+        signer = None if key is None else self._signers.get(key)
+        if signer is None:
+            return request
+        failure: ProviderError
+        try:
+            return await signer.sign(request)
+        except CredentialError as error:
+            kind: ErrorKind = getattr(error, "kind", "authentication")
+            failure = ProviderError(str(error), kind, code="no_token")
+        raise UpstreamFailed(failure)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from antiphon.errors import ProviderSetupError
 from antiphon.providers.cloud import aws_keys, google
-from antiphon.providers.preset import Preset, PresetSetting, first_set_variable
+from antiphon.providers.presets import Preset, PresetSetting, first_set_variable
 
 
 def find_settings(

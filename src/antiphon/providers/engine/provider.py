@@ -180,6 +180,16 @@ class Provider:
             return await self.transport.send(request)
         return await self._authentication.send(request, secret)
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether its first key is a token that expires, or a signature."""
+        return self.pool is not None and is_token_source(self.pool.secrets[0])
+
+    async def check_token(self) -> None:
+        """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
+        if self._authentication is not None and self.pool is not None:
+            await self._authentication.sign(HttpRequest(url=self.base_url), self.pool.secrets[0])
+
     def _url_for(self, model: str, stream: bool = True) -> str:
         url = self.preset.url_for(self.base_url, model, self.api_version)
         if stream:

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from antiphon.errors import UnknownProvider
-from antiphon.providers.preset import AuthStyle, Preset, PresetSetting, first_set_variable, normalize_base_url
-
-__all__ = ["PRESETS", "AuthStyle", "Preset", "PresetSetting", "first_set_variable", "get_preset", "normalize_base_url"]
+from antiphon.providers.presets.preset import Preset, PresetSetting
 
 _OPENAI_HEADERS = (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID"))
 _ANTHROPIC_HEADERS = (("anthropic-version", "2023-06-01"),)
