@@ -14,8 +14,8 @@ from msgspec import Struct, structs
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
+from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.database import open_operator_database
-from antiphon.gateway.ledger.metering import price_variant
 from antiphon.gateway.ledger.spend import spend
 from antiphon.history import TokenUsage
 from antiphon.parts import Text
@@ -243,7 +243,7 @@ def test_spend_of_the_key_is_known(gateway: Rig, ledger_path: Path) -> None:
 
 
 def test_the_tier_that_changes_the_price_is_kept() -> None:
-    assert price_variant(TokenUsage(), "flex") == '{"service_tier":"flex"}'
-    assert price_variant(TokenUsage(raw={"service_tier": "standard"}), "priority") == ""
-    assert price_variant(TokenUsage(raw={"service_tier": "batch"}), "") == '{"processing":"batch"}'
-    assert price_variant(TokenUsage(), "auto") == ""
+    assert price_variant(TokenUsage(), "flex") == {"service_tier": "flex"}
+    assert price_variant(TokenUsage(raw={"service_tier": "standard"}), "priority") == {}
+    assert price_variant(TokenUsage(raw={"service_tier": "batch"}), "") == {"processing": "batch"}
+    assert price_variant(TokenUsage(), "auto") == {}

@@ -100,11 +100,14 @@ class LoadedConfig:
             headers=settings.headers,
             environ=self.environ,
             timeouts=Timeouts(
-                connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
+                connect=settings.connect_seconds,
+                read=settings.read_seconds,
+                total=settings.total_seconds,
+                first_token=settings.first_token_seconds,
             ),
             retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
             api_version=settings.api_version,
-            hold=self.config.gateway.hold_seconds,
+            holds_streams=self.config.gateway.hold_seconds > 0,
             capabilities=self._capabilities,
             reasoning_as_text=settings.reasoning_as_text,
         )
@@ -113,7 +116,10 @@ class LoadedConfig:
         if not settings.keys:
             return None
         before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
-        is_same_host = bool(before) and before[0].base_url == settings.base_url
+        is_same_host = bool(before) and (before[0].base_url, before[0].host_settings) == (
+            settings.base_url,
+            settings.host_settings,
+        )
         kept = previous.providers[settings.name].pool if previous is not None and is_same_host else None
         return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 

@@ -6,6 +6,7 @@ instead, four bytes of UTF-8 per token: about right for English and for Chinese,
 
 from __future__ import annotations
 
+from decimal import Decimal
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from msgspec import structs
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history.entries import TokenUsage
+from antiphon.history import TokenUsage
+from antiphon.prices.cost import cost_of
+from antiphon.prices.table import PriceTable
 
 if TYPE_CHECKING:
     from antiphon.gateway.ledger.row import Metering
@@ -22,6 +25,7 @@ _BYTES_PER_TOKEN = 4
 _LONGEST_WORD = 4096
 """A longer string in a body, without a blank, is taken for media. Such strings are looked for in steps of this size."""
 _NO_USAGE = TokenUsage()
+_PRICED_TIERS = frozenset({"flex", "priority", "fast"})
 
 
 def prompt_estimate(body: bytes) -> int:
@@ -56,3 +60,21 @@ def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
     return structs.replace(
         reported, prompt_tokens=prompt, completion_tokens=completion, total_tokens=total
     ), "estimated"
+
+
+def metered_cost(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal | None:
+    """What these tokens of a finished request cost; None if the price, or the usage, is not known."""
+    if metering == "unknown":
+        return None
+    variant = price_variant(usage, trace.service_tier)
+    found = cost_of(usage, trace.model, trace.provider, variant=variant, table=table)
+    return None if found is None else found.total
+
+
+def price_variant(usage: TokenUsage, requested_tier: str) -> dict[str, str]:
+    """What changes the price: the tier that the provider reports, else the requested one."""
+    reported = (usage.raw or {}).get("service_tier")
+    tier = reported if isinstance(reported, str) else requested_tier
+    if tier == "batch":
+        return {"processing": "batch"}
+    return {"service_tier": tier} if tier in _PRICED_TIERS else {}

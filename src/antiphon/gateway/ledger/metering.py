@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.row import Metering, UsageRow, encode_variant, token_counts
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history import TokenUsage
 from antiphon.providers.call import Attempt
-
-_PRICED_TIERS = frozenset({"flex", "priority", "fast", "batch"})
 
 
 def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> list[UsageRow]:
@@ -48,7 +47,7 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
         outcome=outcome,
         first_token_seconds=first,
         metering=metering,
-        variant=price_variant(usage, trace.service_tier),
+        variant=encode_variant(price_variant(usage, trace.service_tier)),
         **token_counts(usage),
     )
     return rows
@@ -77,15 +76,6 @@ def attempt_rows(
         )
         for number, attempt in enumerate(attempts, start=1)
     ]
-
-
-def price_variant(usage: TokenUsage, requested_tier: str) -> str:
-    """What changes the price: the tier that the provider reports, else the requested one."""
-    reported = (usage.raw or {}).get("service_tier")
-    tier = reported if isinstance(reported, str) else requested_tier
-    if tier == "batch":
-        return encode_variant({"processing": "batch"})
-    return encode_variant({"service_tier": tier}) if tier in _PRICED_TIERS else ""
 
 
 def _with_lost_prompt(row: UsageRow, attempt: Attempt, prompt_tokens: int) -> UsageRow:
