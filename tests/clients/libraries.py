@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from antiphon.wire import FORMATS
-from clients.program import CHAT, RESPONSES, Place, Program
+from clients.program import ANTHROPIC, CHAT, GEMINI, INTERACTIONS, RESPONSES, Place, Program
 
 _SNIPPETS = Path(__file__).parent / "snippets"
 _OPENAI = (CHAT, RESPONSES)
+_FOUR = (*_OPENAI, ANTHROPIC, GEMINI)
 
 
 def _environment(place: Place, wire: str, folder: str) -> Mapping[str, str]:
@@ -42,15 +42,15 @@ def _programs(name: str, wires: tuple[str, ...], snippet: str, *packages: str) -
 
 LIBRARIES: tuple[Program, ...] = (
     *_programs(
-        *("LangChain", FORMATS, "langchain_agent.py", "langchain"),
+        *("LangChain", _FOUR, "langchain_agent.py", "langchain"),
         *("langchain-openai", "langchain-anthropic", "langchain-google-genai"),
     ),
-    *_programs("pydantic-ai", FORMATS, "pydantic_ai_agent.py", "pydantic-ai"),
+    *_programs("pydantic-ai", _FOUR, "pydantic_ai_agent.py", "pydantic-ai"),
     *_programs("OpenAI Agents", _OPENAI, "openai_agents_agent.py", "openai-agents"),
     *_programs("OpenAI Agents JS", _OPENAI, "openai_agents.mjs", "@openai/agents", "openai", "zod"),
     *_programs(
-        *("Vercel AI SDK", FORMATS, "vercel_ai.mjs", "ai"),
+        *("Vercel AI SDK", _FOUR, "vercel_ai.mjs", "ai"),
         *("@ai-sdk/openai", "@ai-sdk/anthropic", "@ai-sdk/google", "zod"),
     ),
-    *_programs("JS SDKs", FORMATS, "official_sdks.mjs", "openai", "@anthropic-ai/sdk", "@google/genai"),
+    *_programs("JS SDKs", (*_FOUR, INTERACTIONS), "official_sdks.mjs", "openai", "@anthropic-ai/sdk", "@google/genai"),
 )
