@@ -247,7 +247,7 @@ def test_the_empty_message_added_for_chat_is_reported() -> None:
     assert [(loss.path, loss.why.endswith("(OC-01)")) for loss in losses] == [("messages", True)]
 
 
-ITEMS = [
+ITEMS: list[dict[str, Any]] = [
     {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
     {
         "id": "msg_1",
