@@ -18,8 +18,8 @@ from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, pars
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.credentials.shared_state import HealthSource
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -31,7 +31,7 @@ _STARTING_SECONDS = 3.0
 class ClusterSync:
     """The state this process shares. `pools` gives the pools in use, each with the URL of its keys."""
 
-    def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
+    def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, HealthSource]]]) -> None:
         self.store = store
         self.limits = SharedLimits(store)
         self._key_health = SharedKeyHealth(store, pools)
@@ -104,7 +104,7 @@ class ClusterSync:
 def cluster_sync(
     settings: GatewaySettings,
     environ: Mapping[str, str] | None,
-    pools: Callable[[], Iterable[tuple[str, CredentialPool]]],
+    pools: Callable[[], Iterable[tuple[str, HealthSource]]],
 ) -> ClusterSync | None:
     """The sync loop of a configuration; None if it names no store."""
     return ClusterSync(open_shared_store(settings, environ), pools) if settings.shared else None

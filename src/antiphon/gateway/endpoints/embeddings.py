@@ -104,7 +104,8 @@ class _Embedding:
             others = [name for name, provider in providers.items() if self._address(provider, "m") is not None]
             return error_response(format_name, embeddings_unsupported(model, targets[0].provider, others))
         context.services.spans.start(trace, context.request.headers)
-        call = ModelCall(able, self._prepare, CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks))
+        report = CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks)
+        call = ModelCall(able, self._prepare, report, health=context.loaded.target_health)
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
