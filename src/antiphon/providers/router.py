@@ -26,10 +26,10 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
 from antiphon.providers.engine.client_call import ClientCall
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
+from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.providers.target_health import CircuitPolicy, TargetHealth
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.output import ProviderError
 

@@ -21,10 +21,10 @@ from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.shared_state import HealthSource
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.providers.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.capabilities import CapabilityTable
 

@@ -26,7 +26,7 @@ from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, 
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState
-from antiphon.providers.target_health import CircuitStatus
+from antiphon.providers.engine.target_health import CircuitStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 

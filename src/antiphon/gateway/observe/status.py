@@ -15,7 +15,7 @@ from msgspec import Struct
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.observe.recent import Activity, Minute, RequestRecord, percentile
 from antiphon.providers.credentials.health import CredentialStatus
-from antiphon.providers.target_health import CircuitStatus
+from antiphon.providers.engine.target_health import CircuitStatus
 
 
 class ReloadResult(Struct, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ from typing import Protocol, TypeAlias
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
 from antiphon.providers.routes import Target
-from antiphon.providers.target_health import CircuitPolicy, TargetHealth
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from antiphon.errors import RoutingError
+from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.providers.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 
 A, B = Target("one", "a"), Target("two", "b")
