@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from antiphon.chat.model_setup import ModelSetup
 from antiphon.chat.models import (
     ChatModels,
+    ReloadableProvider,
     find_model,
-    models_from_environment,
     models_used,
     record_model,
     remembered_model,
@@ -129,9 +130,8 @@ class ChatSession:
 
     def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
         self.settings = settings
-        self._environ = environ
         self.folder = data_folder_for(settings.store)
-        self._models = models_from_environment(environ)
+        self.setup = ModelSetup(environ, self.folder)
         model = self._resolve_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
@@ -165,7 +165,7 @@ class ChatSession:
     @property
     def choice(self) -> ModelChoice:
         """The default model."""
-        return self._models.choice
+        return self.setup.models.choice
 
     @property
     def history(self) -> AgentHistory:
@@ -195,7 +195,7 @@ class ChatSession:
     @property
     def models(self) -> list[str]:
         """The models that are available now."""
-        return list(dict.fromkeys([*self._models.names, *models_used(self.history.entries)]))
+        return list(dict.fromkeys([*self.setup.models.names, *models_used(self.history.entries), *self.setup.listed]))
 
     @property
     def has_messages(self) -> bool:
@@ -239,7 +239,7 @@ class ChatSession:
         """Close everything, and delete the conversation that was created and not used."""
         try:
             self._delete_if_created_and_empty()
-            await self._models.router.aclose()
+            await self.setup.aclose()
             await self._toolboxes.aclose()
         finally:
             self.store.close()
@@ -251,9 +251,10 @@ class ChatSession:
     def _open(self, history: AgentHistory, model: str = "") -> None:
         self.chat = open_conversation(
             history,
-            self._models,
+            self.setup.models,
             self._toolbox.registry,
             model=model,
+            provider=ReloadableProvider(lambda: self.setup.models),
             asks_before_changes=self.settings.asks_before_changes,
             turns=self.settings.turns,
             partial_answers=self._toolboxes.partial_answers,
@@ -269,4 +270,5 @@ class ChatSession:
             return
 
     def _resolve_model(self, wanted: str) -> str:
-        return find_model(wanted, self._models.names, self._models.router, self._environ)
+        models = self.setup.models
+        return find_model(wanted, [*models.names, *self.setup.listed], models.router, self.setup.environ)

@@ -146,8 +146,8 @@ async def _view(
     snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
 ) -> dict[str, Any]:
     preset = PRESETS.get(target.provider)
-    if preset is None or preset.format != target.format:
-        preset = PRESETS[_TARGETS[target.format].provider]
+    if preset is None or preset.format != target.format:  # a host of one's own
+        preset = PRESETS["compatible" if target.format == "openai-chat" else _TARGETS[target.format].provider]
     notepad = _CapturingTransport()
     client = HttpProviderClient(
         preset, name=target.provider, base_url=preset.base_url or _FAKE_URL, keys=["shown"], transport=notepad
@@ -161,7 +161,7 @@ async def _view(
         "bytes": len(data),
         "losses": options.report.losses,
         "repairs": options.report.repairs,
-        "violations": formats[target.format].check_request(body, advisories=True),
+        "violations": formats[target.format].check_request(body, advisories=True, **client.wire_options),
     }
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.language import translate
-from antiphon.chat.models import models_needing_key
+from antiphon.chat.model_setup import check_provider, providers_with_keys
 from antiphon.cli.bodies import atomic_write
 from antiphon.cli.chat.render import history_table, rounds_table, usage_line
 from antiphon.conversation.compaction import compact
@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "help": Command("", "list the commands"),
         "model": Command("[NAME]", "list the models; switch to one"),
+        "key": Command("PROVIDER [forget]", "paste an API key of a provider, or remove it"),
         "history": Command("[N|all|rounds]", "show the log: versions, kinds, rounds, usage"),
         "tokens": Command("", "show the context size and the tokens used"),
         "compact": Command("", "replace earlier turns by a summary"),
@@ -103,13 +104,35 @@ class Commands:
         if wanted:
             self._chat.say(translate("Model set to {model}", model=session.set_model(wanted)), "green")
             return
-        rows = [("→" if name == session.chat.model else "", name, "") for name in session.models]
-        rows += [
-            ("", name, translate("needs {variable}", variable=variable))
-            for name, variable in models_needing_key(session.models)
-        ]
-        self._chat.show(self._chat.renderer.table(("", translate("MODEL"), ""), rows))
+        await self._chat.show_models(is_long=True)
         self._chat.say(translate("/model NAME switches; NAME may be part of a name, or any provider/model."), "dim")
+
+    async def key(self, argument: str) -> None:
+        session = self._chat.session
+        name, _, rest = argument.partition(" ")
+        if rest == "forget" or not name:
+            if not name or not session.setup.forget_key(name):
+                raise ConversationError(
+                    translate(
+                        "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}",
+                        names=", ".join(providers_with_keys()),
+                    )
+                )
+            self._chat.say(translate("Key of {provider} removed.", provider=name), "green")
+            return
+        if rest:  # it would be in the scrollback and in the list of typed lines
+            raise ConversationError(
+                translate("do not type a key after the command; send /key {provider} and paste it", provider=name)
+            )
+        check_provider(name)
+        key = await self._chat.ask_secret(translate("key of {provider} (not shown) › ", provider=name))
+        keep = (await self._chat.ask(translate("store it on this machine? y/n › "))).strip().lower()
+        model = session.setup.add_key(name, key, is_stored=keep in ("y", "yes", "是"))
+        self._chat.say(translate("Key of {provider} set.", provider=name), "green")
+        if model:
+            self._chat.say(translate("Model set to {model}", model=session.set_model(model)), "green")
+        else:
+            await self._chat.show_models(is_long=True)
 
     async def history(self, which: str) -> None:
         snapshot = self._chat.session.history.snapshot()

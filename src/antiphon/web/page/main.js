@@ -11,6 +11,7 @@ import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { textOf } from "./chat/messages.js";
 import { ModelMenu } from "./chat/model_menu.js";
+import { askForProviderKey, sourceCard } from "./chat/model_sources.js";
 import { announce, notice, setBanner, showError, showFault } from "./ui/notifications.js";
 import { OpenConversation } from "./chat/open_conversation.js";
 import { PlanCard } from "./plans/plan_card.js";
@@ -22,6 +23,16 @@ import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 const TOUR = "offline/plain";
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
+/** The default model, why it is the default and how to change it, in the page's language. */
+function choiceLine(choice) {
+  if (choice === null) return "";
+  const kind = choice.kind === "keys" ? "key" : choice.kind;
+  const [reason, hint] = kind
+    ? [say(`choice_${kind}`, choice.values), say(`choice_${kind}_hint`, choice.values)]
+    : [choice.what, choice.how];
+  return say("choiceLine", { model: choice.model, reason, hint });
+}
+
 class Page {
   constructor() {
     this.api = new Api(askForKey);
@@ -31,9 +42,18 @@ class Page {
     this.sendingLater = new Map();
     this.model = "";
     this.defaultModel = "";
-    this.choice = "";
+    /** @type {any} why the default model is the default */
+    this.defaultChoice = null;
+    /** @type {ModelSource[]} */
+    this.sources = [];
+    /** @type {string[]} the providers that a key can be pasted for */
+    this.keyProviders = [];
     this.sidebar = new Sidebar(this.api);
-    this.menu = new ModelMenu((model) => this.switchModel(model));
+    this.menu = new ModelMenu({
+      choose: (model) => this.switchModel(model),
+      opened: () => this.loadSources(),
+      pasteKey: () => this.reporting(() => this.pasteKey()),
+    });
     this.historyView = new HistoryView(this.api, at("history"));
     this.composer = new Composer({
       send: (content, interrupts) => this.send(content, interrupts),
@@ -66,10 +86,11 @@ class Page {
       const state = await this.api.get("state");
       this.defaultModel = state.choice.model;
       this.model ||= state.choice.model;
-      this.choice = `${state.choice.model}: ${state.choice.what}. ${state.choice.how}`;
-      this.menu.offer(state.models, this.choice);
+      this.defaultChoice = state.choice;
+      this.menu.offer(state.models, choiceLine(state.choice));
       this.menu.show(this.model);
-      if (this.conversation === null && document.body.dataset.view === "chat") this.welcome();
+      if (this.isWelcoming) this.welcome();
+      if (this.defaultModel === TOUR) await this.loadSources();
     } catch (error) {
       showError(error);
     }
@@ -232,6 +253,7 @@ class Page {
 
   redraw() {
     this.sidebar.load();
+    this.menu.describe(choiceLine(this.defaultChoice));
     this.menu.show(this.model);
     this.composer.running(this.conversation?.isRunning ?? false);
     if (this.conversation?.state) this.conversation.load().catch(showError);
@@ -250,6 +272,41 @@ class Page {
     if (model) this.menu.show(model);
   }
 
+  get isWelcoming() {
+    return this.conversation === null && document.body.dataset.view === "chat";
+  }
+
+  /** Ask where models can be had from; servers on this machine are looked for meanwhile. */
+  async loadSources() {
+    const { sources, key_providers: providers } = await this.api.get("models").catch((error) => {
+      showError(error);
+      return { sources: this.sources, key_providers: this.keyProviders };
+    });
+    this.showSources(sources, providers);
+  }
+
+  showSources(sources, providers) {
+    this.sources = sources;
+    this.keyProviders = providers;
+    this.menu.offerSources(sources, providers.length > 0);
+    if (this.isWelcoming) this.welcome();
+  }
+
+  async pasteKey() {
+    const forget = (provider) =>
+      this.reporting(async () => {
+        const { sources } = await this.api.delete(`keys/${encodeURIComponent(provider)}`);
+        notice(say("keyForgotten", { provider }));
+        this.showSources(sources, this.keyProviders);
+      });
+    const given = await askForProviderKey(this.keyProviders, this.sources, forget);
+    if (given === null) return;
+    const { model, sources } = await this.api.post("keys", given);
+    notice(say("keyAdded", { provider: given.provider }));
+    this.showSources(sources, this.keyProviders);
+    if (model) await this.switchModel(model);
+  }
+
   welcome() {
     at("thread").classList.add("welcoming");
     const offers = ["offer_1", "offer_2", ...(this.defaultModel === TOUR ? ["tour_2", "tour_3", "tour_4"] : [])].map((key) =>
@@ -262,7 +319,14 @@ class Page {
         { class: "welcome" },
         element("h2", {}, say("welcome")),
         element("div", { class: "offers" }, offers),
-        this.choice && element("p", { class: "choice" }, this.choice),
+        this.defaultModel === TOUR && this.keyProviders.length > 0
+          ? sourceCard(this.sources, this.model, {
+              choose: (model) => this.switchModel(model),
+              pasteKey: () => this.reporting(() => this.pasteKey()),
+              // after the click, which closes an open menu
+              search: (provider) => setTimeout(() => this.menu.search(provider)),
+            })
+          : this.defaultChoice && element("p", { class: "choice" }, choiceLine(this.defaultChoice)),
       ),
     );
   }
@@ -304,6 +368,7 @@ class Page {
   async switchModel(model) {
     const before = this.model;
     this.showModel(model);
+    if (this.isWelcoming) this.welcome();
     if (this.conversation === null) return;
     try {
       await this.api.patch(this.opened.path, { model });

@@ -55,6 +55,17 @@ interface Failure {
   key_variables: string[];
 }
 
+/** A place to get a model from, as `GET /chat/api/models` gives it. */
+interface ModelSource {
+  kind: string;
+  provider: string;
+  model: string;
+  models: string[];
+  variable: string;
+  is_stored: boolean;
+  is_ready: boolean;
+}
+
 /** A conversation as `GET /chat/api/conversations/{id}` gives it. */
 interface ConversationState {
   info: { title: string };
