@@ -86,6 +86,12 @@ def postgres(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(autouse=True)
+def _own_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Gateways and chats without an address keep their files in a folder of the test run, not in that of the user."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
+
+
+@pytest.fixture(autouse=True)
 def _default_logging() -> None:
     """Undo what a gateway, a command or a library in this process set: each test starts with Python's default levels."""
     logging.disable(logging.NOTSET)

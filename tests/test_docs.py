@@ -92,6 +92,11 @@ def test_links_between_pages_resolve() -> None:
         ),
         ("agent_framework_history.py", ["It rains in Oslo.", "'tool_call_results'", "6 messages for Anthropic"]),
         ("typed_state.py", ["one is left", "state: Stock(items={'lamp': 1}, sold=2)"]),
+        ("agents.py", ["planner hands over to executor", "calls ask_historian", "answered: Approved."]),
+        ("telemetry.py", ["invoke_agent forecaster", "  chat scripted (", "  execute_tool weather"]),
+        ("tool_call_stream.py", ['arguments: {"to":', "result: sent to Ada, 38 characters"]),
+        ("mcp_resources.py", ["resources: ['notes://today']", "prompts: ['summarize']", "result: 2"]),
+        ("testing_an_agent.py", ["test_it_looks_the_order_up: passed", "test_a_refund_waits_for_a_person: passed"]),
         ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
     ],
 )

@@ -26,6 +26,7 @@ from antiphon.history import (
     TokenUsage,
     ToolCallResultsEntry,
 )
+from antiphon.history.model_usage import total_usage
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallRequest, ToolCallResult
 
 logger = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ class TokenLedger:
 
     def usage(self, snapshot: AgentHistorySnapshot) -> TokenUsage:
         """Reported usage of all calls in the history, including rolled-back ones."""
-        return sum((usage for entry in snapshot.entries if (usage := _usage(entry))), TokenUsage())
+        return total_usage(snapshot.entries)
 
 
 def _usage(entry: HistoryEntry) -> TokenUsage | None:

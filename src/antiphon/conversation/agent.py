@@ -15,6 +15,7 @@ Three ways from one agent to another, all of them in the log:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Struct
@@ -22,8 +23,9 @@ from msgspec import Struct
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn import AGENT_PREFIX, Bounds, last_own_instruction
-from antiphon.errors import ConversationError, ToolError
-from antiphon.history import AgentHistory, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
+from antiphon.errors import ConversationError, LeaseLost, ToolError
+from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
+from antiphon.history.model_usage import model_calls_of, with_model_calls
 from antiphon.history.transcript import HAND_OFF, hand_off_of
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext
@@ -123,7 +125,10 @@ class Agent:
             )
             async with chat:
                 context.progress(f"{self.name} is at work")
-                result = await ToolLoop(chat, bounds=limits, name=self.name).run(request)
+                try:
+                    result = await ToolLoop(chat, bounds=limits, name=self.name).run(request)
+                finally:
+                    self._record_usage(chat.history, context.log)
                 if result.pending:
                     names = ", ".join(call.tool_name for call in result.pending)
                     raise ToolError(
@@ -138,6 +143,16 @@ class Agent:
             description=self.description or f"Give a request to {self.name} and get its answer.",
             timeout=None,
         )(ask)
+
+    def _record_usage(self, worked_in: AgentHistory, caller: AgentHistory | None) -> None:
+        """Note in the caller's log what the agent used, so that it counts for its limits and costs."""
+        calls = [call for entry in worked_in.entries for call in model_calls_of(entry)]
+        if not calls or caller is None:
+            return
+        metadata = with_model_calls(EntryMetadata(source=AGENT_PREFIX + self.name), calls)
+        text = f"{self.name} called a model {len(calls)} times." if len(calls) > 1 else f"{self.name} called a model."
+        with suppress(LeaseLost):  # the turn was handed to another process in the meantime
+            caller.append(DebugLogEntry("agent", text, metadata=metadata))
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}>"

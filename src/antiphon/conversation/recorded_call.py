@@ -20,6 +20,7 @@ from msgspec import Struct, field, structs
 from antiphon.context import LiveContext
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history.model_usage import ModelCallUsage, with_model_calls
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -278,7 +279,10 @@ class CallRecorder:
             return output
         kind = tracker.error.kind if tracker.error else stop_reason
         text = f"{report.origin.provider or model_call.client.name}: {kind}: {error or 'no output'}"
-        return DebugLogEntry("model call", text, metadata=structs.replace(metadata, source=""))
+        metadata = structs.replace(metadata, source="")
+        if tracker.usage is not None:
+            metadata = with_model_calls(metadata, [ModelCallUsage(report.origin, tracker.usage)])
+        return DebugLogEntry("model call", text, metadata=metadata)
 
     def _report_notes(self, report: CallReport) -> dict[str, Any]:
         """What the log keeps of a report: failed attempts, and losses and repairs not recorded before."""

@@ -104,6 +104,8 @@ class Turn:
                 open_call.decision = current
         elif kind is DebugLogEntry:
             self.ended = end_reason(entry) or self.ended
+            if current.metadata is not None and current.metadata.usage is not None:
+                self.usage += current.metadata.usage
         elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
             return Turn(current)
         return self
@@ -397,20 +399,21 @@ def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
     calls: tuple[str, ...] = ()
     failed = 0
     seconds = 0.0
-    usage = TokenUsage()
+    usage: TokenUsage | None = None
     numbers: list[int] = []
     for entry in entries:
         numbers.append(entry.sequence_number)
         if entry.metadata is not None and entry.metadata.duration:
             seconds += entry.metadata.duration
         ended = end_reason(entry) or ended
+        if entry.metadata is not None and (used := entry.metadata.usage) is not None:
+            usage = used if usage is None else usage + used
         if isinstance(entry, ModelOutputEntry):
             calls = tuple(call.tool_name for call in entry.tool_calls)
             if entry.origin:
                 model = "/".join(filter(None, (entry.origin.provider, entry.origin.model)))
             if entry.metadata:
                 agent = entry.metadata.source.removeprefix("agent:")
-                usage = entry.metadata.usage or usage
         elif isinstance(entry, ToolCallResultsEntry):
             failed += sum(result.status is not ToolExecutionStatus.SUCCESS for result in entry.results)
     return Round(
@@ -422,6 +425,6 @@ def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
         calls=calls,
         failed_calls=failed,
         seconds=seconds,
-        usage=usage,
+        usage=usage or TokenUsage(),
         ended=ended,
     )

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from antiphon import __version__
 from antiphon.errors import InvalidModelName, UnknownResponse, WireError
-from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, presented_key, refuse_route
+from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
@@ -25,7 +26,7 @@ from antiphon.gateway.context import RequestContext, Services
 from antiphon.gateway.endpoints.background import SHAPES, create_in_background, requests_background
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
-from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
+from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
@@ -36,8 +37,8 @@ from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
-from antiphon.gateway.observe.logs import log_request
 from antiphon.gateway.observe.recent import RequestRecord
+from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.status import ReloadResult, build_status
 from antiphon.gateway.observe.status_page import status_answer
@@ -142,16 +143,11 @@ class Gateway:
         if action == "health":
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
-            known = presented_key(loaded, request)
-            return readiness(loaded, has_details=is_operator(loaded.keys, known, request.peer))
+            return readiness(loaded, has_details=find_operator(loaded, request) is not None)
         limited = await self._check_limits(key, endpoint) if key.is_limited else None
         if limited is not None:
             self._count(endpoint, limited, "", admission.started_at)
             return limited
-        if action in OPERATOR_ACTIONS and not is_operator(loaded.keys, key, request.peer):
-            response = error_response(endpoint.format, NOT_ADMIN)
-            self._count(endpoint, response, "", admission.started_at)
-            return response
         if action == "metrics":
             self.refresh_gauges()
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
@@ -252,28 +248,8 @@ class Gateway:
         services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
             services.limits.charge_tokens(context.key, charged_tokens(trace))
-        self._log(trace, seconds, overhead)
-
-    def _log(self, trace: RequestTrace, seconds: float, overhead: float) -> None:
-        level = logging.INFO if trace.status < 500 and trace.error is None else logging.WARNING
-        if not logger.isEnabledFor(level):
-            return
-        repairs = f", {len(trace.repairs)} repairs" if trace.repairs else ""
-        losses = f", {len(trace.losses)} losses" if trace.losses else ""
-        error = f": {trace.error.message}" if trace.error else ""
-        log_request(
-            logger,
-            level,
-            f"{trace.client_format} {trace.requested_model} -> {trace.provider}/{trace.model} {trace.status}"
-            f" in {seconds:.3f} s{repairs}{losses}{error}",
-            {
-                "request_id": trace.request_id,
-                "key": trace.key,
-                "overhead_ms": round(overhead * 1000, 3),
-                "repairs": list(map(str, trace.repairs)),
-                "losses": list(map(str, trace.losses)),
-            },
-        )
+        context.request.is_recorded = True
+        log_finished_request(trace, seconds, overhead)
 
 
 def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:

@@ -10,6 +10,7 @@ from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import RequestTracer
@@ -33,6 +34,8 @@ class Services(Struct, kw_only=True):
     metrics: Metrics
     recent: RecentRequests
     spans: RequestTracer
+    ledger: UsageLedger | None = None
+    """Where usage is recorded; None: nowhere."""
     shared: ClusterSync | None = None
     """The state shared with other processes; None: nothing is shared."""
 

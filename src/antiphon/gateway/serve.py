@@ -12,6 +12,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from antiphon.gateway.context import Services
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
+from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
@@ -35,6 +38,8 @@ from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
+from antiphon.history.location import display_location
+from antiphon.prices.table import PriceTable
 from antiphon.providers.transport.client import HttpClient
 
 logger = logging.getLogger("antiphon.gateway")
@@ -105,6 +110,7 @@ async def serve(
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),
+        ledger=_open_ledger(config, environ, lambda: gateway.loaded.prices),
         shared=shared,
     )
     gateway = Gateway(LoadedConfig(config, services.transport, environ=environ), services)
@@ -162,7 +168,24 @@ async def serve(
         metrics.close()
         services.state.close()
         services.spans.close()
+        if services.ledger is not None:
+            await asyncio.to_thread(services.ledger.close)
         await services.transport.aclose()
+
+
+def _open_ledger(
+    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable]
+) -> UsageLedger | None:
+    """The ledger of a configuration. The database is opened with the first row, so a missing one does not delay the start."""
+    if not config.ledger.enabled:
+        return None
+    address = ledger_address(config, environ)
+    return UsageLedger(
+        partial(open_operator_database, address),
+        prices=prices,
+        location=display_location(address),
+        retention_days=config.ledger.retention_days,
+    )
 
 
 def _ignore_hangups() -> None:

@@ -12,7 +12,8 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from antiphon.history import HistoryEntry, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history import HistoryEntry, TokenUsage
+from antiphon.history.model_usage import model_calls_of
 from antiphon.prices.table import Price, PriceTable
 
 _MILLION = Decimal(1_000_000)
@@ -37,10 +38,12 @@ def cost_of(
     at: datetime | None = None,
     variant: Mapping[str, str] = {},
     table: PriceTable | None = None,
+    prompt_size: int | None = None,
 ) -> Cost | None:
     """The cost of a call, or None if the price is not known.
 
     `at` is when it was made (now by default); `variant` changes its price: `{"processing": "batch"}`, `{"service_tier": "flex"}`.
+    `prompt_size` is for the sum of several calls: how large the prompt of each was, where that changes the price.
     """
     table = table or _DEFAULT_TABLE
     known = table.find(model, provider)
@@ -48,8 +51,9 @@ def cost_of(
         return None
     price = known.price_at(at or datetime.now(UTC), variant)
     by_kind: dict[str, Decimal] = {}
+    size = usage.prompt_tokens if prompt_size is None else prompt_size
     for kind, tokens in _tokens_by_kind(usage, price).items():
-        amount = price.amount(kind, usage.prompt_tokens)
+        amount = price.amount(kind, size)
         if amount is None:
             return None
         by_kind[kind] = amount * tokens / _MILLION
@@ -58,7 +62,7 @@ def cost_of(
 
 def _tokens_by_kind(usage: TokenUsage, price: Price) -> dict[str, int]:
     """The tokens as they are charged; the counts of `usage` are inclusive, so what has a price of its own is taken out."""
-    long_lived = min(_cache_write_1h_tokens(usage), usage.cache_write_tokens)
+    long_lived = min(cache_write_1h_tokens(usage), usage.cache_write_tokens)
     parts = {
         "cache_read": usage.cached_tokens if price.cache_read is not None else 0,
         "cache_write_1h": long_lived if price.cache_write_1h is not None else 0,
@@ -70,7 +74,7 @@ def _tokens_by_kind(usage: TokenUsage, price: Price) -> dict[str, int]:
     return {kind: tokens for kind, tokens in counts.items() if tokens > 0}
 
 
-def _cache_write_1h_tokens(usage: TokenUsage) -> int:
+def cache_write_1h_tokens(usage: TokenUsage) -> int:
     """What was written to a cache for an hour, which only Anthropic's own object has."""
     written = (usage.raw or {}).get("cache_creation")
     tokens = written.get("ephemeral_1h_input_tokens") if isinstance(written, dict) else 0
@@ -86,18 +90,16 @@ class Spend(Struct, frozen=True):
 
 
 def spend_of(entries: Iterable[HistoryEntry], table: PriceTable | None = None) -> Spend:
-    """What the model calls of a conversation cost, by model; also those that were rolled back."""
+    """What the model calls of a conversation cost, by model; also calls rolled back, failed, or made by an agent as a tool."""
     by_model: dict[str, Decimal] = {}
     unpriced = 0
     for entry in entries:
-        if not isinstance(entry, ModelOutputEntry):
-            continue
-        origin, metadata = entry.origin or Origin(), entry.metadata
-        usage = metadata.usage if metadata is not None else None
-        cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp, table=table) if usage else None
-        if cost is None:
-            unpriced += 1
-            continue
-        name = f"{origin.provider}/{origin.model}"
-        by_model[name] = by_model.get(name, Decimal(0)) + cost.total
+        for call in model_calls_of(entry):
+            origin, usage = call.origin, call.usage
+            cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp, table=table) if usage else None
+            if cost is None:
+                unpriced += 1
+                continue
+            name = f"{origin.provider}/{origin.model}"
+            by_model[name] = by_model.get(name, Decimal(0)) + cost.total
     return Spend(sum(by_model.values(), Decimal(0)), by_model, unpriced)

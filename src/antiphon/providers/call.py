@@ -30,11 +30,29 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ProviderError | None = None
 
 
+class Fallback(Struct, frozen=True):
+    """One step from a target to the next one, both as `provider/model`, and the error that caused it."""
+
+    failed: str
+    target: str
+    error: ProviderError
+
+    @property
+    def summary(self) -> str:
+        """The target that failed, and the code or the kind of the error: what a header has room for."""
+        return f"{self.failed} {self.error.code or self.error.kind}"
+
+    def __str__(self) -> str:
+        return f"{self.failed} to {self.target}: {self.error.kind}: {self.error.message}"
+
+
 class CallReport(Struct, kw_only=True):
     """The record of a call. `origin` is the provider that answered."""
 
     origin: Origin = field(default_factory=Origin)
     attempts: list[Attempt] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    """Empty if the first target answered."""
     losses: list[Loss] = field(default_factory=list)
     repairs: list[Action] = field(default_factory=list)
     provider_request_id: str = ""

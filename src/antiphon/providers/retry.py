@@ -21,9 +21,13 @@ from typing import Literal, TypeAlias, cast
 from msgspec import Struct, structs
 
 from antiphon.errors import NoUsableCredential
+from antiphon.providers.call import Fallback
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
+
+FIRST_TOKEN_SECONDS = 60.0
+"""How long the first visible output of a stream is waited for by default, where another target is left."""
 
 FallbackScope: TypeAlias = Literal["anywhere", "another model", "nowhere"]
 
@@ -63,6 +67,8 @@ RETRY_RULES: Mapping[ErrorKind, RetryRule] = MappingProxyType(
 
 _PERMANENT_CODES = frozenset({"tls_failed", "redirected", "redirect_loop", "invalid_url", "total_timeout"})
 """Codes of errors that a retry cannot fix."""
+_SILENT_CODES = frozenset({"read_timeout", "first_token_timeout"})
+"""Codes of a provider that stayed silent. A retry there multiplies the wait, so another target is tried first."""
 _MALFORMED_CODES = frozenset({NOT_AN_ANSWER, "not_http"})
 """Codes of unreadable responses. They may be billed, so the same target is never retried, whatever it advises."""
 
@@ -107,11 +113,13 @@ def fallback_targets(error: ProviderError, failed: Target, others: list[Target])
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
-    """What a target allows. `pool` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds."""
+    """What a target allows. `pool` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds,
+    and `first_token` the wait for the first visible output of a stream (None: as the call says)."""
 
     policy: RetryPolicy = RetryPolicy()
     pool: CredentialPool | None = None
     total: float | None = None
+    first_token: float | None = None
     clock: Callable[[], float] = time.monotonic
     fraction: Callable[[], float] = random_fraction
     takes_keys_in_order: bool = False
@@ -150,15 +158,16 @@ Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 
 
 class RetryPlan:
-    """One call from its first attempt to its last. `target` is the one that is tried now."""
+    """One call from its first attempt to its last. `target` is the one that is tried now; `fallbacks` gets every change of it."""
 
-    def __init__(self, targets: Sequence[Target]) -> None:
+    def __init__(self, targets: Sequence[Target], fallbacks: list[Fallback] | None = None) -> None:
         self.target, *self._others = targets
         self._settings = RetrySettings()
         self._pools: dict[Target, CredentialPool] = {}
         self._deadline: float | None = None
         self._retries = self._rotations = 0
         self._last_error: ProviderError | None = None
+        self._fallbacks = [] if fallbacks is None else fallbacks
 
     def first(self) -> NextTarget:
         """The first step."""
@@ -202,30 +211,39 @@ class RetryPlan:
         """The current target cannot take the request at all. The error counts only if no target was tried before."""
         if not self._others:
             return GiveUp(error if self._last_error is None else self._with_applied_wait(self._last_error))
-        self.target, *self._others = self._others
-        return NextTarget(self.target)
+        return self._fall_back(error, self._others)
 
     def has_next(self, error: ProviderError) -> bool:
         """Whether another target could be tried after this error."""
         return bool(fallback_targets(error, self.target, self._others))
+
+    def first_token_limit(self, default: float | None) -> float | None:
+        """Seconds to wait for the first visible output; None if there is no limit, or no other target that could be asked."""
+        if not self._others:
+            return None
+        return default if self._settings.first_token is None else self._settings.first_token
 
     def time_left(self) -> float | None:
         """Seconds left of the target's total timeout; None if there is none."""
         return None if self._deadline is None else max(0.001, self._deadline - self._settings.clock())
 
     def _wait_or_next(self, error: ProviderError, requested_delay: float | None, should_retry: str | None) -> Step:
-        settings = self._settings
-        if self._retries < settings.policy.retries and may_retry(error, should_retry):
+        settings, others = self._settings, fallback_targets(error, self.target, self._others)
+        is_left_alone = error.code in _SILENT_CODES and bool(others)
+        if self._retries < settings.policy.retries and not is_left_alone and may_retry(error, should_retry):
             delay = settings.policy.delay(self._retries, requested_delay, settings.fraction)
             left = self.time_left()
             if delay is not None and (left is None or delay < left):
                 self._retries += 1
                 return Wait(delay)
-        others = fallback_targets(error, self.target, self._others)
         if not others:
             return GiveUp(self._with_applied_wait(error))
         self._last_error = error
-        self.target, *self._others = others
+        return self._fall_back(error, others)
+
+    def _fall_back(self, error: ProviderError, others: Sequence[Target]) -> NextTarget:
+        failed, self.target, *self._others = self.target, *others
+        self._fallbacks.append(Fallback(str(failed), str(self.target), error))
         return NextTarget(self.target)
 
     def _with_applied_wait(self, error: ProviderError) -> ProviderError:

@@ -30,8 +30,17 @@ class Repaired(NamedTuple):
     actions: list[Action]
 
 
-def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repaired:  # noqa: A002 - the design's word
-    """Make the sequence of a request legal for a format. Never raises for a request; logs with `request_id`."""
+def repair(
+    request: ModelRequest,
+    format: str,  # noqa: A002 - the design's word
+    *,
+    request_id: str = "",
+    is_logged: bool = True,
+) -> Repaired:
+    """Make the sequence of a request legal for a format. Never raises for a request; logs with `request_id`.
+
+    A caller that reports the actions itself turns the log line off by `is_logged`.
+    """
     if format not in formats:
         raise WireError(f"unknown format {format!r}; expected one of: {', '.join(formats)}")
     try:
@@ -43,7 +52,8 @@ def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repai
         return Repaired(request, [])
     if messages is request.messages:
         return Repaired(request, actions)
-    _log(actions, request_id)
+    if is_logged:
+        _log(actions, request_id)
     return Repaired(structs.replace(request, messages=tuple(messages)), actions)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import Struct
 
 from antiphon.errors import ToolError
-from antiphon.history import AgentHistory, AgentHistorySnapshot, ModelOutputEntry, TokenUsage
+from antiphon.history import AgentHistory, AgentHistorySnapshot, TokenUsage
+from antiphon.history.model_usage import total_usage
 from antiphon.telemetry import switch
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ class ToolContext(Struct, Generic[State], frozen=True, kw_only=True, eq=False):
     @property
     def usage(self) -> TokenUsage:
         """The tokens that the model calls of the conversation used so far."""
-        outputs = (entry for entry in self.history.entries if isinstance(entry, ModelOutputEntry))
-        used = (entry.metadata.usage for entry in outputs if entry.metadata and entry.metadata.usage)
-        return sum(used, TokenUsage())
+        return total_usage(self.history.entries)
 
     @property
     def is_cancelled(self) -> bool:

@@ -247,7 +247,7 @@ class ChatApp:
 
     def _charge(self, owner: str, tokens: int) -> None:
         """Charge a model call to the key that owns the conversation, by its current limits."""
-        key = next((client for client in self._keys().clients if client.name == owner), None)
+        key = self._keys().named(owner)
         if key is not None:
             self._limits.charge_tokens(key, tokens)
 

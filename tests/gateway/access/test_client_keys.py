@@ -1,6 +1,8 @@
-"""Who may use the gateway: keys by their hashes, compared in constant time."""
+"""Who may use the gateway: keys by their hashes, found in constant time."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -128,3 +130,49 @@ def test_without_keys_only_this_machine_is_served() -> None:
 )
 def test_loopback(peer: str, is_here: bool) -> None:
     assert is_loopback(peer) == is_here
+
+
+def test_a_lookup_does_not_depend_on_the_number_of_keys() -> None:
+    class CountedDigest(bytes):
+        compared = 0
+
+        def __hash__(self) -> int:
+            return super().__hash__()
+
+        def __eq__(self, other: object) -> bool:
+            CountedDigest.compared += 1
+            return super().__eq__(other)
+
+    keys = tuple(ClientKeySettings(name=f"k{number}", key=hash_key(f"sk-{number}")) for number in range(2000))
+    known = ClientKeys(Config(keys=keys), {})
+    known._known = {CountedDigest(digest): client for digest, client in known._known.items()}
+    CountedDigest.compared = 0
+    found = known.authenticate(authorization="Bearer sk-1999")
+    assert found is not None
+    assert found.name == "k1999"
+    assert known.authenticate(authorization="Bearer sk-2000") is None
+    assert CountedDigest.compared <= 2
+
+
+def test_expired_and_disabled_keys_are_not_accepted() -> None:
+    now = datetime.now(UTC)
+    keys = tuple(
+        ClientKeySettings(name=name, key=hash_key(name), expires=expires)
+        for name, expires in {"past": now - timedelta(seconds=1), "future": now + timedelta(days=1)}.items()
+    )
+    known = ClientKeys(Config(keys=keys), {})
+    assert known.authenticate(x_api_key="past") is None
+    assert known.authenticate(x_api_key="future") is not None
+    past = known.find(x_api_key="past")
+    assert past is not None
+    assert past.refusal().startswith("this API key expired at 2")
+    assert ClientKey(name="off", is_disabled=True).refusal() == "this API key is disabled"
+
+
+def test_what_is_limited_follows_from_the_limits() -> None:
+    assert not ClientKey(name="free").is_limited
+    assert ClientKey(name="slow", requests_per_minute=1).is_limited
+    assert not ClientKey(name="slow", requests_per_minute=1).is_metered
+    budget = ClientKey(name="budget", budget_per_day=1.5)
+    assert (budget.is_limited, budget.has_budget, budget.is_metered, budget.has_money_budget) == (True,) * 4
+    assert not ClientKey(name="tokens", tokens_per_month=5).has_money_budget

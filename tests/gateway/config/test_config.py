@@ -527,7 +527,7 @@ def test_the_schema_describes_every_key_and_accepts_what_we_accept() -> None:
     schema = config_schema()
     Draft202012Validator.check_schema(schema)
     tables = {name: inner for name, inner in schema["$defs"].items() if name.endswith("Settings")}
-    assert len(tables) == 5
+    assert len(tables) == 6
     for table in tables.values():
         assert table["additionalProperties"] is False
         assert all("description" in described for described in table["properties"].values())
@@ -584,3 +584,34 @@ def test_wrong_capabilities_are_refused(file: Path, lines: list[str], key: str, 
     found = problems(file, GOOD + "[[capabilities]]\n" + "\n".join(lines) + "\n")
     assert [path for _, path, _ in found] == [key]
     assert found[0][2].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("2027-01-31", "2027-01-31T00:00:00+00:00"),
+        ("2027-01-31T18:00:00", "2027-01-31T18:00:00+00:00"),
+        ("2027-01-31T18:00:00+01:00", "2027-01-31T18:00:00+01:00"),
+    ],
+)
+def test_a_key_expires_at_a_date_or_time(file: Path, written: str, expected: str) -> None:
+    file.write_text(f'{GOOD}\n[[keys]]\nname = "k"\nkey = "env:ANTHROPIC_API_KEY"\nexpires = {written}\n')
+    expires = load_config(file, ENVIRON).keys[0].expires
+    assert expires is not None
+    assert expires.isoformat() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('expires = "soon"', "expected a date or time without quotes, such as 2027-01-31, got a string"),
+        ("budget_per_day = 0", "must be more than 0"),
+        ("budget_per_month = -1.5", "must be more than 0"),
+        ("tokens_per_day = 0.5", "expected an integer, got a number"),
+        ("tokens_per_month = 0", "must be at least 1"),
+        ("budget_per_year = 1", "unknown key; did you mean budget_per_day"),
+    ],
+)
+def test_wrong_limits_of_keys_are_refused(file: Path, line: str, reason: str) -> None:
+    found = problems(file, f'{GOOD}\n[[keys]]\nname = "k"\nkey = "env:ANTHROPIC_API_KEY"\n{line}\n')
+    assert [(key, why[: len(reason)]) for _, key, why in found] == [(f"keys[0].{line.split()[0]}", reason)]

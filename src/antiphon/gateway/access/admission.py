@@ -12,6 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import ClientKey, is_loopback
+from antiphon.gateway.access.operators import (
+    NOT_ADMIN,
+    OPERATOR_ACTIONS,
+    find_operator,
+    key_fields,
+    presented_key,
+)
 from antiphon.gateway.access.origin import host_problem, site_problem
 from antiphon.gateway.access.upload_ticket import PARAMETER, ticket_client
 from antiphon.gateway.config.loaded import LoadedConfig
@@ -26,6 +33,7 @@ JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", 
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
+_FORWARDED = "without client keys only programs on this machine may read this endpoint; a proxy forwarded this request"
 _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
 
 
@@ -67,30 +75,31 @@ def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
 def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
     """The client of a request, by its origin and its key; or the response that refuses it."""
     keys, headers = loaded.keys, request.headers
+    if endpoint.action in OPERATOR_ACTIONS and (operator := find_operator(loaded, request)) is not None:
+        return operator
     needs_no_key = endpoint.action in _PROBES
     if keys.allows_anonymous:
         problem = site_problem(headers, loaded.origin_rules)
         if not problem and not needs_no_key:  # probes come from other machines, under any host name
             problem = _LOOPBACK_ONLY if not is_loopback(request.peer) else host_problem(headers, loaded.origin_rules)
+        if not problem and endpoint.action in OPERATOR_ACTIONS:
+            problem = _FORWARDED
         return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
     if needs_no_key:
         return ANONYMOUS
     key = presented_key(loaded, request)
     if key is None and PARAMETER in request.query and request.path.startswith("/upload/"):
         key = ticket_client(loaded, request)
-    return error_response(endpoint.format, _INVALID_KEY) if key is None else key
+    if key is None:
+        return error_response(endpoint.format, _key_error(loaded, request))
+    return error_response(endpoint.format, NOT_ADMIN) if endpoint.action in OPERATOR_ACTIONS else key
 
 
-def presented_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
-    """The client of the presented key, in any header or parameter that clients use; None if the key is unknown."""
-    headers = request.headers
-    return loaded.keys.authenticate(
-        headers.get("authorization"),
-        headers.get("x-api-key"),
-        headers.get("x-goog-api-key"),
-        request.query.get("key"),
-        headers.get("api-key"),
-    )
+def _key_error(loaded: LoadedConfig, request: ClientRequest) -> ProviderError:
+    """Why no key was accepted. Only a client that has the whole key learns that it expired or is disabled."""
+    known = loaded.keys.find(*key_fields(request))
+    reason = known.refusal() if known is not None else ""
+    return ProviderError(reason, "authentication", code="invalid_api_key") if reason else _INVALID_KEY
 
 
 def refuse_body(request: ClientRequest, length: int | None, limit: int) -> Response | None:

@@ -1,8 +1,8 @@
 """`ClientKeys`: who may use the gateway. Only hashes of the keys are stored.
 
 A key from `antiphon key new` has 192 random bits, so a plain SHA-256 is enough: slow, salted hashes protect passwords that
-people choose, and would cost milliseconds per request. Keys from `env:` and `file:` are hashed when they are read, so that all
-keys are compared in one way: with every known key, each in constant time.
+people choose, and would cost milliseconds per request. Keys from `env:` and `file:` are hashed when they are read. The digest is
+the key of a dictionary: the time of a lookup depends on digests, which a client cannot steer, and not on the number of keys.
 
 Without keys the gateway serves loopback clients only.
 """
@@ -10,40 +10,59 @@ Without keys the gateway serves loopback clients only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
-from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from itertools import count
 from pathlib import PurePath
 from secrets import token_hex
 
-from msgspec import Struct
+from msgspec import structs
 
-from antiphon.gateway.config.settings import Config
+from antiphon.gateway.config.settings import Config, KeyRules
 from antiphon.providers.credentials.secret import Credential
 
 HASH_PREFIX = "sha256:"
 _KEY_PREFIX = "sk-antiphon-"
 _KEY_BYTES = 24
+BUDGET_LIMITS = ("tokens_per_day", "tokens_per_month", "budget_per_day", "budget_per_month")
 
 
-class ClientKey(Struct, frozen=True, kw_only=True):
+class ClientKey(KeyRules, frozen=True, kw_only=True):
     """A client: its name and permissions. The key itself is not stored here."""
 
     name: str
-    models: tuple[str, ...] = ("*",)
-    strict: bool = False
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    admin: bool = False
-    """Whether it may read `/status`, `/metrics` and the details of `/readyz`."""
+    is_limited: bool = False
+    """Whether a limit is set. Computed; a request without limits costs this one check."""
+    has_budget: bool = False
+    """Whether a limit per day or month is set. Computed."""
+    is_disabled: bool = False
+
+    def __post_init__(self) -> None:
+        has_budget = any(getattr(self, limit) is not None for limit in BUDGET_LIMITS)
+        per_minute = self.requests_per_minute is not None or self.tokens_per_minute is not None
+        structs.force_setattr(self, "has_budget", has_budget)
+        structs.force_setattr(self, "is_limited", has_budget or per_minute)
 
     @property
-    def is_limited(self) -> bool:
-        """Whether a limit is set."""
-        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+    def is_metered(self) -> bool:
+        """Whether tokens or money are limited, so that the usage of each answer must be known."""
+        return self.has_budget or self.tokens_per_minute is not None
+
+    @property
+    def has_money_budget(self) -> bool:
+        """Whether money is limited."""
+        return self.budget_per_day is not None or self.budget_per_month is not None
+
+    def refusal(self, now: datetime | None = None) -> str:
+        """Why this key is not accepted now; empty if it is."""
+        if self.is_disabled:
+            return "this API key is disabled"
+        if self.expires is not None and self.expires <= (now or datetime.now(UTC)):
+            return f"this API key expired at {self.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return ""
 
     def may_use(self, model: str) -> bool:
         """Whether this client may use a model of that name."""
@@ -54,7 +73,7 @@ class ClientKeys:
     """The clients of one configuration. Raises `CredentialError` where a key cannot be read."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] | None = None) -> None:
-        self._known = [(key_digest(reference, environ), client) for reference, client in _configured_clients(config)]
+        self._known = {key_digest(reference, environ): client for reference, client in _configured_clients(config)}
 
     @property
     def allows_anonymous(self) -> bool:
@@ -64,7 +83,11 @@ class ClientKeys:
     @property
     def clients(self) -> tuple[ClientKey, ...]:
         """All clients that have a key."""
-        return tuple(client for _, client in self._known)
+        return tuple(self._known.values())
+
+    def named(self, name: str) -> ClientKey | None:
+        """The client of that name."""
+        return next((client for client in self._known.values() if client.name == name), None)
 
     def allows_peer(self, peer: str) -> bool:
         """Whether a client at that address may send requests."""
@@ -78,16 +101,30 @@ class ClientKeys:
         query_key: str | None = None,
         api_key: str | None = None,
     ) -> ClientKey | None:
-        """The client of the presented key, in any header or parameter that clients use; None if the key is unknown."""
+        """The client of the presented key, in any header or parameter that clients use.
+
+        None if the key is unknown, expired or disabled; `find` returns the client in the last two cases too.
+        """
+        client = self.find(authorization, x_api_key, x_goog_api_key, query_key, api_key)
+        if client is None or ((client.expires is not None or client.is_disabled) and client.refusal()):
+            return None
+        return client
+
+    def find(
+        self,
+        authorization: str | None = None,
+        x_api_key: str | None = None,
+        x_goog_api_key: str | None = None,
+        query_key: str | None = None,
+        api_key: str | None = None,
+    ) -> ClientKey | None:
+        """The client of the presented key, even if that is not accepted any more; None if it is unknown."""
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
-        match: ClientKey | None = None
+        found: ClientKey | None = None
         for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key, api_key)):
-            digest = _digest(key)
-            for known, client in self._known:
-                if compare_digest(digest, known):
-                    match = client
-        return match
+            found = self._known.get(_digest(key), found)
+        return found
 
     def __repr__(self) -> str:
         return f"<ClientKeys of {', '.join(client.name for client in self.clients) or 'no clients'}>"
@@ -127,20 +164,16 @@ def _digest(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
+def client_of(name: str, rules: KeyRules, *, is_disabled: bool = False) -> ClientKey:
+    """The client with a name and its rules."""
+    given = {field: getattr(rules, field) for field in KeyRules.__struct_fields__}
+    return ClientKey(name=name, is_disabled=is_disabled, **given)
+
+
 def _configured_clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
     taken = {key.name for key in config.keys}
     for key in config.keys:
-        yield (
-            key.key,
-            ClientKey(
-                name=key.name,
-                models=key.models,
-                strict=key.strict,
-                requests_per_minute=key.requests_per_minute,
-                tokens_per_minute=key.tokens_per_minute,
-                admin=key.admin,
-            ),
-        )
+        yield key.key, client_of(key.name, key)
     for reference in config.gateway.client_keys:
         name = _default_name(reference)
         name = next(one for one in _unique_names(name) if one not in taken)

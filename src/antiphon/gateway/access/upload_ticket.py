@@ -38,7 +38,8 @@ def ticket_client(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | N
     ):
         return None
     client = urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-    return next((key for key in loaded.keys.clients if key.name == client), None)
+    key = loaded.keys.named(client)
+    return None if key is None or key.refusal() else key
 
 
 def _signature(loaded: LoadedConfig, *parts: str) -> str:

@@ -24,6 +24,7 @@ from antiphon.gateway.config.settings import (
     GatewaySettings,
     ProviderSettings,
 )
+from antiphon.history.location import is_postgres_url
 from antiphon.prices.table import KINDS
 from antiphon.providers.credentials.secret import Credential, looks_secret
 from antiphon.providers.model_name import check_model_name
@@ -60,6 +61,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
         *_routes(config),
         *_capabilities(config),
         *_prices(config),
+        *_ledger(config, environ),
     ]
 
 
@@ -77,6 +79,19 @@ def _prices(config: Config) -> Iterator[Problem]:
     for number, override in enumerate(config.prices):
         if all(getattr(override, kind) is None for kind in KINDS):
             yield Problem(("prices", number), f"states no price; set {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+
+
+def _ledger(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
+    place, address = ("ledger", "address"), config.ledger.address
+    if address.startswith(("env:", "file:")):
+        if reason := _secret(address, environ):
+            yield Problem(place, reason)
+    elif is_postgres_url(address):
+        parts = urlsplit(address)
+        if parts.password is not None or any("password" in name for name, _ in parse_qsl(parts.query)):
+            yield Problem(place, f"contains a password; {_USE_REFERENCE} for the whole address")
+    elif "://" in address:
+        yield Problem(place, "not a known address; use the path of a file or postgresql://user@host/database")
 
 
 def _chat(chat: ChatPageSettings) -> Iterator[Problem]:

@@ -164,6 +164,16 @@ def _resolve_paths(config: Config, folder: Path) -> Config:
             for provider in config.providers
         ),
         keys=tuple(structs.replace(key, key=_resolve_reference(key.key, folder)) for key in config.keys),
+        ledger=structs.replace(config.ledger, address=_resolve_address(config.ledger.address, folder)),
+    )
+
+
+def _resolve_address(written: str, folder: Path) -> str:
+    """The address of a database: a server's and a reference to a variable stay as they are."""
+    if not written or written.startswith("env:") or "://" in written:
+        return written
+    return (
+        _resolve_reference(written, folder) if written.startswith("file:") else str(folder / Path(written).expanduser())
     )
 
 
@@ -181,6 +191,7 @@ def _secret_files(config: Config) -> tuple[Path, ...]:
     written = [
         *config.gateway.client_keys,
         config.gateway.shared_password,
+        config.ledger.address,
         *(key.key for key in config.keys),
         *(key for provider in config.providers for key in (*provider.keys, *provider.headers.values())),
     ]

@@ -16,6 +16,7 @@ from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
 from antiphon.gateway.endpoints.provider_models import ProviderModels
 from antiphon.gateway.generate.offline import OfflineProvider
+from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.provider import Provider
@@ -41,6 +42,7 @@ class LoadedConfig:
         self.environ = os.environ if environ is None else environ
         self.keys = ClientKeys(config, self.environ)
         self.origin_rules = OriginRules.of(config.gateway)
+        self.prices = PriceTable(config.prices)
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
@@ -96,11 +98,14 @@ class LoadedConfig:
             headers=settings.headers,
             environ=self.environ,
             timeouts=Timeouts(
-                connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
+                connect=settings.connect_seconds,
+                read=settings.read_seconds,
+                total=settings.total_seconds,
+                first_token=settings.first_token_seconds,
             ),
             retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
             api_version=settings.api_version,
-            hold=self.config.gateway.hold_seconds,
+            holds_streams=self.config.gateway.hold_seconds > 0,
             capabilities=self._capabilities,
             reasoning_as_text=settings.reasoning_as_text,
         )

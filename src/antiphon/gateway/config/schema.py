@@ -10,6 +10,7 @@ A problem never repeats the value: it might be a secret (law L10).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time
 from typing import Any, TypeVar
 
 from msgspec import Struct, inspect
@@ -79,6 +80,8 @@ class _TypeChecker:
             if not isinstance(value, str):
                 return self._wrong_type(path, "a string", value)
             return self._invalid(path, "must not be empty") if len(value) < (kind.min_length or 0) else value
+        if isinstance(kind, inspect.DateTimeType):
+            return self._moment(value, path)
         assert isinstance(kind, inspect.IntType | inspect.FloatType)
         return self._number(kind, value, path)
 
@@ -130,6 +133,13 @@ class _TypeChecker:
         if kind.le is not None and not value <= kind.le:
             return self._invalid(path, f"must be at most {kind.le}")
         return value if isinstance(kind, inspect.IntType) else float(value)
+
+    def _moment(self, value: object, path: ConfigPath) -> Any:
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime.combine(value, time())
+        if not isinstance(value, datetime):
+            return self._wrong_type(path, "a date or time without quotes, such as 2027-01-31", value)
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
     def _wrong_type(self, path: ConfigPath, expected: str, value: object) -> Any:
         given = next((word for kind, word in _GIVEN if isinstance(value, kind)), "a date or time")

@@ -9,6 +9,7 @@ A configuration holds no secret (law L10), only a reference (`env:NAME`, `file:P
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from msgspec import Meta, Struct, structs
 from antiphon.errors import AntiphonError
 from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
+from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.wire.capabilities import CapabilityOverride
 
 ConfigPath: TypeAlias = tuple[str | int, ...]
@@ -86,8 +88,21 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         60.0
     )
     hold_seconds: Annotated[
-        float, Meta(ge=0, le=600, description="How long a stream is held back until its first visible output.")
+        float,
+        Meta(
+            ge=0,
+            le=600,
+            description="How long a client waits for the first visible output of a stream until it gets the head and "
+            "keep-alives; a fallback is possible all the same. 0: a stream is passed on from its head on, without fallback.",
+        ),
     ] = 10.0
+    first_token_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="Timeout for the headers and the first visible output of a stream, after which the next target "
+            "is tried. Without another target, and for answers that are not streamed, read_seconds applies."
+        ),
+    ] = FIRST_TOKEN_SECONDS
     keep_alive_seconds: Annotated[Seconds, Meta(description="Silence after which a stream sends a keep-alive.")] = 15.0
     serve_unlisted_models: Annotated[
         bool,
@@ -171,6 +186,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
     connect_seconds: Annotated[Seconds, Meta(description="Timeout for connecting.")] = 10.0
     read_seconds: Annotated[Seconds, Meta(description="Timeout between two reads.")] = 300.0
+    first_token_seconds: Annotated[
+        Seconds | None, Meta(description="As in [gateway], for this provider. Default: that of [gateway].")
+    ] = None
     total_seconds: Annotated[Seconds | None, Meta(description="Timeout for a call including retries.")] = None
     retries: Annotated[int, Meta(ge=0, le=20, description="Maximum number of retries per call.")] = 2
     rotations: Annotated[int, Meta(ge=0, le=1000, description="Maximum number of key changes per call.")] = 8
@@ -213,11 +231,13 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ]
 
 
-class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A client's key with what it may do."""
+Dollars: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+TokenLimit: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
 
-    name: Annotated[SomeText, Meta(description="Name in logs, metrics and limits.")]
-    key: ClientSecret
+
+class KeyRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client may do and use: the same for keys in the file and for keys that `/admin/keys` creates."""
+
     models: Annotated[
         tuple[SomeText, ...], Meta(min_length=1, description="Models it may use, as globs. Default: all.")
     ] = ("*",)
@@ -228,12 +248,38 @@ class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Annotated[int, Meta(ge=1, le=10_000_000_000)] | None,
         Meta(description="Prompt and completion tokens per minute. Default: unlimited."),
     ] = None
+    tokens_per_day: Annotated[
+        TokenLimit | None, Meta(description="Tokens per calendar day (UTC). Default: unlimited.")
+    ] = None
+    tokens_per_month: Annotated[
+        TokenLimit | None, Meta(description="Tokens per calendar month (UTC). Default: unlimited.")
+    ] = None
+    budget_per_day: Annotated[
+        Dollars | None, Meta(description="US dollars per calendar day (UTC). Default: unlimited.")
+    ] = None
+    budget_per_month: Annotated[
+        Dollars | None, Meta(description="US dollars per calendar month (UTC). Default: unlimited.")
+    ] = None
+    expires: Annotated[
+        datetime | None,
+        Meta(
+            description="When the key stops being accepted; without a zone it is UTC, a date is 00:00. Default: never."
+        ),
+    ] = None
     strict: Annotated[
         bool, Meta(description="Whether requests that would need repairs or lose fields are refused with 422.")
     ] = False
     admin: Annotated[
-        bool, Meta(description="Whether it may read /status, /metrics and the details of /readyz. Default false.")
+        bool,
+        Meta(description="Whether it may use /admin/, /status, /metrics and the details of /readyz. Default false."),
     ] = False
+
+
+class ClientKeySettings(KeyRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A client's key with what it may do."""
+
+    name: Annotated[SomeText, Meta(description="Name in logs, metrics and limits.")]
+    key: ClientSecret
 
 
 class ChatPageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -264,6 +310,23 @@ class ChatPageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
 
 
+class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The usage ledger: a row for each request to a provider."""
+
+    enabled: Annotated[bool, Meta(description="Whether usage is recorded. Default true.")] = True
+    address: Annotated[
+        str,
+        Meta(
+            description="Path of an SQLite file, postgresql://user@host/database without a password, or where it is read: "
+            '"env:NAME" or "file:PATH". Default: ledger.db beside the file of gateway.state, else in the user\'s data folder.'
+        ),
+    ] = ""
+    retention_days: Annotated[
+        Annotated[int, Meta(ge=1, le=36_500)] | None,
+        Meta(description="Days after which single rows are deleted; sums per day stay. Default: never."),
+    ] = None
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of the Antiphon gateway."""
 
@@ -274,6 +337,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keys: tuple[ClientKeySettings, ...] = ()
     capabilities: tuple[CapabilityOverride, ...] = ()
     prices: tuple[PriceOverride, ...] = ()
+    ledger: LedgerSettings = LedgerSettings()
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):

@@ -61,7 +61,7 @@ async def handle_embeddings(context: RequestContext, on_finish: Finished) -> Res
         client_format=context.endpoint.format,
         key=context.key.name,
         operation="embeddings",
-        prompt_estimate=prompt_estimate(context.request.body) if context.key.tokens_per_minute is not None else 0,
+        prompt_estimate=prompt_estimate(context.request.body) if context.key.is_metered else 0,
     )
     status = 0
     try:
@@ -104,7 +104,7 @@ class _Embedding:
             others = [name for name, provider in providers.items() if self._address(provider, "m") is not None]
             return error_response(format_name, embeddings_unsupported(model, targets[0].provider, others))
         context.services.spans.start(trace, context.request.headers)
-        call = ModelCall(able, self._prepare, CallReport(attempts=trace.attempts))
+        call = ModelCall(able, self._prepare, CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:

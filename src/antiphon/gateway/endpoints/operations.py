@@ -1,31 +1,15 @@
-"""`/readyz`, and who may use `/status`, `/metrics` and `/credentials`.
+"""`/readyz`: whether any provider is usable.
 
-With client keys in the configuration only a key with `admin = true` may; without any, loopback clients. `/readyz` is open to
-everyone, because load balancers have no key, but returns only whether any provider is usable; the details are for operators.
+It is open to everyone, because load balancers have no key; the details are for operators.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from antiphon.gateway.access.client_keys import ClientKey, ClientKeys, is_loopback
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.messages import Response
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.wire.output import ProviderError
-
-NOT_ADMIN = ProviderError(
-    "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
-)
-
-
-OPERATOR_ACTIONS = frozenset({"metrics", "status", "list_credentials", "switch_credential"})
-"""What only operators may do."""
-
-
-def is_operator(keys: ClientKeys, key: ClientKey | None, peer: str) -> bool:
-    """Whether a client that presented `key` (None: no known key) may read the state of the gateway."""
-    return is_loopback(peer) if keys.allows_anonymous else key is not None and key.admin
 
 
 def readiness(loaded: LoadedConfig, *, has_details: bool) -> Response:

@@ -22,6 +22,7 @@ from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.observe.request_log import warn_about_upstreams
 from antiphon.gateway.state.store import STATE_FIELDS
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history import ContextEntryRole
@@ -73,6 +74,8 @@ async def _counted_upstream(context: RequestContext, targets: list[Target]) -> R
             return None
         last = report.attempts[-1].provider if report.attempts else targets[0].provider
         return provider_error_response(endpoint.format, failure.error, last)
+    finally:
+        warn_about_upstreams(context.request.request_id, report.attempts, report.fallbacks)
     assert isinstance(reply, WholeReply), "no stream was requested"
     return Response.json(reply.body)
 

@@ -1,4 +1,4 @@
-"""Tokens charged to a client with `tokens_per_minute`: what the provider reported, else an estimate.
+"""Tokens charged to a client whose tokens or money are limited: what the provider reported, else an estimate.
 
 Usage comes at the end of a stream. If the client disconnected or the stream broke, the prompt and the relayed text are counted
 instead, four bytes of UTF-8 per token: about right for English and for Chinese, and fast.

@@ -112,7 +112,7 @@ class Generation:
         self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
-        is_metered = key.tokens_per_minute is not None
+        is_metered = key.is_metered
         self._trace = RequestTrace(
             request_id=request.request_id,
             client_format=endpoint.format,
@@ -160,7 +160,13 @@ class Generation:
         """Call the targets in order until one answers."""
         trace = self._trace
         self._services.spans.start(trace, self._request.headers)
-        call = ModelCall(targets, self._prepare, CallReport(attempts=trace.attempts), rewrite=self._prepare_again)
+        call = ModelCall(
+            targets,
+            self._prepare,
+            CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks),
+            rewrite=self._prepare_again,
+            first_token=self._loaded.config.gateway.first_token_seconds,
+        )
         early = self._early_start() if trace.streams else None
         try:
             reply = await call.reply()
@@ -186,7 +192,7 @@ class Generation:
         trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
             trace.usage = reply.content
-            body = with_requested_model(self._endpoint.format, reply.body, trace.requested_model)
+            body = with_requested_model(self._endpoint.format, reply.body, self._answer_model(prepared))
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
 
@@ -197,6 +203,7 @@ class Generation:
         return EarlyStart(self._request, self._stream_opening, hold=hold, interval=interval)
 
     def _stream_opening(self) -> tuple[Response, bytes]:
+        self._trace.began_early = True
         headers, keep_alive = self._stream_headers, b"\n"
         if headers is not _ARRAY_HEADERS:
             writer = self._wire.stream_writer(self._trace.requested_model)
@@ -262,7 +269,7 @@ class Generation:
             output = with_calls_read(output, prepared.tools)
         restored = structs.replace(
             CallRestorer(parsed_request).output(output),
-            model=parsed_request.model,
+            model=self._answer_model(prepared),
             id=self._id_maker(prepared)(output.id),
             native=self._native_with_settings(output),
         )
@@ -273,7 +280,7 @@ class Generation:
         return self._with_report_headers(Response.json(body))
 
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
-        requested_model = self._trace.requested_model
+        requested_model = self._answer_model(prepared)
         encoder: StreamEncoder
         if prepared.passes_answer and reply.is_event_stream:
             encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
@@ -323,6 +330,10 @@ class Generation:
             on_end=end,
             before_end=store if recording is not None else None,
         )
+
+    def _answer_model(self, prepared: Prepared) -> str:
+        """The model that the answer names: the requested one, or after a fallback the one that answered."""
+        return (prepared.target.model if self._trace.fallbacks else "") or self._trace.requested_model
 
     def _repeated_settings(self) -> dict[str, Any] | None:
         """The settings that the answer repeats; None if answers of the client's format repeat none."""
@@ -393,6 +404,8 @@ class Generation:
             response.headers["x-antiphon-repairs"] = header_list([action.kind for action in trace.repairs])
         if trace.losses:
             response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
+        if trace.fallbacks:
+            response.headers["x-antiphon-fallback"] = header_list([each.summary for each in trace.fallbacks])
         if trace.provider:
             response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
         return response

@@ -89,7 +89,7 @@ class Prepared(Struct, frozen=True):
                 self.body,
                 headers,
                 streams,
-                provider.hold,
+                provider.holds_streams,
                 partial(read_passed_on, wire),
                 answer_format=wire,
             )
@@ -97,7 +97,7 @@ class Prepared(Struct, frozen=True):
         if isinstance(provider, OfflineProvider):
             return provider.call(model, self.body, streams=streams, read=read)
         url = provider.url_for(model, streams)
-        return UpstreamRequest(provider, model, url, self.body, headers, streams, provider.hold, read)
+        return UpstreamRequest(provider, model, url, self.body, headers, streams, provider.holds_streams, read)
 
 
 class RequestPreparer:
@@ -183,7 +183,7 @@ class RequestPreparer:
 
     def _as_sent(self, target: Target, provider: AnyProvider, body: bytes, streams: bool) -> Prepared:
         """A body that needs no encoding. Where tokens are charged, usage is requested even if the client did not."""
-        is_metered = self._context.key.tokens_per_minute is not None
+        is_metered = self._context.key.is_metered
         hides_usage = is_metered and self._lacks_usage(provider, streams)
         body = with_usage_requested(body) if hides_usage else body
         return Prepared(target, provider, [body], True, True, hides_usage=hides_usage)
@@ -212,7 +212,8 @@ class RequestPreparer:
         repairs: list[Action] = []
         repaired = request
         if self._context.loaded.config.gateway.repair:
-            repaired, repairs = repair(request, provider.format, request_id=self._context.request.request_id)
+            request_id = self._context.request.request_id
+            repaired, repairs = repair(request, provider.format, request_id=request_id, is_logged=False)
         may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
         if may_pass and repaired is parsed_request:
             body = self._original_body(parsed_request, target)

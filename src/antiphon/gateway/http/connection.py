@@ -285,7 +285,8 @@ class ServerConnection(asyncio.Protocol):
                 self._begin_stream(response)
         except asyncio.CancelledError:
             if self._timed_out:
-                logger.warning("request timed out")
+                if not request.is_recorded:
+                    logger.warning("request timed out")
                 failure = listener.request_timeout(request)
             else:
                 self._transport.abort()
@@ -486,9 +487,10 @@ class ServerConnection(asyncio.Protocol):
             self._task.cancel()
         else:
             request = self._current.request
-            with request_id_scope(request.request_id):
-                logger.warning("request timed out")
             source, self._source = self._source, None
             if source is not None:
                 source.cancel()
+            if not request.is_recorded:
+                with request_id_scope(request.request_id):
+                    logger.warning("request timed out")
             self._fail(self._listener.request_timeout(request))

@@ -55,6 +55,8 @@ class ClientRequest(Struct, kw_only=True):
     request_id: str = ""
     deadline: float = inf
     """When it is cancelled because it takes too long, on the monotonic clock."""
+    is_recorded: bool = False
+    """Whether its end was recorded, with a log line of its own."""
     begin_early: Callable[[Response], ResponseStream | None] | None = None
     """Sends the head of a stream before the handler has its response, which then brings only the body; None if it cannot."""
 

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
-from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.request_trace import Outcome, RequestTrace, request_outcome
 from antiphon.providers.call import Attempt
 
 logger = logging.getLogger("antiphon.gateway")
@@ -81,9 +81,15 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    operation: str = "chat"
     repairs: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     attempts: tuple[AttemptRecord, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    """The steps from one target to the next, each with its cause."""
+    began_early: bool = False
+    """Whether the head of the stream was sent before a provider answered."""
     error: str = ""
 
     @classmethod
@@ -107,21 +113,30 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             completion_tokens=usage.completion_tokens if usage else 0,
             cached_tokens=usage.cached_tokens if usage else 0,
             reasoning_tokens=usage.reasoning_tokens if usage else 0,
+            cache_write_tokens=usage.cache_write_tokens if usage else 0,
+            operation=trace.operation,
             repairs=_bounded_lines(trace.repairs) if trace.repairs else (),
             losses=_bounded_lines(trace.losses) if trace.losses else (),
             attempts=tuple([AttemptRecord.of(attempt) for attempt in trace.attempts[-_MAX_LINES:]]),
+            fallbacks=_bounded_lines(trace.fallbacks) if trace.fallbacks else (),
+            began_early=trace.began_early,
             error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
         )
 
     @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        return request_outcome(self.status, self.error.partition(":")[0], was_sent=bool(self.attempts))
+
+    @property
     def is_refused(self) -> bool:
-        """Whether the request was invalid or the client disconnected. A provider's rate limit is not the client's fault."""
-        return 400 <= self.status < 500 and not (self.status == 429 and self.attempts)
+        """Whether the request was invalid or the client disconnected."""
+        return self.outcome in ("refused", "cancelled")
 
     @property
     def is_failed(self) -> bool:
-        """Whether there was no complete answer and it was not the client's fault. A stream may fail after its status of 200."""
-        return not self.is_refused and (self.status >= 400 or bool(self.error))
+        """Whether there was no complete answer and it was not the client's fault."""
+        return self.outcome == "failed"
 
 
 class Minute(Struct):

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from antiphon.history.entries import TokenUsage
-from antiphon.providers.call import Attempt
+from antiphon.providers.call import Attempt, Fallback
 from antiphon.repair.action import Action
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
+
+Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
+
+_CLIENT_ERRORS = frozenset({"invalid_request", "context_length", "too_large"})
+_CANCELLED = 499
+
+
+def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
+    """How a request ended, whatever status its head had: the head of a stream is sent before its end is known.
+
+    `refused` is the client's fault; a provider's rate limit is not. `was_sent`: whether a provider was asked.
+    """
+    if status == _CANCELLED:
+        return "cancelled"
+    if status < 400:
+        if not error_kind:
+            return "answered"
+        return "refused" if error_kind in _CLIENT_ERRORS else "failed"
+    return "refused" if status < 500 and not (status == 429 and was_sent) else "failed"
 
 
 class RequestTrace(Struct, kw_only=True):
@@ -36,9 +55,12 @@ class RequestTrace(Struct, kw_only=True):
     repairs: list[Action] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
     error: ProviderError | None = None
     client_disconnected: bool = False
     """Whether the client disconnected before the end."""
+    began_early: bool = False
+    """Whether the head of the stream was sent before a provider answered."""
     operation: str = "chat"
     """Its operation name in OpenTelemetry's GenAI conventions."""
     is_metered: bool = False
@@ -87,6 +109,12 @@ class RequestTrace(Struct, kw_only=True):
             return 504
         self.client_disconnected = True
         return 499
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        kind = self.error.kind if self.error is not None else ""
+        return request_outcome(self.status, kind, was_sent=bool(self.attempts))
 
     @property
     def seconds(self) -> float:

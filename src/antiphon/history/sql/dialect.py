@@ -9,31 +9,23 @@ number into one key), the next run (PostgreSQL skips locked rows) and the full-t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from antiphon.errors import StoreUnreachable
 from antiphon.history.codec import StoredRow
 from antiphon.history.entries import HistoryEntry
+from antiphon.history.sql.database import Database
 from antiphon.history.store import ConversationRow
 
-Rows: TypeAlias = Sequence[tuple[Any, ...]]
 EntryRow: TypeAlias = dict[str, Any]
 """Number of the conversation, sequence number, time, body and checksum of an entry, as they are stored."""
 
 
-class ConnectionBroken(StoreUnreachable):
-    """A connection broke during a statement: whether it was executed is not known."""
-
-
-class Dialect(ABC):
+class Dialect(Database):
     """One database under a store. A `db` is a connection of its driver."""
 
-    location: str
-    """Where the database is, as people may see it."""
     has_leases: bool = True
     """False for a file of an early version that is open for reading."""
     has_touched: bool = True
@@ -53,30 +45,6 @@ class Dialect(ABC):
     copy_entries: str
     next_run: str
     next_run_locked: str
-
-    @abstractmethod
-    def one_of(self, column: str, name: str) -> str:
-        """The condition that a column has one of the values of the list `:name`."""
-
-    @abstractmethod
-    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:
-        """The result of a query. `replan`: its plan depends on the values."""
-
-    @abstractmethod
-    def connection(self) -> AbstractContextManager[Any]:
-        """A connection on which each statement is durable by itself."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[Any]:
-        """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
-
-    @abstractmethod
-    def execute(self, db: Any, statement: str, **values: object) -> Rows:
-        """Execute a statement and return its rows, if it has any."""
-
-    @abstractmethod
-    def lock(self, db: Any, name: str, *, shared: bool = False) -> None:
-        """Exclude other transactions that take the lock of this name, until this one ends."""
 
     @abstractmethod
     def lock_conversation(self, db: Any, conversation: str) -> None:
@@ -111,10 +79,6 @@ class Dialect(ABC):
         """A row of `select_conversations`. Raises `StoreDamaged`."""
 
     @abstractmethod
-    def to_datetime(self, value: Any) -> datetime:
-        """A stored time."""
-
-    @abstractmethod
     def lease_expiry(self, value: Any) -> datetime:
         """A stored end of a lease."""
 
@@ -129,7 +93,3 @@ class Dialect(ABC):
     @abstractmethod
     def announce_deletion(self, db: Any, conversation: str) -> None:
         """Wake the readers of a conversation's tail."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close all connections."""

@@ -7,26 +7,22 @@ and no entry of the previous one follows. Of a run and its conversation, the con
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
-from functools import cache
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from antiphon.errors import UnknownConversation
 from antiphon.history.codec import StoredRow, row_checksum, to_microseconds
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.sql.dialect import Dialect, EntryRow, Rows
+from antiphon.history.sql.dialect import Dialect, EntryRow
 from antiphon.history.sql.postgres_connections import Address, Connections
+from antiphon.history.sql.postgres_database import PostgresDatabase, with_zone
 from antiphon.history.sql.postgres_tail import tail
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
-from antiphon.history.sql.schema import LOCKS, lock_number, migrate
+from antiphon.history.sql.schema import migrate
 from antiphon.history.sql.search_index import TsvectorIndex
 from antiphon.history.sql.store import SqlStore
-from antiphon.history.store import ConversationRow, replace_lone_surrogates
+from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
     from antiphon.history.sql.postgres_connections import Database
@@ -65,16 +61,8 @@ AND substring(body FOR 21) = '{{"kind":"model_input"' ORDER BY number, sequence
 """
 _LAST_SEQUENCE = (1 << 31) - 1
 
-_VALUE = re.compile(r"(?<!:):([a-z_]+)")
-_TIMES = {
-    "now": "statement_timestamp()",
-    "lease_now": "clock_timestamp()",
-    "lease_end": "(clock_timestamp() + %(seconds)s * interval '1 second')",
-    "never": "'epoch'",
-}
 
-
-class PostgresDialect(Dialect):
+class PostgresDialect(PostgresDatabase, Dialect):
     """One schema of a PostgreSQL database."""
 
     select_conversations = f"""
@@ -107,30 +95,6 @@ ORDER BY r.due, r.id LIMIT 1
 """
     next_run_locked = f"{next_run} FOR UPDATE OF c SKIP LOCKED"
 
-    def __init__(self, connections: Connections) -> None:
-        self.connections = connections
-        self.location = connections.place
-
-    def one_of(self, column: str, name: str) -> str:
-        return f"{column} = ANY(:{name})"
-
-    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:
-        return self.connections.rows(_translate(statement), _bound(values), replan=replan)
-
-    def connection(self) -> AbstractContextManager[Database]:
-        return self.connections.connection()
-
-    def transaction(self) -> AbstractContextManager[Database]:
-        return self.connections.transaction()
-
-    def execute(self, db: Database, statement: str, **values: object) -> Rows:
-        cursor = db.execute(_translate(statement).encode(), _bound(values))
-        return cursor.fetchall() if cursor.description else []
-
-    def lock(self, db: Database, name: str, *, shared: bool = False) -> None:
-        taken = "SELECT pg_advisory_xact_lock_shared(%s, %s)" if shared else "SELECT pg_advisory_xact_lock(%s, %s)"
-        db.execute(taken, (LOCKS, lock_number(self.connections.address.schema, name)))
-
     def lock_conversation(self, db: Database, conversation: str) -> None:
         if db.execute("SELECT 1 FROM conversations WHERE id = %s FOR UPDATE", (conversation,)).fetchone() is None:
             raise UnknownConversation(f"{self.location}: conversation {conversation} was deleted")
@@ -139,7 +103,7 @@ ORDER BY r.due, r.id LIMIT 1
         return {
             "number": number,
             "sequence": entry.sequence_number,
-            "at": _with_zone(entry.timestamp),
+            "at": with_zone(entry.timestamp),
             "body": stored,
             "checksum": row_checksum(entry.sequence_number, to_microseconds(entry.timestamp), stored),
         }
@@ -166,11 +130,8 @@ ORDER BY r.due, r.id LIMIT 1
     def conversation(self, row: tuple[Any, ...]) -> ConversationRow:
         return ConversationRow.of(*row)
 
-    def to_datetime(self, value: Any) -> datetime:
-        at: datetime = value
-        return at
-
-    lease_expiry = to_datetime
+    def lease_expiry(self, value: Any) -> datetime:
+        return self.to_datetime(value)
 
     def attachment_data(self, text: str) -> object:
         return text.encode()
@@ -180,9 +141,6 @@ ORDER BY r.due, r.id LIMIT 1
 
     def announce_deletion(self, db: Database, conversation: str) -> None:
         db.execute("SELECT pg_notify('antiphon_' || %s, '')", (conversation,))
-
-    def close(self) -> None:
-        self.connections.close()
 
 
 class PostgresStore(SqlStore):
@@ -221,34 +179,3 @@ class PostgresStore(SqlStore):
 
     def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
         return tail(self._connections, self._log, conversation, after)
-
-
-@cache
-def _translate(statement: str) -> str:
-    """A shared statement as the driver expects it."""
-    return _VALUE.sub(lambda name: _TIMES.get(name[1]) or f"%({name[1]})s", statement)
-
-
-def _bound(values: dict[str, Any]) -> dict[str, object]:
-    return {name: _bind(value) for name, value in values.items()}
-
-
-def _bind(value: object) -> object:
-    if isinstance(value, str):
-        return _storable(value)
-    if isinstance(value, datetime):
-        return _with_zone(value)
-    if isinstance(value, dict):
-        return msgspec.json.encode(value).decode()
-    if isinstance(value, list | tuple):
-        return [_bind(one) for one in value]
-    return value
-
-
-def _storable(text: str) -> str:
-    """A text as PostgreSQL can store it, without NUL and lone surrogates. Entries are bytes and need no such change."""
-    return replace_lone_surrogates(text.replace("\0", "\ufffd"))
-
-
-def _with_zone(at: datetime | None) -> datetime | None:
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from msgspec import Struct
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnreachable
-from antiphon.history.sql.dialect import ConnectionBroken
+from antiphon.history.sql.database import ConnectionBroken
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection, Error

@@ -27,7 +27,8 @@ from antiphon.history.lease import Lease, lease_lost_error
 from antiphon.history.store import ENDED_STATES, Run, RunState, check_not_negative, is_id_abbreviation, single_match
 
 if TYPE_CHECKING:
-    from antiphon.history.sql.dialect import Dialect, Rows
+    from antiphon.history.sql.database import Rows
+    from antiphon.history.sql.dialect import Dialect
     from antiphon.history.sql.leases import Leases
     from antiphon.history.sql.log import Log
 

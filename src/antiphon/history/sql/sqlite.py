@@ -8,12 +8,10 @@ insert, and two writers of one conversation meet in the primary key.
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -29,8 +27,9 @@ from antiphon.history.codec import (
     to_microseconds,
 )
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.sql.dialect import Dialect, EntryRow, Rows
-from antiphon.history.sql.lease_clock import LeaseClock, wall_time
+from antiphon.history.sql.database import SqliteDatabase
+from antiphon.history.sql.dialect import Dialect, EntryRow
+from antiphon.history.sql.lease_clock import LeaseClock
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
 from antiphon.history.sql.schema import (
     APPLICATION_ID,
@@ -45,7 +44,7 @@ from antiphon.history.sql.schema import (
 from antiphon.history.sql.search_index import Fts5Index
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.history.sql.store import SqlStore
-from antiphon.history.store import ConversationRow, replace_lone_surrogates
+from antiphon.history.store import ConversationRow
 
 _MINUTE = 60_000_000  # in microseconds
 _APPEND = """
@@ -66,7 +65,7 @@ _READ_ENTRIES_BEFORE_CHECKSUMS = _READ_ENTRIES.replace("checksum", "NULL")
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class SqliteDialect(Dialect):
+class SqliteDialect(SqliteDatabase, Dialect):
     """One SQLite file."""
 
     select_conversations = f"""
@@ -97,18 +96,10 @@ ORDER BY r.due, r.id LIMIT 1
 """
 
     def __init__(self, file: SqliteFile) -> None:
-        self.file = file
-        self.location = file.path
+        super().__init__(file)
         self.clock = LeaseClock(file)
         self.has_leases = file.schema >= 2
         self.has_touched = file.schema >= 3
-
-    def one_of(self, column: str, name: str) -> str:
-        return f"{column} IN (SELECT value FROM json_each(:{name}))"
-
-    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:  # noqa: ARG002 - for PostgreSQL
-        with self.file.reading() as db:
-            return self.execute(db, statement, **values)
 
     def connection(self) -> AbstractContextManager[sqlite3.Connection]:
         self.clock.settle()
@@ -118,21 +109,12 @@ ORDER BY r.due, r.id LIMIT 1
         self.clock.settle()
         return self.file.transaction()
 
-    def execute(self, db: sqlite3.Connection, statement: str, **values: object) -> Rows:
-        bound = {name: _bind(value) for name, value in values.items()}
-        for name in _time_names(statement):
-            bound[name] = self._time(name, values)
-        return db.execute(statement, bound).fetchall()
-
-    def _time(self, name: str, values: dict[str, Any]) -> int:
+    def time(self, name: str, values: Mapping[str, Any]) -> int:
         if name == "now":
-            return wall_time()
+            return super().time(name, values)
         if name == "never":
             return 0
         return self.clock.now() + (round(values["seconds"] * 1_000_000) if name == "lease_end" else 0)
-
-    def lock(self, db: sqlite3.Connection, name: str, *, shared: bool = False) -> None:
-        pass  # there is one transaction at a time
 
     def lock_conversation(self, db: sqlite3.Connection, conversation: str) -> None:
         pass
@@ -193,9 +175,6 @@ ORDER BY r.due, r.id LIMIT 1
                 f"the row of conversation {conversation!r} (number {number}) is damaged: {error}"
             ) from error
 
-    def to_datetime(self, value: Any) -> datetime:
-        return from_microseconds(value)
-
     def lease_expiry(self, value: Any) -> datetime:
         return self.clock.shown(value)
 
@@ -207,9 +186,6 @@ ORDER BY r.due, r.id LIMIT 1
 
     def announce_deletion(self, db: sqlite3.Connection, conversation: str) -> None:
         pass  # readers of a tail poll
-
-    def close(self) -> None:
-        self.file.close()
 
 
 class SqliteStore(SqlStore):
@@ -233,16 +209,3 @@ class SqliteStore(SqlStore):
         )
         dialect = SqliteDialect(self._file)
         super().__init__(dialect, Fts5Index(dialect))
-
-
-@cache
-def _time_names(statement: str) -> tuple[str, ...]:
-    return tuple(set(re.findall(r":(now|lease_now|lease_end|never)\b", statement)))
-
-
-def _bind(value: object) -> object:
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, datetime):
-        return to_microseconds(value)
-    return msgspec.json.encode(value).decode() if isinstance(value, list | tuple | dict) else value

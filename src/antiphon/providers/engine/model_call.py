@@ -9,6 +9,7 @@ attempt is in the report.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -42,6 +43,8 @@ class TargetCall(Protocol):
     @property
     def settings(self) -> RetrySettings: ...
     @property
+    def streams(self) -> bool: ...
+    @property
     def sleep(self) -> Callable[[float], Awaitable[object]]: ...
     def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
     def judge(self, reply: Reply) -> ProviderError | None: ...
@@ -55,7 +58,7 @@ class ModelCall:
     """One call. `waiting_seconds` is the time spent waiting for providers.
 
     `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
-    one nothing is logged.
+    one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
     """
 
     def __init__(
@@ -67,14 +70,16 @@ class ModelCall:
         rewrite: Rewrite | None = None,
         accepts_empty: bool = False,
         request_id: str | None = None,
+        first_token: float | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
-        self._plan = RetryPlan(targets)
+        self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
         self._rewrite = rewrite
         self._accepts_empty = accepts_empty
         self._request_id = request_id
+        self._first_token = first_token
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
@@ -129,11 +134,20 @@ class ModelCall:
 
     async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
         """The reply to one attempt, and why it is not an answer."""
+        limit = self._plan.first_token_limit(self._first_token) if prepared.streams else None
         began = time.monotonic()
         try:
-            reply = await attempt.run()
+            if limit is None:
+                reply = await attempt.run()
+            else:
+                async with asyncio.timeout(limit):
+                    reply = await attempt.run()
         except UpstreamFailed as failure:
             return None, failure.error
+        except TimeoutError:
+            assert limit is not None, "only the limit raises it"
+            message = f"no output from {self._plan.target} within {limit:g} s (first-token timeout)"
+            return None, ProviderError(message, "timeout", code="first_token_timeout")
         except BaseException:
             attempt.close()
             raise

@@ -47,7 +47,7 @@ class Provider:
         timeouts: Timeouts,
         retry: RetryPolicy,
         api_version: str = "",
-        hold: float = 10.0,
+        holds_streams: bool = True,
         environ: Mapping[str, str] | None = None,
         capabilities: CapabilityTable | None = None,
         reasoning_as_text: bool = False,
@@ -63,8 +63,8 @@ class Provider:
         self.pool = pool
         self.transport = transport
         self.api_version = api_version
-        self.hold = hold
-        """Seconds that the gateway holds back a stream without a visible event."""
+        self.holds_streams = holds_streams
+        """Whether the gateway holds back a stream until its first visible event, so that a fallback is possible."""
         self.capabilities = capabilities
         """What its models accept, if not only the built-in facts."""
         self.reasoning_as_text = reasoning_as_text
@@ -79,7 +79,12 @@ class Provider:
                     f"{name}: header {header!r} contains characters that HTTP does not allow; remove it"
                 )
         self.retry_settings = RetrySettings(
-            policy=retry, pool=pool, total=timeouts.total, clock=clock, fraction=fraction
+            policy=retry,
+            pool=pool,
+            total=timeouts.total,
+            first_token=timeouts.first_token,
+            clock=clock,
+            fraction=fraction,
         )
         self.sleep = sleep
         self._timeouts = timeouts

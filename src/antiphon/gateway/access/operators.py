@@ -1,0 +1,75 @@
+"""Who operates the gateway: the only place that decides whether a request comes from an operator.
+
+With client keys, an operator presents one with `admin = true`. Without any, programs on this machine are operators: the peer is
+a loopback address, `Host` is a name of this machine, no foreign web page asks, and no proxy forwards the request for another
+address. `find_operator` returns the operator's key, whose name goes to the audit log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from antiphon.gateway.access.client_keys import ClientKey, is_loopback
+from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.http.messages import ClientRequest
+from antiphon.wire.output import ProviderError
+
+LOCAL_OPERATOR = ClientKey(name="", admin=True)
+"""The operator of a gateway without client keys."""
+NOT_ADMIN = ProviderError(
+    "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
+)
+OPERATOR_ACTIONS = frozenset({"metrics", "status", "list_credentials", "switch_credential"})
+"""What only operators may do."""
+
+_LISTS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+_forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
+_PORT = re.compile(r"(\]|^[0-9.]+):\d+$")
+
+
+def find_operator(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+    """The operator who sent a request; None if it is not from one."""
+    if loaded.keys.allows_anonymous:
+        return LOCAL_OPERATOR if is_from_this_machine(loaded, request) else None
+    key = presented_key(loaded, request)
+    return key if key is not None and key.admin else None
+
+
+def presented_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+    """The client of the presented key, in any header or parameter that clients use; None if it is not accepted."""
+    return loaded.keys.authenticate(*key_fields(request))
+
+
+def key_fields(request: ClientRequest) -> tuple[str | None, ...]:
+    """Where clients put their keys, in the order in which `ClientKeys` takes them."""
+    headers = request.headers
+    return (
+        headers.get("authorization"),
+        headers.get("x-api-key"),
+        headers.get("x-goog-api-key"),
+        request.query.get("key"),
+        headers.get("api-key"),
+    )
+
+
+def is_from_this_machine(loaded: LoadedConfig, request: ClientRequest) -> bool:
+    """Whether a program on this machine sent it, not a web page and not a proxy for another address."""
+    headers, rules = request.headers, loaded.origin_rules
+    return (
+        is_loopback(request.peer)
+        and not host_problem(headers, rules)
+        and not site_problem(headers, rules)
+        and all(map(_is_loopback_name, forwarded_addresses(headers)))
+    )
+
+
+def forwarded_addresses(headers: Mapping[str, str]) -> list[str]:
+    """The addresses that proxies say they forward a request for. They can be forged, so they only ever take rights away."""
+    lists = [address.strip() for name in _LISTS for address in headers.get(name, "").split(",") if name in headers]
+    return lists + (_forwarded_for(headers["forwarded"]) or [""] if "forwarded" in headers else [])
+
+
+def _is_loopback_name(address: str) -> bool:
+    return is_loopback(_PORT.sub(lambda found: found[0].rpartition(":")[0], address).strip("[]"))

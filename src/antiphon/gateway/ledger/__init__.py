@@ -1,0 +1,1 @@
+"""The operator database of the gateway, and the usage ledger in it."""

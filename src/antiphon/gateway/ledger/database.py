@@ -1,0 +1,139 @@
+"""The operator database: one SQLite file or PostgreSQL schema with what an operator keeps (usage, sums per day).
+
+Several workers and hosts use it at once. A migration only adds, so a process of the version before can still read what it knows;
+a feature that needs tables of its own adds a migration at the end of `MIGRATIONS`. Statements are shared by both databases: times
+are microseconds since 1970 and days are days since 1970, both UTC and integers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import structs
+
+from antiphon.gateway.config.settings import Config
+from antiphon.history.location import data_folder, ensure_private_folder, is_postgres_url
+from antiphon.history.sql.database import Database, SqliteDatabase
+from antiphon.history.sql.schema import Migration, migrate
+from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.providers.credentials.secret import Credential
+
+APPLICATION_ID = 0x414E544C  # "ANTL": neither a history nor the state of a gateway
+FILE_NAME = "ledger.db"
+
+_USAGE = """
+CREATE TABLE names (id {identity}, name text NOT NULL UNIQUE);
+CREATE TABLE buckets (
+    id           {identity},
+    provider     text NOT NULL,
+    model        text NOT NULL,      -- as it was asked of the provider
+    variant      text NOT NULL,      -- what else changes the price, as a JSON object: {{"service_tier":"flex"}}
+    prompt_above bigint NOT NULL,    -- its prompts have more tokens than this
+    prompt_to    bigint NOT NULL,    -- and at most this many
+    half_hour    integer NOT NULL,   -- of the day, if its price depends on that; else -1
+    metering     text NOT NULL,      -- reported, estimated, unknown or free
+    UNIQUE (provider, model, variant, prompt_above, prompt_to, half_hour, metering)
+);
+CREATE TABLE usage (
+    id                    {identity},
+    at                    bigint NOT NULL,   -- when the attempt ended
+    request_id            text NOT NULL,
+    attempt               integer NOT NULL,  -- of the request, from 1
+    key_id                bigint NOT NULL,   -- this and the following are in names
+    operation_id          bigint NOT NULL,
+    credential_id         bigint NOT NULL,
+    model_asked_id        bigint NOT NULL,
+    price_version_id      bigint NOT NULL,
+    outcome_id            bigint NOT NULL,
+    bucket_id             bigint NOT NULL,
+    status                integer NOT NULL,  -- of the provider's response; 0: none came
+    seconds               double precision NOT NULL,
+    first_token_seconds   double precision,
+    prompt_tokens         bigint NOT NULL,
+    completion_tokens     bigint NOT NULL,
+    cached_tokens         bigint NOT NULL,
+    cache_write_tokens    bigint NOT NULL,
+    cache_write_1h_tokens bigint NOT NULL,
+    reasoning_tokens      bigint NOT NULL
+);
+CREATE INDEX usage_times ON usage (at);
+CREATE TABLE daily (
+    day                   integer NOT NULL,
+    key_id                bigint NOT NULL,   -- 0: all keys together
+    bucket_id             bigint NOT NULL,
+    calls                 bigint NOT NULL,
+    failed_calls          bigint NOT NULL,
+    prompt_tokens         bigint NOT NULL,
+    completion_tokens     bigint NOT NULL,
+    cached_tokens         bigint NOT NULL,
+    cache_write_tokens    bigint NOT NULL,
+    cache_write_1h_tokens bigint NOT NULL,
+    reasoning_tokens      bigint NOT NULL,
+    PRIMARY KEY (day, key_id, bucket_id)
+) {clustered};
+CREATE TABLE writers (name text PRIMARY KEY, last_batch bigint NOT NULL, seen bigint NOT NULL);
+CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name, o.name AS operation, b.provider,
+    c.name AS credential, m.name AS model_asked, b.model AS model_served, b.variant, b.metering, u.status, e.name AS outcome,
+    u.seconds, u.first_token_seconds, u.prompt_tokens, u.completion_tokens, u.cached_tokens, u.cache_write_tokens,
+    u.cache_write_1h_tokens, u.reasoning_tokens, p.name AS price_version
+FROM usage u JOIN buckets b ON b.id = u.bucket_id JOIN names k ON k.id = u.key_id JOIN names o ON o.id = u.operation_id
+    JOIN names c ON c.id = u.credential_id JOIN names m ON m.id = u.model_asked_id JOIN names e ON e.id = u.outcome_id
+    JOIN names p ON p.id = u.price_version_id
+"""
+
+MIGRATIONS = (_USAGE,)
+"""The tables in the order in which they were added, for both databases; statements end with a semicolon and a line break."""
+
+_SQLITE = {"identity": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}
+_POSTGRES = {"identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "clustered": ""}
+
+
+def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> str:
+    """Where the operator database of a configuration is. Default: beside the file of `[gateway] state`, else the user's folder.
+
+    Raises `CredentialError` for an `env:` or `file:` reference that leads nowhere.
+    """
+    if address := config.ledger.address:
+        return Credential(secret=address).read(environ) if address.startswith(("env:", "file:")) else address
+    folder = Path(config.gateway.state).absolute().parent if config.gateway.state else data_folder()
+    return os.fspath(folder / FILE_NAME)
+
+
+def open_operator_database(address: str, *, create: bool = True, read_only: bool = False) -> Database:
+    """Open the database, and make or add its tables unless `create` is false. Raises `StoreError`."""
+    if is_postgres_url(address):
+        return _open_postgres(address, create=create, read_only=read_only)
+    if create and address != ":memory:":
+        ensure_private_folder(Path(address).absolute().parent)
+    first, *later = [script.format(**_SQLITE) for script in MIGRATIONS]
+    return SqliteDatabase(
+        SqliteFile(
+            address,
+            tables=first,
+            application_id=APPLICATION_ID,
+            schema=len(MIGRATIONS),
+            timeout=10.0,
+            read_only=read_only,
+            create=create,
+            migrations=dict(enumerate(later, start=1)),
+        )
+    )
+
+
+def _open_postgres(address: str, *, create: bool, read_only: bool) -> Database:
+    from antiphon.history.sql.postgres_connections import Address, Connections
+    from antiphon.history.sql.postgres_database import PostgresDatabase
+
+    parsed = Address.of(address)
+    # Beside the schema of a history, whose migrations are numbered on their own.
+    own = structs.replace(parsed, schema=f"{parsed.schema}_gateway")
+    connections = Connections(own, max_connections=4, timeout=10.0, statement_timeout=60.0, read_only=read_only)
+    migrations = [Migration(number, 1, script.format(**_POSTGRES)) for number, script in enumerate(MIGRATIONS, start=1)]
+    try:
+        migrate(connections, migrations, create=create)
+    except BaseException:
+        connections.close()
+        raise
+    return PostgresDatabase(connections)
