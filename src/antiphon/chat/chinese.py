@@ -132,7 +132,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "list the models; switch to one": "列出模型；切换模型",
         "paste an API key of a provider, or remove it": "粘贴或删除服务商的 API 密钥",
         "show the log: versions, kinds, rounds, usage": "显示历史：版本、类型、回合、用量",
-        "show the context size and the tokens used": "显示上下文大小和已用 token",
+        "show the context size, the tokens used and their cost": "显示上下文大小、已用 token 和费用",
         "replace earlier turns by a summary": "把之前的轮次压缩为摘要",
         "undo the last message, or return to a version": "撤销上一条消息，或回到某个版本",
         "continue in a copy, from here or from a version": "从当前或某个版本分支",
@@ -182,6 +182,9 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{count:,} out": "输出 {count:,}",
         "{count:,} of those in from a cache": "输入中 {count:,} 来自缓存",
         "{count:,} of those out for reasoning": "输出中 {count:,} 用于推理",
+        "{percent} % from cache": "{percent} % 来自缓存",
+        "Cost: {money}.": "费用：{money}。",
+        "Price unknown for {count} of {calls} model calls.": "{calls} 次模型调用中有 {count} 次价格未知。",
         "Summarized entries 1 to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.": (
             "已压缩第 1 至 {to} 条记录：之前 {before:,} token，之后 {after:,}。用 /rollback {version} 撤销。"
         ),

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from antiphon.chat.markdown import blocks_json
+from antiphon.chat.spending import cost_of_entry
 from antiphon.context import render_live_context
 from antiphon.conversation.turn import EntryPosition
 from antiphon.errors import ConversationError
@@ -42,9 +43,17 @@ _EXCERPT = 200
 def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
     """The entry as JSON."""
     stored = extract_media(entry)[0].rstrip()
-    facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective})
+    facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective} | _cost(entry))
     blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
     return stored[:-1] + blocks + b"," + facts[1:]
+
+
+def _cost(entry: HistoryEntry) -> dict[str, str | None]:
+    """The cost of a model call in dollars; None if its price is not known."""
+    if not isinstance(entry, ModelOutputEntry):
+        return {}
+    cost = cost_of_entry(entry)
+    return {"cost": str(cost) if cost is not None else None}
 
 
 _DRAWN = (ModelOutputEntry, CompactionEntry)

@@ -22,6 +22,7 @@ import msgspec
 from antiphon.chat.language import format_choice, translate
 from antiphon.chat.permissions import allow_always
 from antiphon.chat.session import ChatSession
+from antiphon.chat.spending import Spending, spending_of
 from antiphon.chat.uploads import parse_message
 from antiphon.cli.chat.commands import COMMANDS, Commands
 from antiphon.cli.chat.input import PROMPT, LineEditor, PlainInput
@@ -61,6 +62,7 @@ class TerminalChat:
         is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
         self.editor: LineEditor | PlainInput = PlainInput(self._is_free) if is_dumb else self._line_editor()
         self._turn_view = TurnView(self.renderer, self.editor, self.collapsed)
+        self._turn_view.turn_spending = self._turn_spending
         if not is_dumb:
             self.editor.live = self._turn_view.live
 
@@ -338,6 +340,12 @@ class TerminalChat:
         """The ways to a model, for a person who has none yet. Servers of this machine are looked for meanwhile."""
         await self.show_models(is_long=False)
         await self.editor.flush()
+
+    def _turn_spending(self) -> Spending:
+        """What the last turn used and cost."""
+        entries = self.session.history.effective
+        begins = max((at for at, entry in enumerate(entries) if isinstance(entry, ModelInputEntry)), default=0)
+        return spending_of(entries[begins:])
 
     def _print_resume_hint(self) -> None:
         with suppress(StoreError):  # a busy store must not prevent quitting

@@ -20,8 +20,9 @@ from msgspec import Struct
 from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.language import translate
 from antiphon.chat.model_setup import check_provider, providers_with_keys
+from antiphon.chat.spending import spending_of
 from antiphon.cli.bodies import atomic_write
-from antiphon.cli.chat.render import history_table, rounds_table, usage_line
+from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line
 from antiphon.conversation.compaction import compact
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.tools.builtin import Plan
@@ -45,7 +46,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "model": Command("[NAME]", "list the models; switch to one"),
         "key": Command("PROVIDER [forget]", "paste an API key of a provider, or remove it"),
         "history": Command("[N|all|rounds]", "show the log: versions, kinds, rounds, usage"),
-        "tokens": Command("", "show the context size and the tokens used"),
+        "tokens": Command("", "show the context size, the tokens used and their cost"),
         "compact": Command("", "replace earlier turns by a summary"),
         "rollback": Command("[VERSION]", "undo the last message, or return to a version"),
         "fork": Command("[VERSION]", "continue in a copy, from here or from a version"),
@@ -150,6 +151,8 @@ class Commands:
         chat = self._chat.session.chat
         self._chat.say(translate("Context: {tokens:,} tokens.", tokens=chat.tokens))
         self._chat.say(translate("Used so far: {usage}.", usage=usage_line(chat.usage)))
+        for line in cost_lines(spending_of(chat.history.entries)):
+            self._chat.say(line)
 
     async def compact(self, _: str) -> None:
         session = self._chat.session

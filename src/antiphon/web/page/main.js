@@ -17,7 +17,7 @@ import { OpenConversation } from "./chat/open_conversation.js";
 import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
-import { showTokens } from "./chat/token_meter.js";
+import { showTokens, showUsage } from "./chat/token_meter.js";
 import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 
 const TOUR = "offline/plain";
@@ -119,6 +119,7 @@ class Page {
     at("language").addEventListener("click", switchLanguage);
     at("shortcuts").addEventListener("click", showShortcuts);
     at("settings").addEventListener("click", () => this.reporting(() => this.settings()));
+    at("usage").addEventListener("click", () => showUsage(this.opened.loadedState.spending));
     at("compact").addEventListener("click", () => this.reporting(() => this.compact()));
     at("export").addEventListener("click", () => this.reporting(() => this.export()));
     at("delete").addEventListener("click", () => this.reporting(() => this.remove()));

@@ -66,6 +66,15 @@ interface ModelSource {
   is_ready: boolean;
 }
 
+/** What model calls used and cost, in dollars. */
+interface Spending {
+  usage: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };
+  cost: string;
+  by_model: Record<string, string>;
+  calls: number;
+  unpriced_calls: number;
+}
+
 /** A conversation as `GET /chat/api/conversations/{id}` gives it. */
 interface ConversationState {
   info: { title: string };
@@ -80,7 +89,7 @@ interface ConversationState {
   limits: Limits;
   tokens?: number;
   token_limit?: number;
-  usage?: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };
+  spending: Spending;
   last_event: string;
 }
 

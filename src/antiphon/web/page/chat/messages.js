@@ -106,8 +106,8 @@ export class Thought {
   }
 }
 
-/** The output of a model, from the log. `chipOf(call)` makes the chip of a call. */
-export function outputMessage(entry, { api, path, fork, chipOf }) {
+/** The output of a model, from the log. `chipOf(call)` makes the chip of a call; `used` is what its turn used so far. */
+export function outputMessage(entry, { api, path, fork, chipOf, used }) {
   const body = element("div", { class: "body" });
   let chips = null;
   for (const [index, part] of entry.content.entries()) {
@@ -134,6 +134,7 @@ export function outputMessage(entry, { api, path, fork, chipOf }) {
     { class: "actions" },
     words && iconButton("copy", say("copyMessage"), () => copy(words)),
     iconButton("fork", say("forkHere"), () => fork(entry.sequence_number)),
+    used && element("span", { class: "used" }, used),
   );
   return element(
     "article",

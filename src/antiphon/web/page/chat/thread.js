@@ -14,6 +14,7 @@ import { announce, showFault } from "../ui/notifications.js";
 import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
+import { turnUsage } from "./token_meter.js";
 import { formatNumber, say } from "../ui/i18n.js";
 
 const NEAR = 120;
@@ -64,6 +65,8 @@ export class Thread {
     this._model = "";
     /** @type {Entry | null} */
     this._output = null;
+    /** @type {Entry[]} */
+    this._turnOutputs = [];
     /** @type {OutputDraft | null} */
     this._draft = null;
     /** @type {HTMLElement | null} */
@@ -87,6 +90,7 @@ export class Thread {
     this._approvals.clear();
     this._model = "";
     this._output = null;
+    this._turnOutputs = [];
     this._draft = null;
     this._ending = null;
     this._isFollowing = true;
@@ -242,8 +246,16 @@ export class Thread {
       path: this._path,
       fork: this._actions.fork,
       chipOf: (call) => this._newChip(call),
+      used: this._used(entry),
     });
     this._insert(message);
+  }
+
+  /** What the turn of an output used up to it; only the last output of a turn shows it. */
+  _used(entry) {
+    if (this._turnOutputs[0]?.turn !== entry.turn) this._turnOutputs = [];
+    this._turnOutputs.push(entry);
+    return turnUsage(this._turnOutputs);
   }
 
   _draw_tool_call_started(entry) {
