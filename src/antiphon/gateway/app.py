@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
-from math import ceil
 from typing import Any, Protocol
 
 from antiphon import __version__
@@ -30,7 +29,7 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import charged_tokens
+from antiphon.gateway.generate.charging import charged_cost, charged_tokens
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
@@ -48,6 +47,8 @@ from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
 
+_COSTS = frozenset({"generate", "embed", "compact", "pass"})
+"""What is refused once a budget is used up; a client can still list models and read its usage."""
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
 
 
@@ -203,13 +204,13 @@ class Gateway:
 
     async def _check_limits(self, key: ClientKey, endpoint: Endpoint) -> Response | None:
         """The refusal of a key that has used up its limit, with the time to retry."""
-        wait = await self._services.limits.admit_async(key)
-        if wait is None:
-            return None
-        error = ProviderError(
-            f"rate limit exceeded for this key; retry in {ceil(wait)} s", "rate_limit", retry_after=wait
-        )
-        return error_response(endpoint.format, error)
+        services = self._services
+        if key.has_budget and endpoint.action in _COSTS:
+            reached = await services.budgets.admit(key)
+            if reached is not None:
+                return reached.response(endpoint.format)
+        wait = await services.limits.admit_async(key)
+        return None if wait is None else services.limits.limit_reached(key, wait).response(endpoint.format)
 
     def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         status = build_status(
@@ -247,7 +248,10 @@ class Gateway:
         services.recent.add(RequestRecord.of(trace))
         services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
-            services.limits.charge_tokens(context.key, charged_tokens(trace))
+            tokens = charged_tokens(trace)
+            services.limits.charge_tokens(context.key, tokens)
+            if context.key.has_budget:
+                services.budgets.charge(context.key, tokens, charged_cost(trace, tokens, context.loaded.prices))
         context.request.is_recorded = True
         log_finished_request(trace, seconds, overhead)
 

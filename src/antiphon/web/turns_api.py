@@ -50,6 +50,8 @@ class ModelAccess:
     async def admit(self, model: str, key: ClientKey) -> None:
         """Count a request to a model; raise if this client cannot use the model, or has to wait."""
         self.check(model, key)
+        if key.has_budget:  # turns of the page are not in the ledger, so a budget would not see them
+            raise ApiError("keys with a limit per day or month cannot be used on this page", 403, "forbidden")
         wait = await self._limits.admit_async(key)
         if wait is not None:
             raise ApiError(

@@ -133,10 +133,11 @@ class CredentialPool:
         """The number of the last call."""
         return self._numbers.last_call_number
 
-    def acquire(self, model: str = "", *, in_order: bool = False) -> Lease:
+    def acquire(self, model: str = "", *, in_order: bool = False, preferred: str = "") -> Lease:
         """The next usable key for `model`. Raises `NoUsableCredential` with the time until one is usable.
 
-        `in_order`: the first usable one, for what belongs to an account (files).
+        `in_order`: the first usable one, for what belongs to an account (files). `preferred`: the key of that name, if it is
+        usable.
         """
         with self.lock:
             now = self.clock()
@@ -145,7 +146,8 @@ class CredentialPool:
                 usable = self._usable(model, now)
             if not usable:
                 raise self._no_usable_key(model, now)
-            key = usable[0] if in_order else _weighted_round_robin(usable)
+            named = next((each for each in usable if each.name == preferred), None) if preferred else None
+            key = named or (usable[0] if in_order else _weighted_round_robin(usable))
             number = self._numbers.next()
             is_probe = key.begin_call(model, number, now)
             return Lease(self, key, model, number, is_probe=is_probe)
