@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
-from antiphon.chat.model_setup import ModelSetup
+from antiphon.chat.setup.model_setup import ModelSetup
 from cli.chat.test_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.rig import Browser, served

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from antiphon.chat.model_setup import ModelSetup
 from antiphon.chat.models import (
     ChatModels,
     ReloadableProvider,
@@ -26,6 +25,7 @@ from antiphon.chat.models import (
 )
 from antiphon.chat.partial_answers import PartialAnswer, PartialAnswers
 from antiphon.chat.permissions import approval_policy
+from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
@@ -115,7 +115,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     turns: TurnSettings = TurnSettings()
     tools: tuple[ToolLike, ...] = ()
-    """The person's own tools (`chat/own_tools.py`)."""
+    """The person's own tools (`chat/setup/own_tools.py`)."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""

@@ -18,9 +18,9 @@ from msgspec import Struct, structs
 
 from antiphon import __version__
 from antiphon.chat.markdown import blocks_json
-from antiphon.chat.model_setup import ModelSetup
 from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
+from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.chat.turn_limits import bounds_for
 from antiphon.conversation import Conversation

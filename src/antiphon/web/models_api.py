@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from antiphon.chat.model_setup import ModelSetup, ModelSource, providers_with_keys
+from antiphon.chat.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
 from antiphon.gateway.http.messages import Response
 from antiphon.web.request import ApiError, ChatRequest
 from antiphon.web.turns_api import ModelAccess

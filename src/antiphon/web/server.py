@@ -9,8 +9,8 @@ import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from antiphon.chat.model_setup import ModelSetup
 from antiphon.chat.session import TurnSettings, open_chat_store, resume_conversation
+from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import ServeRefused
 from antiphon.gateway.access.client_keys import is_loopback

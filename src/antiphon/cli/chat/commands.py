@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.language import translate
-from antiphon.chat.model_setup import check_provider, providers_with_keys
+from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
 from antiphon.chat.spending import spending_of
 from antiphon.cli.bodies import atomic_write
 from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from antiphon.chat.language import translate
-from antiphon.chat.model_setup import ModelSource
+from antiphon.chat.setup.model_setup import ModelSource
 from antiphon.cli.chat.render import Renderer
 from antiphon.providers.local import INSTALL_HINT
 

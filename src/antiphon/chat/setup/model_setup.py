@@ -20,8 +20,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.chat.key_file import read_keys, write_keys
 from antiphon.chat.models import ChatModels, key_variables, models_from_environment
+from antiphon.chat.setup.key_file import read_keys, write_keys
 from antiphon.errors import AntiphonError, ProviderSetupError
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.chat.key_file import NAME, read_keys
-from antiphon.chat.model_setup import LOOPBACK_SERVERS, ModelSetup, ModelSource
+from antiphon.chat.setup.key_file import NAME, read_keys
+from antiphon.chat.setup.model_setup import LOOPBACK_SERVERS, ModelSetup, ModelSource
 from antiphon.errors import ProviderSetupError
 from antiphon.gateway.access.client_keys import is_loopback
 from providers.scripted_server import Reply, ScriptedServer
