@@ -224,9 +224,9 @@ def test_two_windows_show_one_conversation(chromium: Chromium, chat: Browser) ->
 def edit_in_fork(shown: Window, text: str) -> None:
     message = shown.thread.locator(".message.input").last
     message.hover()
-    message.get_by_role("button", name="Edit in a fork").click()
+    message.get_by_role("button", name="Edit", exact=True).click()
     message.get_by_role("textbox").fill(text)
-    message.get_by_role("button", name="Fork and send").click()
+    message.get_by_role("button", name="Send as a branch").click()
     shown.sees(f"You wrote: {text}")
     shown.rest()
 

@@ -122,6 +122,7 @@ class ChatApp:
                 f"{one}/interrupt": {"POST": turn.interrupt},
                 f"{one}/decisions": {"POST": turn.decide},
                 f"{one}/events": {"GET": turn.events},
+                f"{one}/branches": {"GET": turn.branches, "POST": turn.branch},
                 f"{one}/fork": {"POST": conversation.fork},
                 f"{one}/rollback": {"POST": conversation.roll_back},
                 f"{one}/compact": {"POST": conversation.compact},

@@ -4,6 +4,7 @@
 
 import { Api } from "./ui/api.js";
 import { switchAppearance } from "./ui/appearance.js";
+import { askForModel, CompareView } from "./chat/compare_view.js";
 import { Composer } from "./chat/composer.js";
 import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
 import { button, byId as at, element, fill } from "./ui/dom.js";
@@ -21,6 +22,7 @@ import { showTokens, showUsage } from "./chat/token_meter.js";
 import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 
 const TOUR = "offline/plain";
+const VIEWS = ["chat", "history", "plans", "compare"];
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 /** The default model, why it is the default and how to change it, in the page's language. */
@@ -60,14 +62,18 @@ class Page {
       stop: () => this.stop(),
     });
     this.thread = new Thread(this.api, at("thread"), {
-      edit: (entry, text) => this.editInFork(entry, text),
+      edit: (entry, text) => this.editInBranch(entry, text),
+      regenerate: (entry) => this.reporting(() => this.regenerate(entry)),
+      compare: (entry) => this.reporting(() => this.compare(entry)),
+      open: (id) => (location.hash = addressOf(id)),
       fork: (version) => this.reporting(() => this.fork(version)),
       rollBack: (to) => this.reporting(() => this.api.post(`${this.opened.path}/rollback`, { to })),
       decide: (call, decision) =>
         this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
       resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
       chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
-    });
+    }, at("to-latest"));
+    this.compareView = new CompareView(this.api, at("compare"));
   }
 
   /** The open conversation, for actions that are offered only while there is one. */
@@ -134,12 +140,14 @@ class Page {
 
   /** Show the view in the address. */
   async route() {
-    const [, kind, id, view] = /^#\/(c|plans)(?:\/([^/]+))?(?:\/(history))?$/.exec(location.hash) ?? [];
+    const [, kind, id, view] = /^#\/(c|plans|compare)(?:\/([^/]+))?(?:\/([^/]+))?$/.exec(location.hash) ?? [];
     this.openSidebar(false);
-    const shown = kind === "plans" ? "plans" : (view ?? "chat");
-    for (const name of ["chat", "history", "plans"]) at(name).hidden = name !== shown;
+    const shown = kind && kind !== "c" ? kind : view === "history" ? view : "chat";
+    for (const name of VIEWS) at(name).hidden = name !== shown;
     document.body.dataset.view = shown;
     if (kind === "plans") return this.showPlans();
+    if (kind === "compare") return this.showCompared([id, view].map(decodeURIComponent));
+    this.compareView.close();
     const wanted = kind === "c" && id ? decodeURIComponent(id) : null;
     if (wanted !== (this.conversation?.id ?? null) || wanted === null) await this.open(wanted);
     this.showTabs(wanted, shown);
@@ -231,6 +239,7 @@ class Page {
   loaded(conversation, state) {
     this.thread.show(conversation.path, state);
     at("thread").classList.remove("welcoming");
+    this.showBranches(conversation);
     this.changed(state);
     this.composer.running(state.running);
     document.body.classList.toggle("running", state.running);
@@ -261,6 +270,7 @@ class Page {
     else if (document.body.dataset.view === "chat") this.welcome();
     if (document.body.dataset.view === "history") this.historyView.show(this.conversation);
     if (document.body.dataset.view === "plans") this.showPlans();
+    if (document.body.dataset.view === "compare") this.route();
   }
 
   showTitle(title) {
@@ -332,6 +342,12 @@ class Page {
     );
   }
 
+  async showCompared(ids) {
+    this.showTabs(null);
+    this.showTitle(say("compareTitle"));
+    await this.compareView.show(ids);
+  }
+
   async showPlans() {
     this.showTabs(null);
     this.showTitle(say("plans"));
@@ -386,20 +402,52 @@ class Page {
     return id;
   }
 
-  /** Replace an old message, in a fork from just before it. */
-  editInFork(entry, text) {
+  /** Start a turn in a branch of the open conversation; gives its id. */
+  async branch(request) {
+    const { id } = await this.api.post(`${this.opened.path}/branches`, request);
+    this.sidebar.load();
+    return id;
+  }
+
+  /** Replace an old message, in a branch from just before it. */
+  editInBranch(entry, text) {
     return this.reporting(async () => {
       const conversation = this.opened.id;
-      const { id } = await this.api.post(`${this.opened.path}/fork`, { at: entry.sequence_number - 1 });
       // Attachments are already stored: they are sent by reference, whatever their size.
       const attached = entry.content.flatMap((part, index) =>
         part.type === "text" ? [] : [{ type: "part", conversation, entry: entry.sequence_number, part: index }],
       );
-      await this.api.post(`conversations/${encodeURIComponent(id)}/turns`, {
-        content: [{ type: "text", text }, ...attached],
-      });
-      location.hash = addressOf(id);
+      const content = [{ type: "text", text }, ...attached];
+      location.hash = addressOf(await this.branch({ at: entry.sequence_number - 1, content }));
     });
+  }
+
+  /** The number of the message that an output answers. */
+  questionOf(entry) {
+    const asked = this.opened.loadedState.entries.filter(
+      (one) => one.kind === "model_input" && one.effective !== false && one.sequence_number < entry.sequence_number,
+    );
+    return asked.at(-1)?.sequence_number ?? 0;
+  }
+
+  /** Answer a message again, in a branch; the answer that is there is kept. */
+  async regenerate(entry) {
+    location.hash = addressOf(await this.branch({ at: this.questionOf(entry) }));
+  }
+
+  /** Let another model answer the same message, and show both. */
+  async compare(entry) {
+    await this.loadSources();
+    const model = await askForModel(this.menu.models, this.model);
+    if (!model) return;
+    const here = this.opened.id;
+    const id = await this.branch({ at: this.questionOf(entry), model });
+    location.hash = `#/compare/${encodeURIComponent(here)}/${encodeURIComponent(id)}`;
+  }
+
+  async showBranches(conversation) {
+    const { points } = await this.api.get(`${conversation.path}/branches`).catch(() => ({ points: [] }));
+    if (this.conversation === conversation) this.thread.showBranches(points);
   }
 
   async settings() {

@@ -66,6 +66,13 @@ interface ModelSource {
   is_ready: boolean;
 }
 
+/** Where conversations differ: after entry `at`. */
+interface BranchPoint {
+  at: number;
+  conversations: string[];
+  current: number;
+}
+
 /** What model calls used and cost, in dollars. */
 interface Spending {
   usage: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };

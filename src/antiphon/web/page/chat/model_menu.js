@@ -54,6 +54,11 @@ export class ModelMenu {
     this.describe(about);
   }
 
+  /** Every model it knows. */
+  get models() {
+    return this._models;
+  }
+
   /** The text under the list. */
   describe(about) {
     fill(this._about, about);
