@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from antiphon.errors import AntiphonError
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
-from antiphon.providers.engine.model_list import fetch_models
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.model_list import fetch_models
 
 if TYPE_CHECKING:
     from antiphon.gateway.config.loaded import LoadedConfig
@@ -53,7 +53,7 @@ class ProviderModels:
             return
         try:
             names = await fetch_models(provider)
-        except (AntiphonError, TimeoutError, ValueError) as error:
+        except ValueError as error:
             logger.info("%s does not list its models: %s", provider.name, provider_error(provider, error))
             names, seconds = before or tuple(_known(provider)), _RETRY_SECONDS
         else:
