@@ -244,7 +244,7 @@ def test_a_message_is_edited_in_a_fork_and_the_original_stays(chromium: Chromium
         assert shown.conversation != original
         assert "worng" not in shown.thread.inner_text()
         assert "Hello" in shown.thread.inner_text()
-        expect(shown.page.locator("#conversations a[aria-current] .tag")).to_have_text("forked")
+        expect(shown.page.locator("#conversations a[aria-current] .tag")).to_have_text("branch")
         assert "worng" in str(chat.show(original)["entries"])
 
 

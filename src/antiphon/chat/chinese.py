@@ -137,6 +137,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "undo the last message, or return to a version": "撤销上一条消息，或回到某个版本",
         "continue in a copy, from here or from a version": "从当前或某个版本分支",
         "resume a turn that failed, stopped or is pending approval": "继续失败、停止或待批准的轮次",
+        "answer the last message again in a branch": "在分支中重新回答上一条消息",
         "show or change the notebook the model always sees": "显示或修改记忆笔记（模型始终可见）",
         "show or change the system instruction": "显示或修改系统指令",
         "list the tools": "列出工具",
@@ -192,6 +193,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
             "已回滚到版本 {version}，用 /rollback {previous} 撤销。"
         ),
         "Now in {id}, forked from {parent} at version {version}.": "当前对话 {id}，从 {parent} 的版本 {version} 分支。",
+        "Answering again in {id}; the first answer stays in {parent}.": "在 {id} 中重新回答；原来的回答保留在 {parent}。",
         "The notebook is empty.": "记忆笔记为空。",
         "notebook › ": "笔记 › ",
         "Notebook saved (version {version}).": "记忆笔记已保存（版本 {version}）。",

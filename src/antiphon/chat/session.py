@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from antiphon.chat.branches import make_branch
 from antiphon.chat.models import (
     ChatModels,
     ReloadableProvider,
@@ -234,6 +235,14 @@ class ChatSession:
         if not self.has_messages:
             raise HistoryError("the conversation is empty; there is nothing to fork")
         self._replace(self.history.fork(at))
+
+    def branch(self, at: int) -> None:
+        """Continue in a branch that leaves this conversation after entry `at`."""
+        self._replace(make_branch(self.store, self.chat.id, at))
+
+    def check_model(self, wanted: str) -> None:
+        """Raise an error that names near misses if there is no such model."""
+        self._resolve_model(wanted)
 
     async def aclose(self) -> None:
         """Close everything, and delete the conversation that was created and not used."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from antiphon.chat.branches import question_before
 from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.language import translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
@@ -50,6 +51,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "compact": Command("", "replace earlier turns by a summary"),
         "rollback": Command("[VERSION]", "undo the last message, or return to a version"),
         "fork": Command("[VERSION]", "continue in a copy, from here or from a version"),
+        "regenerate": Command("[MODEL]", "answer the last message again in a branch"),
         "retry": Command("", "resume a turn that failed, stopped or is pending approval"),
         "memory": Command("[edit|add|set|clear]", "show or change the notebook the model always sees"),
         "system": Command("[TEXT|edit|clear]", "show or change the system instruction"),
@@ -197,6 +199,23 @@ class Commands:
             ),
             "green",
         )
+
+    async def regenerate(self, model: str) -> None:
+        session = self._chat.session
+        before = session.chat.id
+        at = question_before(session.history)
+        if model:
+            session.check_model(model)
+        session.branch(at)
+        if model:
+            session.set_model(model)
+        self._chat.say(
+            translate(
+                "Answering again in {id}; the first answer stays in {parent}.", id=session.chat.id, parent=before
+            ),
+            "green",
+        )
+        await self._chat.play()
 
     async def retry(self, _: str) -> None:
         turn = self._chat.session.chat.turn
