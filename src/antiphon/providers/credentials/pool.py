@@ -2,7 +2,8 @@
 
 Each key's health is the state machine of `health`. Among the usable keys the choice is smooth weighted round robin, so in any
 stretch of calls each key gets its share. Secrets of rejected keys are read again once a second, and whenever no key is usable:
-a secret that changed makes a new key. If no key is usable, the error names the reason for each and the time until the next try.
+a secret that changed makes a new key. If still none is usable, a rejected one is probed, at most every few seconds. Otherwise the
+error names the reason for each key and the time until the next try.
 
 Secrets leave only in a `Lease`. Every method may be called from any thread.
 """
@@ -115,7 +116,7 @@ class CredentialPool:
                     key = KeyHealth(credential, secret, name, waits or CooldownPolicy())
                 else:
                     key.credential, key.name = credential, name
-                    key.reload()
+                    key.waive_rejection()
                 self._keys.append(key)
         if not self._keys:
             raise CredentialError("a pool needs at least one key; for a provider without keys, pass no pool")
@@ -143,6 +144,8 @@ class CredentialPool:
             now = self.clock()
             usable = self._usable(model, now)
             if (not usable or self._has_rejected()) and self._reread_rejected(now, is_needed=not usable):
+                usable = self._usable(model, now)
+            if not usable and self._waive_rejections(model, now):
                 usable = self._usable(model, now)
             if not usable:
                 raise self._no_usable_key(model, now)
@@ -218,9 +221,16 @@ class CredentialPool:
                     has_replaced = True
         return has_replaced
 
+    def _waive_rejections(self, model: str, now: float) -> bool:
+        """Let rejected keys be probed, if they were rejected some time ago; True if there is one."""
+        found = [key for key in self._keys if (at := key.retry_rejection_at(model)) is not None and at <= now]
+        for key in found:
+            key.waive_rejection()
+        return bool(found)
+
     def _no_usable_key(self, model: str, now: float) -> NoUsableCredential:
         reasons = "; ".join(f"{key.name} {key.unusable_reason(model, now)}" for key in self._keys)
-        times = [at for key in self._keys if (at := key.available_at(model)) is not None]
+        times = [at for key in self._keys if (at := _next_try(key, model)) is not None]
         soonest = max(0.0, min(times) - now) if times else None
         advice = "replace a key or enable one" if soonest is None else f"retry in {soonest:.1f} s"
         kinds = {key.error_kind(model) for key in self._keys}
@@ -244,6 +254,12 @@ class CredentialPool:
         used = {key.name for key in self._keys}
         others = (f"{name} #{number}" for number in count(2))
         return name if name not in used else next(other for other in others if other not in used)
+
+
+def _next_try(key: KeyHealth, model: str) -> float | None:
+    """When the key can be used, or is probed because no other one is left."""
+    rejected_until = key.retry_rejection_at(model)
+    return key.available_at(model) if rejected_until is None else rejected_until
 
 
 def _weighted_round_robin(keys: list[KeyHealth]) -> KeyHealth:
