@@ -107,7 +107,8 @@ CASES = [
     Case("GI-15", PART, "text", ask(user(IMAGE)), ask(user("?")), TEXT_ONLY),
 ]
 ADVICE = [
-    Case("GI-16", "input[1].signature", "with its signature", ask(user("?"), {"type": "thought", "summary": [text("Hm.")]}, user("?")),
+    Case("GI-16", "input[1].signature", "with its signature",
+         ask(user("?"), {"type": "thought", "summary": [text("Hm.")]}, user("?")),
          ask(user("?"), THOUGHT, user("?"))),
 ]
 # fmt: on
