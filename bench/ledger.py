@@ -57,7 +57,8 @@ def fill(database: Database, rows: int) -> None:
         (lowest,) = run(db, "SELECT min(id) FROM names WHERE name LIKE 'client-%'")[0]
         cases = " ".join(f"WHEN {index} THEN {bucket}" for index, bucket in enumerate(buckets))
         values = f"""INSERT INTO usage (at, request_id, attempt, key_id, client_format_id, operation_id, credential_id,
-            model_asked_id, price_version_id, outcome_id, bucket_id, status, seconds, first_token_seconds, {", ".join(TOKEN_COLUMNS)})
+            model_asked_id, price_version_id, outcome_id, bucket_id, status, seconds, first_token_seconds,
+            {", ".join(TOKEN_COLUMNS)})
             SELECT {first} + n * {DAYS * _DAY // rows}, 'request-' || n, 1, {lowest} + n * 7919 % {KEYS}, u.f, u.f, u.f,
             u.f, u.f, u.f, CASE n % {len(buckets)} {cases} END, 200, 1.5, 0.4, 900 + n % 700, 100 + n % 300, n % 500, 0, 0, 0
             FROM numbers CROSS JOIN (SELECT {template[4]} AS f) u"""
