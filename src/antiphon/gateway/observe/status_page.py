@@ -1,20 +1,26 @@
-"""`status_page`: the status of the gateway as an HTML page.
+"""`status_page`: the status of the gateway as an HTML page, in English or Chinese.
 
-No script, nothing fetched, one style sheet that the content security policy allows by its hash. Model names, errors and ids
-come from outside; each goes through `_text`, which escapes it and isolates its writing direction. All other functions take and
-return HTML.
+Plain HTML with forms: search is a GET, switching a key and logging out are POSTs with the token of the session. `status_html`
+has the rules about text from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
 
+from msgspec import Struct
+
+from antiphon.gateway.access.page_session import PAGE
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.ledger.spend import SpendRow
 from antiphon.gateway.observe.charts import PERCENTILES, format_duration, latency_plot, requests_plot
-from antiphon.gateway.observe.recent import AttemptRecord, Minute, RequestRecord, percentile
+from antiphon.gateway.observe.recent import Minute, percentile
+from antiphon.gateway.observe.request_list import requests_section
+from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
+from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.gateway.observe.status import (
     CredentialRow,
     MinuteRow,
@@ -24,20 +30,24 @@ from antiphon.gateway.observe.status import (
     Status,
     status_json,
 )
-from antiphon.gateway.observe.status_style import STYLE, STYLE_HASH
+from antiphon.gateway.observe.status_html import (
+    PAGE_HEADERS,
+    attribute,
+    clock,
+    date,
+    document,
+    figures,
+    items,
+    seconds,
+    share,
+    table,
+    text,
+    wants_page,
+)
+from antiphon.gateway.observe.status_texts import TEXTS, Language
 
-PAGE_HEADERS = {
-    "content-type": "text/html; charset=utf-8",
-    "content-security-policy": (
-        f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-}
 _JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-
-_MOST_SHOWN = 100
+_MOST_SPENDERS = 15
 _STATE_CLASSES = {
     "healthy": "good",
     "half_open": "warn",
@@ -46,293 +56,297 @@ _STATE_CLASSES = {
     "invalid": "bad",
     "disabled": "quiet",
 }
-_STATE_LABELS = {"half_open": "half-open (next call probes)", "invalid": "rejected"}
-_NONE = '<span class="quiet">none</span>'
-_UNPRINTABLE = dict.fromkeys((*range(9), 11, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")
 
 
-def status_answer(status: Status, headers: Mapping[str, str], query: Mapping[str, str]) -> Response:
+class PageView(Struct, frozen=True, kw_only=True):
+    """How a reader wants the page. With a `token` it has buttons; a reader with a session can log out."""
+
+    language: Language = "en"
+    token: str = ""
+    has_session: bool = False
+    search: RequestFilter = RequestFilter()
+
+
+def status_answer(
+    status: Status, headers: Mapping[str, str], query: Mapping[str, str], view: PageView | None = None
+) -> Response:
     """The page for a browser, JSON for other clients and for `?format=json`. Names of headers are in lower case."""
-    wanted = query.get("format", "")
-    if wanted == "html" or (wanted != "json" and "text/html" in headers.get("accept", "")):
-        return Response(headers=dict(PAGE_HEADERS), body=status_page(status))
-    return Response.json(status_json(status), headers=_JSON_HEADERS)
+    if wants_page(headers, query):
+        return Response(headers=dict(PAGE_HEADERS), body=status_page(status, view))
+    return Response.json(status_json(status, RequestFilter.of(query)), headers=_JSON_HEADERS)
 
 
-def status_page(status: Status) -> bytes:
+def status_page(status: Status, view: PageView | None = None) -> bytes:
     """The page. Send it with `PAGE_HEADERS`."""
-    sections = [
-        _header(status),
-        _summary(status.seen.minutes),
-        _plots(status.seen.minutes),
-        _credentials(status.credentials, status.server),
-        _models(status.models),
-        _requests(status.seen.records, status.server),
-    ]
-    page = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="robots" content="noindex">\n'
-        f"<title>Antiphon gateway</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(sections)
-        + '\n<footer>All times are UTC. <a href="?format=json">This page as JSON</a></footer>\n</main>\n</body>\n</html>\n'
-    )
-    return page.encode("utf-8", "replace")
+    return _StatusPage(status, view or PageView()).render()
 
 
-def _header(status: Status) -> str:
-    server = status.server
-    about = [
-        f"Version {_text(server.version)}, serving for {format_duration(server.uptime)}, since {_date(server.started)}.",
-        f"Configured by <code>{_text(server.config_file)}</code>." if server.config_file else "No configuration file.",
-    ]
-    if server.workers > 1:
-        about.append(f"{server.workers} workers.")
-    if server.reload is not None and server.reload.is_applied:
-        about.append(f"Reloaded {_date(server.reload.time)}.")
-    if server.shared is not None and not server.shared.is_unavailable:
-        about.append(f"Shared through <code>{_text(server.shared.address)}</code>, since {_date(server.shared.since)}.")
-    alarms = _refused_reload(server.reload) if server.reload is not None and not server.reload.is_applied else ""
-    if server.shared is not None and server.shared.is_unavailable:
-        alarms += _store_alarm(server.shared)
-    return f'<header><h1>Antiphon gateway</h1><p class="quiet">{" ".join(about)}</p>{alarms}</header>'
+class _StatusPage:
+    def __init__(self, status: Status, view: PageView) -> None:
+        self._status = status
+        self._view = view
+        self._language = view.language
+        self._say = TEXTS[view.language]
 
-
-def _refused_reload(reload: ReloadResult) -> str:
-    return (
-        '<div class="alarm" role="alert">'
-        f'<b class="bad">Configuration change at {_date(reload.time)} rejected</b>; the previous one is still active.'
-        f"{_list(reload.problems)}</div>"
-    )
-
-
-def _store_alarm(shared: SharedStatus) -> str:
-    return (
-        '<div class="alarm" role="alert">'
-        f'<b class="bad">Shared store <code>{_text(shared.address)}</code> unavailable</b> since {_date(shared.since)}: '
-        f"{_text(shared.reason)}. Until it is reachable, each worker tracks limits and key health on its own.</div>"
-    )
-
-
-def _summary(minutes: Sequence[Minute]) -> str:
-    hour = Minute(0)
-    for minute in minutes:
-        hour.merge(minute)
-    failed = f'<span class="bad">{hour.failed:,}</span>' if hour.failed else "0"
-    figures = [
-        ("Requests, last hour", f"{hour.requests:,}"),
-        ("Failed", failed),
-        ("Refused", f"{hour.refused:,}"),
-        *((f"{label} latency", _seconds(percentile(hour.seconds, share))) for label, share in PERCENTILES),
-        ("p50 time to first token", _seconds(percentile(hour.first_token, 0.5))),
-    ]
-    items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures)
-    return f'<dl class="figures">{items}</dl>'
-
-
-def _plots(minutes: Sequence[Minute]) -> str:
-    bars = (
-        '<span class="answered">answered</span><span class="refused">refused</span><span class="failed">failed</span>'
-    )
-    lines = "".join(f'<span class="{label}">{label}</span>' for label, _ in PERCENTILES)
-    rows = [
-        [
-            (_time(row.time), ""),
-            (f"{row.requests:,}", "number"),
-            (f"{row.refused:,}", "number"),
-            (f"{row.failed:,}", "number"),
-            (_seconds(row.p50_seconds), "number"),
-            (_seconds(row.p95_seconds), "number"),
-            (_seconds(row.first_token_p50_seconds), "number"),
+    def render(self) -> bytes:
+        status, say = self._status, self._say
+        sections = [
+            self._header(),
+            self._summary(status.seen.minutes, status.spend),
+            self._plots(status.seen.minutes),
+            self._spend(status.spend),
+            self._targets(target_stats(status.seen.records), len(status.seen.records)),
+            self._credentials(status.credentials, status.server),
+            self._models(status.models),
+            requests_section(status.seen.records, status.server.now, self._view.search, self._language),
+            f'<footer>{say["footer"]} <a href="?format=json">{say["as_json"]}</a></footer>',
         ]
-        for row in map(MinuteRow.of, reversed(minutes))
-        if row.requests
-    ]
-    names = ("Minute", "Requests", "Refused", "Failed", "p50 latency", "p95 latency", "p50 first token")
-    numbers = _table("The last hour by minute", names, rows) if rows else '<p class="note">No requests yet.</p>'
-    return (
-        '<section aria-labelledby="hour"><h2 id="hour">The last hour</h2><div class="plots">'
-        f'<figure><figcaption><b>Requests per minute</b><span class="key">{bars}</span></figcaption>'
-        f"{requests_plot(minutes)}</figure>"
-        f'<figure><figcaption><b>Latency</b><span class="key">{lines}</span></figcaption>'
-        f"{latency_plot(minutes)}</figure></div>"
-        f'<details class="figures-table"><summary>The same in numbers</summary>{numbers}</details></section>'
-    )
+        return document(self._language, say["title"], "\n".join(sections))
 
+    # The head.
 
-def _credentials(credentials: Sequence[CredentialRow], server: ServerStatus) -> str:
-    names = ("Provider", "Credential", "State", "Calls", "Failed", "Last error")
-    rows = [
-        [
-            (_text(row.provider), ""),
-            (_named(row), ""),
-            (_state(row, server.now), ""),
-            (f"{row.calls:,}", "number"),
-            (f"{row.failures:,}", "number"),
-            (_text(row.last_error), "" if row.last_error else "nothing"),
+    def _header(self) -> str:
+        server, say = self._status.server, self._say
+        uptime = format_duration(server.uptime)
+        if self._language == "zh":
+            uptime = uptime.replace("days", "天")
+        about = [
+            say["about"].format(version=text(server.version), uptime=uptime, since=self._date(server.started)),
+            say["config_file"].format(file=f"<code>{text(server.config_file)}</code>")
+            if server.config_file
+            else say["no_config_file"],
         ]
-        for row in credentials
-    ]
-    note = '<p class="note">As seen by the worker that wrote this page.</p>' if rows and server.workers > 1 else ""
-    table = _table("Credentials", names, rows) if rows else '<p class="note">No provider needs a key.</p>'
-    return f'<section aria-labelledby="credentials"><h2 id="credentials">Credentials</h2>{note}{table}</section>'
+        if server.workers > 1:
+            about.append(say["workers"].format(count=server.workers))
+        if server.reload is not None and server.reload.is_applied:
+            about.append(say["reloaded"].format(time=self._date(server.reload.time)))
+        if server.shared is not None and not server.shared.is_unavailable:
+            address = f"<code>{text(server.shared.address)}</code>"
+            about.append(say["shared"].format(address=address, time=self._date(server.shared.since)))
+        alarms = ""
+        if server.reload is not None and not server.reload.is_applied:
+            alarms = self._refused_reload(server.reload)
+        if server.shared is not None and server.shared.is_unavailable:
+            alarms += self._store_alarm(server.shared)
+        return (
+            f'<header><div class="top"><h1>{say["title"]}</h1>{self._menu()}</div>'
+            f'<p class="quiet">{" ".join(about)}</p>{alarms}</header>'
+        )
+
+    def _menu(self) -> str:
+        say, other = self._say, "en" if self._language == "zh" else "zh"
+        link = f'<a href="?lang={other}" lang="{other}" hreflang="{other}">{say["other_language"]}</a>'
+        button = self._form("logout", {}, say["log_out"]) if self._view.has_session else ""
+        return f'<nav class="menu" aria-label="{say["title"]}">{link}{button}</nav>'
+
+    def _refused_reload(self, reload: ReloadResult) -> str:
+        title = self._say["reload_refused"].format(time=self._date(reload.time))
+        return (
+            f'<div class="alarm" role="alert"><b class="bad">{title}</b>; {self._say["old_config"]}'
+            f"{items(reload.problems)}</div>"
+        )
+
+    def _store_alarm(self, shared: SharedStatus) -> str:
+        title = self._say["store_down"].format(address=f"<code>{text(shared.address)}</code>")
+        note = self._say["store_note"].format(time=self._date(shared.since), reason=text(shared.reason))
+        return f'<div class="alarm" role="alert"><b class="bad">{title}</b> {note}</div>'
+
+    # The last hour.
+
+    def _summary(self, minutes: Sequence[Minute], spend: SpendSummary | None) -> str:
+        say, hour = self._say, Minute(0)
+        for minute in minutes:
+            hour.merge(minute)
+        failed = share(hour.failed, hour.requests, say)
+        shown = [
+            (say["requests_hour"], f"{hour.requests:,}"),
+            (say["error_rate"], f'<span class="bad">{failed}</span>' if hour.failed else failed),
+            (say["failed"], f'<span class="bad">{hour.failed:,}</span>' if hour.failed else "0"),
+            (say["refused"], f"{hour.refused:,}"),
+            *((say[label], seconds(percentile(hour.seconds, part), say)) for label, part in PERCENTILES),
+            *((say[f"ttft_{label}"], seconds(percentile(hour.first_token, part), say)) for label, part in PERCENTILES),
+            (say["cache_hits"], share(hour.cached_tokens, hour.prompt_tokens, say)),
+        ]
+        if spend is not None and spend.today is not None:
+            shown.append((say["spend_today"], self._cost(spend.today)))
+        return f'<dl class="figures">{figures(shown)}</dl>'
+
+    def _plots(self, minutes: Sequence[Minute]) -> str:
+        say = self._say
+        bars = "".join(
+            f'<span class="{name}">{say[word]}</span>'
+            for name, word in (("answered", "answered"), ("refused", "refused_word"), ("failed", "failed_word"))
+        )
+        lines = "".join(f'<span class="{label}">{label}</span>' for label, _ in PERCENTILES)
+        rows = [
+            [
+                (clock(row.time), ""),
+                (f"{row.requests:,}", "number"),
+                (f"{row.refused:,}", "number"),
+                (f"{row.failed:,}", "number"),
+                (seconds(row.p50_seconds, say), "number"),
+                (seconds(row.p95_seconds, say), "number"),
+                (seconds(row.first_token_p50_seconds, say), "number"),
+            ]
+            for row in map(MinuteRow.of, reversed(minutes))
+            if row.requests
+        ]
+        names = [say[name] for name in ("minute", "requests", "refused", "failed", "p50", "p95", "first_token_p50")]
+        numbers = table(say["by_minute"], names, rows) if rows else f'<p class="note">{say["no_requests"]}</p>'
+        return (
+            f'<section aria-labelledby="hour"><h2 id="hour">{say["hour"]}</h2><div class="plots">'
+            f'<figure><figcaption><b>{say["per_minute"]}</b><span class="key">{bars}</span></figcaption>'
+            f"{requests_plot(minutes, say)}</figure>"
+            f'<figure><figcaption><b>{say["latency"]}</b><span class="key">{lines}</span></figcaption>'
+            f"{latency_plot(minutes, say)}</figure></div>"
+            f'<details class="figures-table"><summary>{say["numbers"]}</summary>{numbers}</details></section>'
+        )
+
+    # Money.
+
+    def _spend(self, spend: SpendSummary | None) -> str:
+        say = self._say
+        if spend is None:
+            return ""
+        title = f'<h2 id="spend">{say["spend"].format(days=spend.days)}</h2>'
+        if not spend.is_on:
+            inner = f'<p class="note">{say["spend_off"]}</p>'
+        elif spend.problem:
+            inner = f'<p class="note bad">{say["spend_problem"].format(problem=text(spend.problem))}</p>'
+        elif not spend.by_day:
+            inner = f'<p class="note">{say["spend_none"]}</p>'
+        else:
+            inner = f'<p class="note">{say["spend_note"]}</p><div class="spend">' + "".join(
+                (
+                    self._spend_table("by_key", "client_key", [(row.key or "", row) for row in spend.by_key]),
+                    self._spend_table(
+                        "by_model", "model", [(f"{row.provider}/{row.model}", row) for row in spend.by_model]
+                    ),
+                    self._spend_table("by_day", "day", [(str(row.day), row) for row in spend.by_day]),
+                )
+            )
+            inner += "</div>"
+        return f'<section aria-labelledby="spend">{title}{inner}</section>'
+
+    def _spend_table(self, title: str, column: str, rows: Sequence[tuple[str, SpendRow]]) -> str:
+        say = self._say
+        cells = [
+            [
+                (text(name) or f'<span class="quiet">{say["none"]}</span>', ""),
+                (self._cost(row), "number"),
+                (self._calls(row), "number"),
+                (f"{row.usage.total_tokens:,}", "number"),
+            ]
+            for name, row in rows[:_MOST_SPENDERS]
+        ]
+        more = len(rows) - len(cells)
+        note = f'<p class="note">{say["more_rows"].format(count=f"{more:,}")}</p>' if more else ""
+        names = [say[name] for name in (column, "cost", "calls", "tokens")]
+        return f"<div><h3>{say[title]}</h3>{table(say[title], names, cells)}{note}</div>"
+
+    def _cost(self, row: SpendRow) -> str:
+        unknown = self._say["unknown"]
+        if row.cost is None:
+            return f'<span class="warn">{unknown}</span>'
+        more = self._say["unpriced"].format(count=f"{row.unpriced_calls:,}") if row.unpriced_calls else ""
+        digits = 2 if row.cost >= 1 else 4
+        return f"${row.cost:,.{digits}f}" + (f' <span class="warn">{more}</span>' if more else "")
+
+    def _calls(self, row: SpendRow) -> str:
+        estimated = self._say["estimated"].format(count=f"{row.estimated_calls:,}") if row.estimated_calls else ""
+        return f"{row.calls:,}" + (f' <span class="quiet">{estimated}</span>' if estimated else "")
+
+    # Upstreams.
+
+    def _targets(self, stats: Sequence[TargetStats], count: int) -> str:
+        if not stats:
+            return ""
+        say = self._say
+        rows = [
+            [
+                (text(row.target), ""),
+                (f"{row.requests:,}", "number"),
+                (share(row.failed, row.requests, say), "number"),
+                (seconds(row.p50_seconds, say), "number"),
+                (seconds(row.p95_seconds, say), "number"),
+                (seconds(row.ttft_p50_seconds, say), "number"),
+                (seconds(row.ttft_p95_seconds, say), "number"),
+                (share(row.cached_tokens, row.prompt_tokens, say), "number"),
+            ]
+            for row in stats[:_MOST_SPENDERS]
+        ]
+        words = ("target", "requests", "error_rate", "p50", "p95", "ttft_p50", "ttft_p95", "cache_hits")
+        shown = table(say["targets"], [say[word] for word in words], rows)
+        note = say["targets_note"].format(count=f"{count:,}")
+        return (
+            f'<section aria-labelledby="targets"><h2 id="targets">{say["targets"]}</h2>'
+            f'<p class="note">{note}</p>{shown}</section>'
+        )
+
+    def _credentials(self, credentials: Sequence[CredentialRow], server: ServerStatus) -> str:
+        say = self._say
+        names = [say[name] for name in ("provider", "credential", "state", "calls", "failed", "last_error")]
+        names += [say["action"]] if self._view.token else []
+        rows = [
+            [
+                (text(row.provider), ""),
+                (_named(row), ""),
+                (self._state(row, server.now), ""),
+                (f"{row.calls:,}", "number"),
+                (f"{row.failures:,}", "number"),
+                (text(row.last_error), "" if row.last_error else "nothing"),
+                *([(self._switch(row), "")] if self._view.token else []),
+            ]
+            for row in credentials
+        ]
+        note = f'<p class="note">{say["per_worker"]}</p>' if rows and server.workers > 1 else ""
+        shown = table(say["credentials"], names, rows) if rows else f'<p class="note">{say["no_credentials"]}</p>'
+        return (
+            f'<section aria-labelledby="credentials"><h2 id="credentials">{say["credentials"]}</h2>'
+            f"{note}{shown}</section>"
+        )
+
+    def _switch(self, row: CredentialRow) -> str:
+        is_off = row.state == "disabled"
+        fields = {"provider": row.provider, "credential": row.name, "enabled": "true" if is_off else "false"}
+        return self._form("credentials", fields, self._say["enable" if is_off else "disable"], about=row.name)
+
+    def _form(self, path: str, fields: Mapping[str, str], label: str, *, about: str = "") -> str:
+        hidden = "".join(
+            f'<input type="hidden" name="{name}" value="{attribute(value)}">'
+            for name, value in {"token": self._view.token, **fields}.items()
+        )
+        spoken = f'<span class="hidden"> {text(about)}</span>' if about else ""
+        button = f'<button type="submit">{label}{spoken}</button>'
+        return f'<form method="post" action="{PAGE}/{path}">{hidden}{button}</form>'
+
+    def _state(self, row: CredentialRow, now: datetime) -> str:
+        states = [self._word(row.state, row.until, now)]
+        states += [
+            f"{self._word(held.state, held.until, now)} {self._say['for_model'].format(model=text(held.model))}"
+            for held in row.resting
+        ]
+        return "<br>".join(states)
+
+    def _word(self, state: str, until: datetime | None, now: datetime) -> str:
+        label = self._say.get(state, escape(state))
+        word = f'<span class="state {_STATE_CLASSES.get(state, "quiet")}">{label}</span>'
+        if until is None:
+            return word
+        left = format_duration((until - now).total_seconds())
+        return f'{word} {self._say["until"].format(time=clock(until))} <span class="quiet left">({left})</span>'
+
+    def _models(self, models: Sequence[ModelRow]) -> str:
+        say = self._say
+        rows = [[(text(row.name), ""), (say["then"].join(map(text, row.targets)), "")] for row in models]
+        names = (say["model"], say["targets"])
+        shown = table(say["models"], names, rows) if rows else f'<p class="note">{say["no_models"]}</p>'
+        return f'<section aria-labelledby="models"><h2 id="models">{say["models"]}</h2>{shown}</section>'
+
+    def _date(self, when: datetime) -> str:
+        return date(when, self._language)
 
 
 def _named(row: CredentialRow) -> str:
-    shown = "" if row.name == row.masked else f' <span class="quiet">{_text(row.masked)}</span>'
-    return f"{_text(row.name)}{shown}"
-
-
-def _state(row: CredentialRow, now: datetime) -> str:
-    states = [_word(row.state, row.until, now)]
-    states += [f"{_word(held.state, held.until, now)} for {_text(held.model)}" for held in row.resting]
-    return "<br>".join(states)
-
-
-def _word(state: str, until: datetime | None, now: datetime) -> str:
-    word = f'<span class="state {_STATE_CLASSES.get(state, "quiet")}">{escape(_STATE_LABELS.get(state, state))}</span>'
-    if until is None:
-        return word
-    left = format_duration((until - now).total_seconds())
-    return f'{word} until {_time(until)} <span class="quiet left">({left})</span>'
-
-
-def _models(models: Sequence[ModelRow]) -> str:
-    rows = [[(_text(row.name), ""), (", then ".join(map(_text, row.targets)), "")] for row in models]
-    table = _table("Models", ("Model", "Targets"), rows) if rows else '<p class="note">No routes configured.</p>'
-    return f'<section aria-labelledby="models"><h2 id="models">Models</h2>{table}</section>'
-
-
-def _requests(records: Sequence[RequestRecord], server: ServerStatus) -> str:
-    shown = records[:_MOST_SHOWN]
-    if not shown:
-        listed = '<p class="note">No requests yet.</p>'
-    else:
-        more = f" of {len(records):,}; all are in the JSON" if len(records) > len(shown) else ""
-        repaired = sum(bool(record.repairs) for record in records)
-        lossy = sum(bool(record.losses) for record in records)
-        listed = (
-            f'<p class="note">The newest {len(shown):,}{more}. Of all of them, {repaired:,} were repaired and {lossy:,} '
-            "were lossy; open one for details.</p>"
-            f'<ol class="requests">{"".join(_request(record, server.now) for record in shown)}</ol>'
-        )
-    return f'<section aria-labelledby="requests"><h2 id="requests">Recent requests</h2>{listed}</section>'
-
-
-def _request(record: RequestRecord, now: datetime) -> str:
-    tone = "bad" if record.is_failed else "warn" if record.is_refused else "good"
-    when = _time(record.time) if record.time.date() == now.date() else _date(record.time)
-    provider = record.target.removesuffix(f"/{record.model}")
-    way = "to" if provider == record.target else "at"
-    target = f' <span class="quiet">{way}</span> {_text(provider)}' if provider else ""
-    tags = [
-        f'<span class="{colour}">{text}</span>'
-        for is_so, colour, text in (
-            (record.repairs, "warn", "repaired"),
-            (record.losses, "warn", "lossy"),
-            (len(record.attempts) > 1, "quiet", f"{len(record.attempts)} attempts"),
-        )
-        if is_so
-    ]
-    return (
-        "<li><details><summary>"
-        f'<span class="quiet">{when}</span>'
-        f'<span class="code {tone}"><span class="hidden">status </span>{record.status}</span>'
-        f"<span>{_text(record.model) or _NONE}{target}</span>"
-        f'<span class="tags">{"".join(tags)}</span>'
-        f'<span class="took">{_seconds(record.seconds)}</span>'
-        f'</summary><div class="more">{_request_details(record)}</div></details></li>'
-    )
-
-
-def _request_details(record: RequestRecord) -> str:
-    """The details of an expanded request."""
-    facts = [
-        ("Request id", f'<span class="id">{_text(record.id)}</span>'),
-        ("Client key", _text(record.key) or _NONE),
-        ("Format", _formats(record)),
-        ("First token", _seconds(record.first_token_seconds)),
-        ("Gateway overhead", _seconds(record.overhead_seconds)),
-        ("Prompt", _tokens(record.prompt_tokens, record.cached_tokens, "cached")),
-        ("Completion", _tokens(record.completion_tokens, record.reasoning_tokens, "reasoning")),
-    ]
-    html = "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts) + "</dl>"
-    if record.error:
-        html += f'<h3>Error</h3><p class="bad">{_text(record.error)}</p>'
-    if record.repairs:
-        html += f"<h3>Repaired</h3>{_list(record.repairs)}"
-    if record.losses:
-        html += f"<h3>Not translated</h3>{_list(record.losses)}"
-    if record.attempts:
-        names = ("Target", "Credential", "Status", "Duration", "Error")
-        html += f"<h3>Attempts</h3>{_table('Attempts', names, map(_attempt, record.attempts))}"
-    return html
-
-
-def _attempt(attempt: AttemptRecord) -> list[tuple[str, str]]:
-    target = "/".join(filter(None, (attempt.provider, attempt.model)))
-    return [
-        (_text(target), ""),
-        (_text(attempt.credential) or _NONE, "" if attempt.credential else "nothing"),
-        (str(attempt.status or "none"), ""),
-        (_seconds(attempt.seconds), "number"),
-        (_text(attempt.error), "" if attempt.error else "nothing"),
-    ]
-
-
-def _formats(record: RequestRecord) -> str:
-    ways = [record.client_format, record.upstream_format]
-    named = " to ".join(_text(way) for way in dict.fromkeys(filter(None, ways)))
-    return (named or _NONE) + (", streamed" if record.streamed else "")
-
-
-def _tokens(count: int, part: int, word: str) -> str:
-    return f"{count:,} tokens" + (f', <span class="quiet">{part:,} {word}</span>' if part else "")
-
-
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """A table of cells (HTML and class). Roles are explicit: browsers do not treat cards on a narrow screen as a table."""
-    cells = list(rows)
-    classes = [kind if kind == "number" else "" for _, kind in cells[0]]
-    head = "".join(
-        f'<th role="columnheader" scope="col"{_class(kind)}>{name}</th>'
-        for name, kind in zip(columns, classes, strict=True)
-    )
-    body = "".join(
-        '<tr role="row">'
-        + "".join(
-            f'<td role="cell" data-column="{name}"{_class(kind)}><div>{cell}</div></td>'
-            for name, (cell, kind) in zip(columns, row, strict=True)
-        )
-        + "</tr>"
-        for row in cells
-    )
-    return (
-        f'<table class="cards" role="table" aria-label="{title}"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{body}</tbody></table>'
-    )
-
-
-def _class(name: str) -> str:
-    return f' class="{name}"' if name else ""
-
-
-def _list(lines: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>"
-
-
-def _text(text: str) -> str:
-    """Escape text from outside."""
-    return f"<bdi>{escape(text.translate(_UNPRINTABLE))}</bdi>" if text else ""
-
-
-def _seconds(seconds: float | None) -> str:
-    return _NONE if seconds is None else format_duration(seconds)
-
-
-def _time(when: datetime) -> str:
-    return f'<time datetime="{when.isoformat()}">{when:%H:%M:%S}</time>'
-
-
-def _date(when: datetime) -> str:
-    return f'<time datetime="{when.isoformat()}">{when.day} {when:%B, %H:%M}</time>'
+    shown = "" if row.name == row.masked else f' <span class="quiet">{text(row.masked)}</span>'
+    return f"{text(row.name)}{shown}"
