@@ -169,6 +169,7 @@ class Generation:
             CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks),
             rewrite=self._prepare_again,
             first_token=self._loaded.config.gateway.first_token_seconds,
+            health=self._loaded.target_health,
         )
         early = self._early_start() if trace.streams else None
         try:

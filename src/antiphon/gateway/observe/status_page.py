@@ -22,6 +22,7 @@ from antiphon.gateway.observe.request_list import requests_section
 from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
 from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.gateway.observe.status import (
+    CircuitRow,
     CredentialRow,
     MinuteRow,
     ModelRow,
@@ -97,6 +98,7 @@ class _StatusPage:
             self._spend(status.spend),
             self._targets(target_stats(status.seen.records), len(status.seen.records)),
             self._credentials(status.credentials, status.server),
+            self._circuits(status.circuits),
             self._models(status.models),
             requests_section(status.seen.records, status.server.now, self._view.search, self._language),
             f'<footer>{say["footer"]} <a href="?format=json">{say["as_json"]}</a></footer>',
@@ -335,6 +337,23 @@ class _StatusPage:
             return word
         left = format_duration((until - now).total_seconds())
         return f'{word} {self._say["until"].format(time=clock(until))} <span class="quiet left">({left})</span>'
+
+    def _circuits(self, circuits: Sequence[CircuitRow]) -> str:
+        if not circuits:
+            return ""
+        say = self._say
+        names = [say[name] for name in ("target", "state", "next_probe", "last_error")]
+        rows = [
+            [
+                (text(row.target), ""),
+                (say["half_open"] if row.state == "half_open" else say["circuit_open"], ""),
+                (clock(row.until) if row.until is not None else say["now"], ""),
+                (text(row.last_error), "" if row.last_error else "nothing"),
+            ]
+            for row in circuits
+        ]
+        shown = table(say["circuits"], names, rows)
+        return f'<section aria-labelledby="circuits"><h2 id="circuits">{say["circuits"]}</h2>{shown}</section>'
 
     def _models(self, models: Sequence[ModelRow]) -> str:
         say = self._say
