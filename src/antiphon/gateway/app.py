@@ -37,16 +37,16 @@ from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
-from antiphon.gateway.observe.login_page import login_page
+from antiphon.gateway.observe.page.html import wants_page
+from antiphon.gateway.observe.page.login_page import login_page
+from antiphon.gateway.observe.page.status_page import PageView, status_answer
+from antiphon.gateway.observe.page.texts import choose_language
 from antiphon.gateway.observe.recent import RequestRecord
 from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendReader
 from antiphon.gateway.observe.status import ReloadResult, build_status
-from antiphon.gateway.observe.status_html import wants_page
-from antiphon.gateway.observe.status_page import PageView, status_answer
-from antiphon.gateway.observe.status_texts import choose_language
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError

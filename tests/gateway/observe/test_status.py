@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.ledger.spend import SpendRow
-from antiphon.gateway.observe.charts import format_duration, latency_plot, requests_plot
+from antiphon.gateway.observe.page.charts import format_duration, latency_plot, requests_plot
+from antiphon.gateway.observe.page.html import PAGE_HEADERS
+from antiphon.gateway.observe.page.status_page import PageView, status_answer, status_page
+from antiphon.gateway.observe.page.texts import TEXTS, Language, choose_language
 from antiphon.gateway.observe.recent import (
     MINUTES,
     Activity,
@@ -32,12 +35,11 @@ from antiphon.gateway.observe.request_search import RequestFilter, target_stats
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.gateway.observe.status import ReloadResult, Status, build_status, status_json
-from antiphon.gateway.observe.status_html import PAGE_HEADERS
-from antiphon.gateway.observe.status_page import PageView, status_answer, status_page
-from antiphon.gateway.observe.status_texts import TEXTS, Language, choose_language
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
+from antiphon.providers.engine.target_health import CircuitStatus
+from antiphon.providers.routes import Target
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
@@ -82,6 +84,7 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
         },
         models={word: ["anthropic/*", word]},
         config_file=word,
+        circuits=[CircuitStatus(target=Target(word, word), state="open", seconds=20, last_error=error)],
         spend=SpendSummary(
             by_key=(
                 SpendRow(key=word, calls=3, usage=TokenUsage(100, 20, 0, 0, 0, 120), cost=Decimal("1.5")),

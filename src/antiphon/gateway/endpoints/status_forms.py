@@ -23,7 +23,7 @@ from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.credentials import switch_credential
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
-from antiphon.gateway.observe.login_page import login_page
+from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
+from antiphon.gateway.observe.page.texts import TEXTS, Texts
 from antiphon.gateway.observe.recent import Minute, percentile
-from antiphon.gateway.observe.status_texts import TEXTS, Texts
 
 _WIDTH, _HEIGHT = 440.0, 190.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 10.0, 24.0

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from antiphon.gateway.access.page_session import PAGE
+from antiphon.gateway.observe.page.html import attribute, clock, date, figures, items, nothing, seconds, table, text
+from antiphon.gateway.observe.page.texts import TEXTS, Language, Texts
 from antiphon.gateway.observe.recent import AttemptRecord, RequestRecord
 from antiphon.gateway.observe.request_search import RequestFilter
-from antiphon.gateway.observe.status_html import attribute, clock, date, figures, items, nothing, seconds, table, text
-from antiphon.gateway.observe.status_texts import TEXTS, Language, Texts
 
 _MOST_SHOWN = 100
 _OUTCOMES = (

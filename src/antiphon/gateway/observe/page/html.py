@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 
-from antiphon.gateway.observe.charts import format_duration
-from antiphon.gateway.observe.status_style import STYLE, STYLE_HASH
-from antiphon.gateway.observe.status_texts import Language, Texts
+from antiphon.gateway.observe.page.charts import format_duration
+from antiphon.gateway.observe.page.style import STYLE, STYLE_HASH
+from antiphon.gateway.observe.page.texts import Language, Texts
 
 PAGE_HEADERS = {
     "content-type": "text/html; charset=utf-8",

@@ -136,7 +136,7 @@ footer { margin-top: 3rem; padding-top: 0.75rem; border-top: 1px solid var(--rul
   ol.requests .tags { grid-column: 3 / -1; grid-row: 2; }
   .more { padding-left: 0.25rem; }
   .more dl { grid-template-columns: 1fr 1fr; }
-  .plot .mark { font-size: 13px; }
+  .plot .mark { font-size: 12px; }
   form.search { grid-template-columns: 1fr 1fr; }
   form.search > div:first-child { grid-column: 1 / -1; }
   button, input, select { min-height: 2.75rem; font-size: 1rem; }

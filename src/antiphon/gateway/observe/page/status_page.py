@@ -1,6 +1,6 @@
 """`status_page`: the status of the gateway as an HTML page, in English or Chinese.
 
-Plain HTML with forms: search is a GET, switching a key and logging out are POSTs with the token of the session. `status_html`
+Plain HTML with forms: search is a GET, switching a key and logging out are POSTs with the token of the session. `html`
 has the rules about text from outside.
 """
 
@@ -16,22 +16,8 @@ from antiphon.gateway.access.page_session import PAGE
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.spend import SpendRow
-from antiphon.gateway.observe.charts import PERCENTILES, format_duration, latency_plot, requests_plot
-from antiphon.gateway.observe.recent import Minute, percentile
-from antiphon.gateway.observe.request_list import requests_section
-from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
-from antiphon.gateway.observe.spend_summary import SpendSummary
-from antiphon.gateway.observe.status import (
-    CircuitRow,
-    CredentialRow,
-    MinuteRow,
-    ModelRow,
-    ReloadResult,
-    ServerStatus,
-    Status,
-    status_json,
-)
-from antiphon.gateway.observe.status_html import (
+from antiphon.gateway.observe.page.charts import PERCENTILES, format_duration, latency_plot, requests_plot
+from antiphon.gateway.observe.page.html import (
     PAGE_HEADERS,
     attribute,
     clock,
@@ -45,7 +31,21 @@ from antiphon.gateway.observe.status_html import (
     text,
     wants_page,
 )
-from antiphon.gateway.observe.status_texts import TEXTS, Language
+from antiphon.gateway.observe.page.request_list import requests_section
+from antiphon.gateway.observe.page.texts import TEXTS, Language
+from antiphon.gateway.observe.recent import Minute, percentile
+from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
+from antiphon.gateway.observe.spend_summary import SpendSummary
+from antiphon.gateway.observe.status import (
+    CircuitRow,
+    CredentialRow,
+    MinuteRow,
+    ModelRow,
+    ReloadResult,
+    ServerStatus,
+    Status,
+    status_json,
+)
 
 _JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _MOST_SPENDERS = 15
@@ -99,8 +99,8 @@ class _StatusPage:
             self._targets(target_stats(status.seen.records), len(status.seen.records)),
             self._credentials(status.credentials, status.server),
             self._circuits(status.circuits),
-            self._models(status.models),
             requests_section(status.seen.records, status.server.now, self._view.search, self._language),
+            self._models(status.models),
             f'<footer>{say["footer"]} <a href="?format=json">{say["as_json"]}</a></footer>',
         ]
         return document(self._language, say["title"], "\n".join(sections))
