@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from clients.program import ANTHROPIC, CHAT, COMPLETIONS, GEMINI, OLLAMA, PROMPT, RESPONSES, Place, Program
+from clients.program import ANTHROPIC, ANY_MODEL, CHAT, COMPLETIONS, GEMINI, OLLAMA, PROMPT, RESPONSES, Place, Program
 
 
 def _aider(place: Place, prefix: str) -> list[str]:
@@ -66,14 +66,18 @@ def _promptfoo(place: Place, wire: str) -> Mapping[str, Any]:
         "promptfooconfig.json": {
             "prompts": ["Read note.txt.", f"file://{place.note}"],
             "providers": [{"id": f"{kind}:{place.model}", "config": settings}],
-            "tests": [{}],
+            "tests": [{"vars": {"subject": "note"}}],
         }
     }
 
 
 def _promptfoo_command(place: Place) -> list[str]:
     evaluate = "promptfoo eval --no-cache --no-write --no-progress-bar --no-table -j 1"
-    return ["sh", "-c", f"{evaluate} -c {place.home}/promptfooconfig.json -o out.json && cat out.json"]
+    return [
+        "sh",
+        "-c",
+        f"{evaluate} -c {place.home}/promptfooconfig.json -o out.json; code=$?; cat out.json; exit $code",
+    ]
 
 
 def _mini(place: Place, prefix: str, extra: tuple[str, ...]) -> list[str]:
@@ -197,6 +201,7 @@ api_key_env = "ANTIPHON_CLIENT_KEY"
                 "OLLAMA_API_KEY": place.key,
             },
             files=partial(_promptfoo, wire=wire),
+            model="gemini-2.5-pro" if wire == GEMINI else ANY_MODEL,
             asks_in_words=True,
         )
         for wire in _PROMPTFOO
