@@ -148,10 +148,10 @@ def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[tuple[Any, ...]]) -
         added = (1, row.outcome != "ok", *_counts_of(row))
         known = sums.get(group)
         sums[group] = [*added] if known is None else [before + more for before, more in zip(known, added, strict=True)]
-    for (day, _, bucket_id), added in list(sums.items()):
+    for (day, _, bucket_id), of_key in list(sums.items()):
         total = sums.setdefault((day, ALL_KEYS, bucket_id), [0] * len(_SUMS))
-        sums[day, ALL_KEYS, bucket_id] = [before + more for before, more in zip(total, added, strict=True)]
+        sums[day, ALL_KEYS, bucket_id] = [before + more for before, more in zip(total, of_key, strict=True)]
     return [
-        {"day": day, "key_id": key_id, "bucket_id": bucket_id, **dict(zip(_SUMS, map(int, added), strict=True))}
-        for (day, key_id, bucket_id), added in sorted(sums.items())
+        {"day": day, "key_id": key_id, "bucket_id": bucket_id, **dict(zip(_SUMS, map(int, numbers), strict=True))}
+        for (day, key_id, bucket_id), numbers in sorted(sums.items())
     ]
