@@ -150,6 +150,9 @@ class HttpProviderClient(ProviderClient):
             case _:
                 return self.preset.name in _SCHEMA_PRESETS
 
+    def continues_prefix(self, model: str) -> bool:
+        return self._provider.continues_prefix(model)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._provider.transport.aclose()

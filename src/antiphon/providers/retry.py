@@ -222,6 +222,11 @@ class RetryPlan:
                 return Send(lease)
         return self._wait_or_next(error, requested_delay, should_retry)
 
+    def leave(self, error: ProviderError) -> Step:
+        """The current target broke after it had answered: the next one, whatever budget is left."""
+        others = fallback_targets(error, self.target, self._others)
+        return self._fall_back(error, others) if others else GiveUp(error)
+
     def skip(self, error: ProviderError) -> Step:
         """The current target cannot take the request at all. The error counts only if no target was tried before."""
         if not self._others:

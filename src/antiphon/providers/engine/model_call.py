@@ -13,11 +13,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Protocol, TypeAlias
 
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.continuation import Continuation
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, DeltaReply, Reply, StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
 from antiphon.providers.routes import Target
@@ -58,12 +60,16 @@ Prepare: TypeAlias = Callable[[Target], Awaitable[TargetCall]]
 Rewrite: TypeAlias = Callable[[Target, ProviderError], Awaitable[TargetCall | None]]
 
 
+PreparePrefix: TypeAlias = Callable[[Target, str], Awaitable[TargetCall | None]]
+
+
 class ModelCall:
     """One call. `waiting_seconds` is the time spent waiting for providers.
 
     `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
     one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
-    `health`: targets with an open circuit are skipped, and results are reported to it.
+    `health`: targets with an open circuit are skipped, and results are reported to it. `continues`: `batches` lets another
+    target finish an answer whose stream broke; `prepare_prefix` makes a request that continues a text, if the model can.
     """
 
     def __init__(
@@ -77,9 +83,16 @@ class ModelCall:
         request_id: str | None = None,
         first_token: float | None = None,
         health: TargetHealth | None = None,
+        continues: bool = False,
+        prepare_prefix: PreparePrefix | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
         self._attempt_seconds = 0.0
+        self._continues = continues
+        self._prepare_prefix = prepare_prefix
+        self._continuation: Continuation | None = None
+        self._broken_by: ProviderError | None = None
+        self._is_prefilled = False
         self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
@@ -92,15 +105,54 @@ class ModelCall:
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
+        return await self._perform(self._plan.first())
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether another target is left that could finish an answer."""
+        return bool(self._plan.others)
+
+    async def continued(self, continuation: Continuation, error: ProviderError) -> Reply:
+        """The reply of the next target that answers, after the stream of the current one broke with `error`.
+
+        Its deltas go through `continuation`. Raises `UpstreamFailed`, with the error of the first stream, if none answers.
+        """
+        self._broken_by = self._broken_by or error
+        self._continuation = continuation
+        self._health.on_failure(self._plan.target, 0, error)
+        try:
+            return await self._perform(self._plan.leave(error))
+        except UpstreamFailed:
+            raise UpstreamFailed(self._broken_by) from None
+
+    async def _prepare_for(self, target: Target) -> TargetCall:
+        """The request for a target; in a continuation one that ends with the shown text, if the model can continue it."""
+        continuation = self._continuation
+        if continuation is None:
+            return await self._prepare(target)
+        text = continuation.text.rstrip()
+        prefilled = await self._prepare_prefix(target, text) if text and self._prepare_prefix is not None else None
+        continuation.begin(is_prefilled=prefilled is not None)
+        self._is_prefilled = prefilled is not None
+        return prefilled or await self._prepare(target)
+
+    async def _prepare_again(self, target: Target, error: ProviderError) -> TargetCall | None:
+        """The request without what was refused: a prefix, or what `rewrite` finds."""
+        if self._is_prefilled and self._continuation is not None and error.kind == "invalid_request":
+            self._is_prefilled = False
+            self._continuation.begin(is_prefilled=False)
+            return await self._prepare(target)
+        return await self._rewrite(target, error) if self._rewrite is not None else None
+
+    async def _perform(self, step: Step) -> Reply:
         plan = self._plan
-        step: Step = plan.first()
         while True:
             if isinstance(step, NextTarget):
                 if self._health.is_watched and self._health.should_skip(step.target, plan.others):
                     step = plan.skip(_CIRCUIT_OPEN)
                     continue
                 try:
-                    prepared = await self._prepare(step.target)
+                    prepared = await self._prepare_for(step.target)
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
@@ -121,7 +173,7 @@ class ModelCall:
                     await reply.aclose()
                 target = plan.target
                 self._health.on_failure(target, self._probe, error)
-                rewritten = await self._rewrite(target, error) if self._rewrite is not None else None
+                rewritten = await self._prepare_again(target, error)
                 if rewritten is not None:
                     prepared = rewritten
                     step = plan.begin(prepared.settings)
@@ -144,7 +196,36 @@ class ModelCall:
         except UpstreamFailed as failure:
             return _failed(failure.error)
         assert not isinstance(reply, WholeReply), "a stream was requested"
-        return reply.batches()
+        return self._finished_elsewhere(reply) if self._continues and self.may_continue else reply.batches()
+
+    async def _finished_elsewhere(
+        self, reply: StreamReply | DeltaReply
+    ) -> AsyncGenerator[list[ModelOutputDelta], None]:
+        """The deltas of the answer; if its stream breaks, the next target finishes it."""
+        continuation = Continuation()
+        while True:
+            failed: Failed | None = None
+            async with aclosing(reply.batches()) as batches:
+                async for batch in batches:
+                    deltas = continuation.feed(batch)
+                    if deltas and isinstance(deltas[-1], Failed):
+                        failed, deltas = deltas[-1], deltas[:-1]
+                    if deltas:
+                        yield deltas
+                    if failed is not None:
+                        break
+            if failed is None:
+                return
+            if not continuation.accepts(failed.error) or not self.may_continue:
+                yield [Failed(self._broken_by or failed.error)]
+                return
+            try:
+                following = await self.continued(continuation, failed.error)
+            except UpstreamFailed as failure:
+                yield [Failed(failure.error)]
+                return
+            assert not isinstance(following, WholeReply), "a stream was requested"
+            reply = following
 
     def _is_accepted(self, error: ProviderError) -> bool:
         """Whether an empty answer is taken as it came, because no target is left."""
