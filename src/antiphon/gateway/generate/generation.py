@@ -196,7 +196,7 @@ class Generation:
         if prepared.passes_answer:
             trace.usage = reply.content
             if self._is_stored_upstream(prepared):
-                self._remember(msgspec.json.decode(reply.body, type=_Answer).id)
+                self._remember(msgspec.json.decode(reply.body, type=_Answer).id, prepared)
             body = with_requested_model(self._endpoint.format, reply.body, self._answer_model(prepared))
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
@@ -287,7 +287,7 @@ class Generation:
         if self._should_record(prepared):
             await self._keep(parsed_request, restored, body)
         elif self._is_stored_upstream(prepared):
-            self._remember(output.id)
+            self._remember(output.id, prepared)
         return self._with_report_headers(Response.json(body))
 
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
@@ -312,7 +312,7 @@ class Generation:
         if headers is _ARRAY_HEADERS:
             encoder = JsonArrayEncoder(encoder)
         if self._is_stored_upstream(prepared):
-            self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""))
+            self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""), prepared)
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer and not continues:
             self._preparer.drop()
@@ -395,12 +395,12 @@ class Generation:
         body = self._request.body
         return b'"store"' not in body or bytes(top_level_fields(body).get("store", b"")).strip() != b"false"
 
-    def _remember(self, answer_id: str) -> None:
+    def _remember(self, answer_id: str, prepared: Prepared) -> None:
         """Remember which provider has an answer, and which key gets it."""
         if answer_id:
             trace = self._trace
             credential = trace.attempts[-1].credential if trace.attempts else ""
-            answer = UpstreamAnswer(trace.provider, credential, trace.requested_model)
+            answer = UpstreamAnswer(trace.provider, credential, self._answer_model(prepared))
             self._services.upstream_answers.remember(answer_id, self._key.name, answer)
 
     def _input_items(self) -> list[Any]:
