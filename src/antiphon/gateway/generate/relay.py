@@ -172,16 +172,16 @@ class Relay:
     def _pass_on(self, piece: bytes, deltas: list[ModelOutputDelta]) -> None:
         """Encode and write. An error that quotes our secret is replaced, and ends the stream."""
         failed = None
-        if deltas and self._rescue is not None:
-            deltas = self._rescue.feed(deltas)
-            if deltas and isinstance(deltas[-1], Failed):
-                failed, deltas = Failed(self._scrub(deltas[-1].error)), deltas[:-1]
-            self._trace.observe(deltas)
-        elif deltas:
-            failed = _scrub_terminal_error(deltas, self._scrub)
-            if failed is not None:
-                piece, deltas = b"", deltas[:-1]
-                self._trace.error = failed.error
+        if deltas:
+            if self._rescue is None:
+                failed = _scrub_terminal_error(deltas, self._scrub)
+                if failed is not None:
+                    piece, deltas = b"", deltas[:-1]
+                    self._trace.error = failed.error
+            else:
+                deltas = self._rescue.feed(deltas)
+                if deltas and isinstance(deltas[-1], Failed):
+                    failed, deltas = Failed(self._scrub(deltas[-1].error)), deltas[:-1]
             self._trace.observe(deltas)
         if (data := self._encoder.feed(piece, deltas)) and self._client is not None:
             self._client.write(data)

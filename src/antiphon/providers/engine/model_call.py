@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
@@ -72,6 +72,10 @@ class ModelCall:
     target finish an answer whose stream broke; `prepare_prefix` makes a request that continues a text, if the model can.
     """
 
+    _continuation: Continuation | None = None
+    _broken_by: ProviderError | None = None
+    _is_prefilled = False
+
     def __init__(
         self,
         targets: Sequence[Target],
@@ -90,9 +94,6 @@ class ModelCall:
         self._attempt_seconds = 0.0
         self._continues = continues
         self._prepare_prefix = prepare_prefix
-        self._continuation: Continuation | None = None
-        self._broken_by: ProviderError | None = None
-        self._is_prefilled = False
         self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
@@ -103,9 +104,9 @@ class ModelCall:
         self._health = health if health is not None else _NO_CIRCUITS
         self._probe = 0
 
-    async def reply(self) -> Reply:
+    def reply(self) -> Coroutine[Any, Any, Reply]:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
-        return await self._perform(self._plan.first())
+        return self._perform(self._plan.first())
 
     @property
     def may_continue(self) -> bool:
@@ -126,10 +127,9 @@ class ModelCall:
             raise UpstreamFailed(self._broken_by) from None
 
     async def _prepare_for(self, target: Target) -> TargetCall:
-        """The request for a target; in a continuation one that ends with the shown text, if the model can continue it."""
+        """The request of a continuation: one that ends with the shown text, if the model can continue it."""
         continuation = self._continuation
-        if continuation is None:
-            return await self._prepare(target)
+        assert continuation is not None, "a stream broke"
         text = continuation.text.rstrip()
         prefilled = await self._prepare_prefix(target, text) if text and self._prepare_prefix is not None else None
         continuation.begin(is_prefilled=prefilled is not None)
@@ -152,7 +152,8 @@ class ModelCall:
                     step = plan.skip(_CIRCUIT_OPEN)
                     continue
                 try:
-                    prepared = await self._prepare_for(step.target)
+                    prepare = self._prepare if self._continuation is None else self._prepare_for
+                    prepared = await prepare(step.target)
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
