@@ -72,6 +72,8 @@ class ModelCall:
     target finish an answer whose stream broke; `prepare_prefix` makes a request that continues a text, if the model can.
     """
 
+    _probe = 0
+    _attempt_seconds = 0.0
     _continuation: Continuation | None = None
     _broken_by: ProviderError | None = None
     _is_prefilled = False
@@ -91,7 +93,6 @@ class ModelCall:
         prepare_prefix: PreparePrefix | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
-        self._attempt_seconds = 0.0
         self._continues = continues
         self._prepare_prefix = prepare_prefix
         self._plan = RetryPlan(targets, report.fallbacks)
@@ -102,7 +103,6 @@ class ModelCall:
         self._request_id = request_id
         self._first_token = first_token
         self._health = health if health is not None else _NO_CIRCUITS
-        self._probe = 0
 
     def reply(self) -> Coroutine[Any, Any, Reply]:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
@@ -145,10 +145,10 @@ class ModelCall:
         return await self._rewrite(target, error) if self._rewrite is not None else None
 
     async def _perform(self, step: Step) -> Reply:
-        plan = self._plan
+        plan, health = self._plan, self._health
         while True:
             if isinstance(step, NextTarget):
-                if self._health.is_watched and self._health.should_skip(step.target, plan.others):
+                if health.is_watched and health.should_skip(step.target, plan.others):
                     step = plan.skip(_CIRCUIT_OPEN)
                     continue
                 try:
@@ -157,15 +157,18 @@ class ModelCall:
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
-                self._probe = self._health.begin(step.target) if self._health.is_watched else 0
-                step = plan.begin(prepared.settings, is_probe=bool(self._probe))
+                if health.is_watched or self._probe:
+                    self._probe = health.begin(step.target)
+                    step = plan.begin(prepared.settings, is_probe=bool(self._probe))
+                else:
+                    step = plan.begin(prepared.settings)
             if isinstance(step, Send):
                 attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
                 reply, error = await self._run(prepared, attempt)
                 if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
-                    if self._health.is_watched:
-                        self._health.on_answer(plan.target, self._attempt_seconds)
+                    if health.is_watched:
+                        health.on_answer(plan.target, self._attempt_seconds)
                     return reply
                 assert error is not None, "no reply without an error"
                 is_empty = error is EMPTY_RESPONSE
@@ -173,14 +176,14 @@ class ModelCall:
                 if reply is not None:
                     await reply.aclose()
                 target = plan.target
-                self._health.on_failure(target, self._probe, error)
+                health.on_failure(target, self._probe, error)
                 rewritten = await self._prepare_again(target, error)
                 if rewritten is not None:
                     prepared = rewritten
                     step = plan.begin(prepared.settings)
                     continue
                 should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
-                if self._health.is_watched and self._health.should_skip(target, plan.others):
+                if health.is_watched and health.should_skip(target, plan.others):
                     should_retry = "false"
                 step = plan.after(error, should_retry=should_retry)
                 self._log(target, error, step)
@@ -234,7 +237,9 @@ class ModelCall:
 
     async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
         """The reply to one attempt, and why it is not an answer."""
-        limit = self._plan.first_token_limit(self._first_token) if prepared.streams else None
+        limit = None
+        if prepared.streams and self._plan.others:
+            limit = self._plan.first_token_limit(self._first_token)
         began = time.monotonic()
         try:
             if limit is None:
