@@ -1,7 +1,7 @@
 """TLS of the listeners: a certificate and its key from two PEM files, read again when they are renewed.
 
 New files are loaded into the context that is in use: connections from then on get the new certificate, open ones are not touched.
-Files that do not belong together change nothing, so a renewal that is half written is no risk.
+Files that do not belong together change nothing, so a half-written renewal is harmless.
 """
 
 from __future__ import annotations
