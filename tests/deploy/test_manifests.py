@@ -202,11 +202,6 @@ def test_every_metric_and_label_of_the_dashboard_exists() -> None:
             assert set(re.findall(r"(\w+)\s*[=!]", filters)) <= labels, expression
 
 
-def test_the_dashboard_shows_every_metric() -> None:
-    shown = {re.sub(r"_bucket$", "", name) for text in expressions() for name in re.findall(r"antiphon_\w+", text)}
-    assert shown == {re.sub(r"_(bucket|sum|count)$", "", name) for name in known_series()}
-
-
 def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     identifiers = [panel["id"] for panel in dashboard()["panels"]]
