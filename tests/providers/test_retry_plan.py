@@ -36,7 +36,8 @@ NO_TARGET_HELPS = {"invalid_request"}
 ANOTHER_MODEL_HELPS = {"context_length", "too_large"}
 WAITING_IS_USELESS = {"tls_failed", "redirected", "redirect_loop", "invalid_url", "total_timeout"}
 MAY_BE_BILLED = {NOT_AN_ANSWER, "not_http"}
-CODES = [None, "", "other", *sorted(WAITING_IS_USELESS | MAY_BE_BILLED)]
+STAYED_SILENT = {"read_timeout", "first_token_timeout"}
+CODES = [None, "", "other", *sorted(WAITING_IS_USELESS | MAY_BE_BILLED | STAYED_SILENT)]
 LONGEST_WAIT, FIRST_DELAY, LONGEST_DELAY = 60.0, 0.5, 8.0
 
 Refused = float | None
@@ -76,7 +77,7 @@ class ScriptedPool:
         self._case = case
         self.requests = 0
 
-    def acquire(self, model: str, *, in_order: bool = False) -> Any:
+    def acquire(self, model: str, *, in_order: bool = False, preferred: str = "") -> Any:
         assert model == self._case.model
         outcome = outcome_of(self._case, self.requests)
         self.requests += 1
@@ -177,7 +178,12 @@ class PlanModel:
         self, kind: str, code: str | None, advice: str | None, wait: float | None
     ) -> tuple[str, object]:
         case = self._cases[self.index]
-        if code in MAY_BE_BILLED:
+        failed, *others = self._left
+        if kind in NO_TARGET_HELPS:
+            others = []
+        if kind in ANOTHER_MODEL_HELPS:
+            others = [other for other in others if self._cases[other].model != self._cases[failed].model]
+        if code in MAY_BE_BILLED or (code in STAYED_SILENT and others):
             helps = False
         elif advice in ("true", "false"):
             helps = advice == "true"
@@ -191,11 +197,6 @@ class PlanModel:
             if fits and (wait is None or wait <= LONGEST_WAIT):
                 self._retries_left -= 1
                 return "wait", delay
-        failed, *others = self._left
-        if kind in NO_TARGET_HELPS:
-            others = []
-        if kind in ANOTHER_MODEL_HELPS:
-            others = [other for other in others if self._cases[other].model != self._cases[failed].model]
         if others:
             self._left = others
             return "next", others[0]
@@ -345,3 +346,15 @@ def test_only_the_plan_takes_keys_and_chooses_targets() -> None:
     assert set(lines_with(r"pool\.acquire\(")) == {"providers/retry.py"}
     assert set(lines_with(r"fallback_targets\(")) == {"providers/retry.py"}
     assert set(lines_with(r"RetryPlan\(")) == {"providers/engine/model_call.py"}
+
+
+def test_a_silent_target_is_not_asked_again_while_another_one_is_left() -> None:
+    silent = ProviderError("no output", "timeout", code="first_token_timeout")
+    plan = RetryPlan([Target("mine", "m"), Target("yours", "m")])
+    settings = RetrySettings(policy=RetryPolicy(retries=2), first_token=5.0, fraction=lambda: 1.0)
+    plan.begin(settings)
+    assert plan.first_token_limit(60.0) == 5.0
+    assert plan.after(silent) == NextTarget(Target("yours", "m"))
+    plan.begin(settings)
+    assert plan.first_token_limit(60.0) is None  # the last target is waited for
+    assert plan.after(silent) == Wait(0.5)

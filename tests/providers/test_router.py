@@ -324,3 +324,34 @@ def test_providers_are_built_from_the_environment_that_was_given() -> None:
     assert "127.0.0.1:9" in repr(given.client("mistral"))
     assert given.client("mistral") is given.client("mistral")
     asyncio.run(given.aclose())
+
+
+class NeverShows(ProviderClient):
+    """A client whose stream begins and then never shows anything."""
+
+    name = "silent"
+
+    def __init__(self) -> None:
+        self.is_left = False
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        try:
+            yield Started(model="silent")
+            await asyncio.sleep(3600)
+        finally:
+            self.is_left = True
+
+
+def test_a_silent_target_is_left_for_the_next_one() -> None:
+    silent = NeverShows()
+    clients = {"mine": silent, "yours": ScriptedModel("Yes.", name="yours")}
+    deltas, options = asked(ProviderRouter(clients, routes=[NEXT], first_token_seconds=0.05), "m")
+    assert assembled(deltas).parts == (Text("Yes."),)
+    assert silent.is_left
+    failed, answered = options.report.attempts
+    assert failed.error is not None
+    assert (failed.provider, failed.error.kind, failed.error.code) == ("mine", "timeout", "first_token_timeout")
+    assert (answered.provider, answered.error) == ("yours", None)
+    assert [fallback.summary for fallback in options.report.fallbacks] == ["mine/a first_token_timeout"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
-from math import ceil
 from typing import Any, Protocol
 
 from antiphon import __version__
@@ -18,6 +17,7 @@ from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
+from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
@@ -30,24 +30,33 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import charged_tokens
+from antiphon.gateway.generate.charging import charged_cost, charged_tokens
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
+from antiphon.gateway.observe.page.html import wants_page
+from antiphon.gateway.observe.page.login_page import login_page
+from antiphon.gateway.observe.page.status_page import PageView, status_answer
+from antiphon.gateway.observe.page.texts import choose_language
 from antiphon.gateway.observe.recent import RequestRecord
 from antiphon.gateway.observe.request_log import log_finished_request
+from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.spend_summary import SpendReader
 from antiphon.gateway.observe.status import ReloadResult, build_status
-from antiphon.gateway.observe.status_page import status_answer
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
 
+_COSTS = frozenset({"generate", "embed", "compact", "pass"})
+"""What is refused once a budget is used up; a client can still list models and read its usage."""
+_PAGE_ACTIONS = frozenset({"status", "status_logout", "status_switch"})
+"""What a browser without a session gets the login form for."""
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
 
 
@@ -77,6 +86,7 @@ class Gateway:
         self._started_at = datetime.now(UTC)
         self._reloader: ConfigReloader | None = None
         self._chat: MountedApp | None = None
+        self._spend = SpendReader()
 
     @property
     def loaded(self) -> LoadedConfig:
@@ -103,6 +113,7 @@ class Gateway:
         """Set the gauges of the metrics to the current state."""
         services = self._services
         services.metrics.set_credentials(self._loaded.credentials)
+        services.metrics.set_circuits(self._loaded.target_health.status())
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 
@@ -128,6 +139,12 @@ class Gateway:
         if isinstance(key, ClientKey):
             return Admission(loaded, endpoint, key, started_at, passes_body=endpoint.action == "pass")
         self._count(endpoint, key, "", started_at)
+        if (
+            endpoint.action in _PAGE_ACTIONS
+            and not loaded.keys.allows_anonymous
+            and wants_page(request.headers, request.query)
+        ):
+            return login_page(request)
         return key
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
@@ -152,7 +169,7 @@ class Gateway:
             self.refresh_gauges()
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
         if action == "status":
-            return self._status(loaded, request)
+            return await self._status(loaded, request)
         if action == "connect":
             return upgrade_required()
         context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
@@ -203,27 +220,41 @@ class Gateway:
 
     async def _check_limits(self, key: ClientKey, endpoint: Endpoint) -> Response | None:
         """The refusal of a key that has used up its limit, with the time to retry."""
-        wait = await self._services.limits.admit_async(key)
-        if wait is None:
-            return None
-        error = ProviderError(
-            f"rate limit exceeded for this key; retry in {ceil(wait)} s", "rate_limit", retry_after=wait
-        )
-        return error_response(endpoint.format, error)
+        services = self._services
+        if key.has_budget and endpoint.action in _COSTS:
+            reached = await services.budgets.admit(key)
+            if reached is not None:
+                return reached.response(endpoint.format)
+        wait = await services.limits.admit_async(key)
+        return None if wait is None else services.limits.limit_reached(key, wait).response(endpoint.format)
 
-    def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
+    async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         status = build_status(
             version=__version__,
             started=self._started_at,
             now=datetime.now(UTC),
             seen=self._services.recent.activity(),
             credentials=loaded.credentials,
+            circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),
             shared=self._services.shared.status if self._services.shared is not None else None,
+            spend=await self._spend.read(loaded),
         )
-        return status_answer(status, request.headers, request.query)
+        chosen = request.query.get("lang", "")
+        view = PageView(
+            language=choose_language(
+                request.headers.get("accept-language", ""), chosen or cookie(request, LANGUAGE_COOKIE)
+            ),
+            token=form_token(loaded, request),
+            has_session=session_key(loaded, request) is not None,
+            search=RequestFilter.of(request.query),
+        )
+        response = status_answer(status, request.headers, request.query, view)
+        if chosen == view.language:
+            response.headers["set-cookie"] = language_cookie(request, chosen)
+        return response
 
     def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
         services = self._services
@@ -247,7 +278,10 @@ class Gateway:
         services.recent.add(RequestRecord.of(trace))
         services.spans.record(trace, context.request.headers, context.loaded.base_urls)
         if context.key.is_limited:
-            services.limits.charge_tokens(context.key, charged_tokens(trace))
+            tokens = charged_tokens(trace)
+            services.limits.charge_tokens(context.key, tokens)
+            if context.key.has_budget:
+                services.budgets.charge(context.key, tokens, charged_cost(trace, tokens, context.loaded.prices))
         context.request.is_recorded = True
         log_finished_request(trace, seconds, overhead)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.cluster.sync import ClusterSync
@@ -19,6 +20,7 @@ from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
+from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.providers.transport.request import Transport
 
 
@@ -29,11 +31,13 @@ class Services(Struct, kw_only=True):
     state: ResponseStore
     conversations: ConversationStore
     background: BackgroundAnswers
+    upstream_answers: UpstreamAnswers
     media: MediaFetcher
     limits: RateLimits
     metrics: Metrics
     recent: RecentRequests
     spans: RequestTracer
+    budgets: Budgets = field(default_factory=Budgets)
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
     shared: ClusterSync | None = None

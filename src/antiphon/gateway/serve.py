@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import __version__
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.sync import cluster_sync
@@ -38,6 +39,7 @@ from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
+from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.history.location import display_location
 from antiphon.prices.table import PriceTable
 from antiphon.providers.transport.client import HttpClient
@@ -97,7 +99,7 @@ async def serve(
     """
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.credential_pools)
+    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources)
     kept = config.gateway.state_seconds
     state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
     services = Services(
@@ -105,8 +107,10 @@ async def serve(
         state=state,
         conversations=ConversationStore(state.file, seconds=kept, limit=config.gateway.state_limit),
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=kept)),
+        upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
+        budgets=shared.budgets if shared is not None else Budgets(),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),
@@ -165,6 +169,7 @@ async def serve(
         if shared is not None:
             await shared.aclose()
         await services.background.aclose()
+        await services.upstream_answers.aclose()
         metrics.close()
         services.state.close()
         services.spans.close()

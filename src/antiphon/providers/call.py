@@ -37,6 +37,11 @@ class Fallback(Struct, frozen=True):
     target: str
     error: ProviderError
 
+    @property
+    def summary(self) -> str:
+        """The target that failed, and the code or the kind of the error: what a header has room for."""
+        return f"{self.failed} {self.error.code or self.error.kind}"
+
     def __str__(self) -> str:
         return f"{self.failed} to {self.target}: {self.error.kind}: {self.error.message}"
 
@@ -47,6 +52,7 @@ class CallReport(Struct, kw_only=True):
     origin: Origin = field(default_factory=Origin)
     attempts: list[Attempt] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
+    """Empty if the first target answered."""
     losses: list[Loss] = field(default_factory=list)
     repairs: list[Action] = field(default_factory=list)
     provider_request_id: str = ""

@@ -26,6 +26,9 @@ from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.routes import Target
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 
+FIRST_TOKEN_SECONDS = 60.0
+"""How long the first visible output of a stream is waited for by default, where another target is left."""
+
 FallbackScope: TypeAlias = Literal["anywhere", "another model", "nowhere"]
 
 
@@ -64,6 +67,8 @@ RETRY_RULES: Mapping[ErrorKind, RetryRule] = MappingProxyType(
 
 _PERMANENT_CODES = frozenset({"tls_failed", "redirected", "redirect_loop", "invalid_url", "total_timeout"})
 """Codes of errors that a retry cannot fix."""
+_SILENT_CODES = frozenset({"read_timeout", "first_token_timeout"})
+"""Codes of a provider that stayed silent. A retry there multiplies the wait, so another target is tried first."""
 _MALFORMED_CODES = frozenset({NOT_AN_ANSWER, "not_http"})
 """Codes of unreadable responses. They may be billed, so the same target is never retried, whatever it advises."""
 
@@ -108,15 +113,19 @@ def fallback_targets(error: ProviderError, failed: Target, others: list[Target])
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
-    """What a target allows. `pool` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds."""
+    """What a target allows. `pool` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds,
+    and `first_token` the wait for the first visible output of a stream (None: as the call says)."""
 
     policy: RetryPolicy = RetryPolicy()
     pool: CredentialPool | None = None
     total: float | None = None
+    first_token: float | None = None
     clock: Callable[[], float] = time.monotonic
     fraction: Callable[[], float] = random_fraction
     takes_keys_in_order: bool = False
     """Whether the first usable key is taken, and not the next one in turn."""
+    preferred_key: str = ""
+    """The name of the key that is taken for the first attempt, if it is usable."""
 
 
 ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
@@ -166,8 +175,18 @@ class RetryPlan:
         """The first step."""
         return NextTarget(self.target)
 
-    def begin(self, settings: RetrySettings) -> Step:
-        """The request for the current target is prepared (once more, if it was rewritten): its budgets begin."""
+    @property
+    def others(self) -> Sequence[Target]:
+        """The targets that may be tried after the current one."""
+        return self._others
+
+    def begin(self, settings: RetrySettings, *, is_probe: bool = False) -> Step:
+        """The request for the current target is prepared (once more, if it was rewritten): its budgets begin.
+
+        `is_probe`: the target failed before, so it is tried once if another one is left.
+        """
+        if is_probe and self._others:
+            settings = structs.replace(settings, policy=structs.replace(settings.policy, retries=0))
         self._settings = settings
         self._retries = self._rotations = 0
         self._deadline = None if settings.total is None else settings.clock() + settings.total
@@ -181,7 +200,10 @@ class RetryPlan:
         if pool is None:
             return Send(None)
         try:
-            return Send(pool.acquire(self.target.model, in_order=self._settings.takes_keys_in_order))
+            settings = self._settings
+            return Send(
+                pool.acquire(self.target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key)
+            )
         except NoUsableCredential as none:
             kind = cast(ErrorKind, none.kind)
             error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.soonest)
@@ -210,19 +232,25 @@ class RetryPlan:
         """Whether another target could be tried after this error."""
         return bool(fallback_targets(error, self.target, self._others))
 
+    def first_token_limit(self, default: float | None) -> float | None:
+        """Seconds to wait for the first visible output; None if there is no limit, or no other target that could be asked."""
+        if not self._others:
+            return None
+        return default if self._settings.first_token is None else self._settings.first_token
+
     def time_left(self) -> float | None:
         """Seconds left of the target's total timeout; None if there is none."""
         return None if self._deadline is None else max(0.001, self._deadline - self._settings.clock())
 
     def _wait_or_next(self, error: ProviderError, requested_delay: float | None, should_retry: str | None) -> Step:
-        settings = self._settings
-        if self._retries < settings.policy.retries and may_retry(error, should_retry):
+        settings, others = self._settings, fallback_targets(error, self.target, self._others)
+        is_left_alone = error.code in _SILENT_CODES and bool(others)
+        if self._retries < settings.policy.retries and not is_left_alone and may_retry(error, should_retry):
             delay = settings.policy.delay(self._retries, requested_delay, settings.fraction)
             left = self.time_left()
             if delay is not None and (left is None or delay < left):
                 self._retries += 1
                 return Wait(delay)
-        others = fallback_targets(error, self.target, self._others)
         if not others:
             return GiveUp(self._with_applied_wait(error))
         self._last_error = error

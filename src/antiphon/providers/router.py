@@ -26,7 +26,9 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
 from antiphon.providers.engine.client_call import ClientCall
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
+from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.presets import PRESETS
+from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.output import ProviderError
@@ -40,7 +42,9 @@ class ProviderRouter(ProviderClient):
 
     `roles` are names for jobs in a conversation (planner, executor, reviewer). `fallbacks` are tried last, whatever the model.
     `default` is the model of calls that name none. Other providers are built from `environ`, by default the process's. With
-    `only_routes` only names in `roles` and `routes` are accepted.
+    `only_routes` only names in `roles` and `routes` are accepted. A target without a visible delta after `first_token_seconds`
+    is given up if another one is left (None: it is waited for); `Timeouts.first_token` of a provider takes precedence. `circuit`
+    says when a target that fails is skipped for a while.
     """
 
     def __init__(
@@ -54,12 +58,18 @@ class ProviderRouter(ProviderClient):
         environ: Mapping[str, str] | None = None,
         name: str = "router",
         only_routes: bool = False,
+        first_token_seconds: float | None = FIRST_TOKEN_SECONDS,
+        circuit: CircuitPolicy | None = None,
     ) -> None:
         self.name = name
+        self._first_token_seconds = first_token_seconds
         self.default = default
         self._environ = os.environ if environ is None else environ
         self._clients = dict(providers or {})
-        self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes)
+        measures = any(route.order == "fastest" for route in routes)
+        self.target_health = TargetHealth(circuit, measures=measures)
+        arrange = self.target_health.arrange
+        self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes, arrange=arrange)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -96,7 +106,15 @@ class ProviderRouter(ProviderClient):
             return self._target_call(target, context, structs.replace(options, model=target.model))
 
         targets = self.resolve(options.model)
-        call = ModelCall(targets, prepare, report, accepts_empty=True, request_id=options.request_id)
+        call = ModelCall(
+            targets,
+            prepare,
+            report,
+            accepts_empty=True,
+            request_id=options.request_id,
+            first_token=self._first_token_seconds,
+            health=self.target_health,
+        )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:
                 for delta in batch:

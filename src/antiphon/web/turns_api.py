@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from antiphon.chat.branches import branch_points, make_branch, question_before
 from antiphon.chat.models import ChatModels
 from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
@@ -50,6 +52,8 @@ class ModelAccess:
     async def admit(self, model: str, key: ClientKey) -> None:
         """Count a request to a model; raise if this client cannot use the model, or has to wait."""
         self.check(model, key)
+        if key.has_budget:  # turns of the page are not in the ledger, so a budget would not see them
+            raise ApiError("keys with a limit per day or month cannot be used on this page", 403, "forbidden")
         wait = await self._limits.admit_async(key)
         if wait is not None:
             raise ApiError(
@@ -63,6 +67,14 @@ class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
     content: list[Upload]
     model: str = ""
     interrupt: bool = False
+
+
+class BranchRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to try again: after entry `at`, with another message, or the same one if `at` is its own number."""
+
+    at: int
+    content: list[Upload] = []
+    model: str = ""
 
 
 class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +122,31 @@ class TurnApi:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
             return Response.json({"turn": await live.start_turn()}, 202)
+
+    async def branch(self, request: ChatRequest) -> Response:
+        """Start a turn in a new branch: an answer again, perhaps by another model, or an edited message."""
+        wanted = request.read(BranchRequest)
+        live = await self._opened(request)
+        if not wanted.content:
+            question_before(live.chat.history, wanted.at + 1)
+        parts = (
+            message_parts(wanted.content, await self._resolve_parts(wanted.content, request)) if wanted.content else ()
+        )
+        self._check_capacity(live)
+        model = wanted.model or live.chat.model or self._models.default
+        await self._models.admit(model, request.key)
+        store = self._conversations.store
+        made = await asyncio.to_thread(make_branch, store, request.id, wanted.at)
+        branch = await self._conversations.open(made.id, request.owner)
+        async with branch.writing:
+            await branch.set_model(model)
+            return Response.json({"id": made.id, "turn": await branch.start_turn(*parts)}, 201)
+
+    async def branches(self, request: ChatRequest) -> Response:
+        """Where a conversation has alternatives."""
+        await self._conversations.info(request.id, request.owner)
+        points = await asyncio.to_thread(branch_points, self._conversations.store, request.id)
+        return Response.json({"points": points})
 
     async def interrupt(self, request: ChatRequest) -> Response:
         """Stop the turn."""

@@ -100,6 +100,19 @@ def test_fallback_is_still_possible_after_the_stream_has_begun(gateway: Rig) -> 
     assert len(gateway.upstreams["openai-chat"].received) == 1
 
 
+def test_silent_provider_is_left_for_the_next_one_after_the_stream_has_begun() -> None:
+    """Its head arrived long ago, and the client has the head and keep-alives: nothing was shown yet."""
+    settings = structs.replace(QUICK, first_token_seconds=0.5)
+    models = {"with-backup": ["anthropic/claude-sonnet-4-5", "openai-chat/gpt-4o"]}
+    with rig(settings, models=models, retries=2) as gateway:
+        gateway.upstreams["anthropic"].faults.append(hang(10))
+        stream = Stream(gateway, "openai-chat", "with-backup")
+        assert stream.begin == formats["openai-chat"].module.keep_alive[:1]
+        assert b"[DONE]" in stream.rest()
+        assert len(gateway.upstreams["anthropic"].received) == 1
+        assert len(gateway.upstreams["openai-chat"].received) == 1
+
+
 @for_each_format
 def test_error_after_the_stream_has_begun_is_an_event(gateway: Rig, format_name: str) -> None:
     gate = threading.Event()

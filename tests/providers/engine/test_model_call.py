@@ -38,6 +38,8 @@ def answer() -> ClosableReply:
 class ScriptedTarget:
     """A prepared request that plays outcomes: a reply, an error, or a reply that is judged to be an error."""
 
+    streams = True
+
     def __init__(self, name: str, *outcomes: Any, pool: CredentialPool | None = None, retries: int = 0) -> None:
         self.name = name
         self.outcomes = list(outcomes)

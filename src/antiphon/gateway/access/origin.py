@@ -28,7 +28,8 @@ _OWN_SITE = frozenset({"same-origin", "none"})
 _MAX_HOST_LENGTH = 300
 _PREFLIGHT_SECONDS = 600
 _EXPOSED_HEADERS = (
-    "x-request-id, x-antiphon-target, x-antiphon-repairs, x-antiphon-losses, x-antiphon-estimate, retry-after"
+    "x-request-id, x-antiphon-target, x-antiphon-repairs, x-antiphon-losses, x-antiphon-estimate, x-antiphon-limit, "
+    "x-antiphon-limit-reset, retry-after"
 )
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.refusals import LimitReached
 
 WINDOW_SECONDS = 60.0
 _MAX_CLIENTS = 10_000
@@ -41,6 +42,16 @@ class RateLimits:
         if requests is not None:
             requests.level -= 1.0
         return None
+
+    def limit_reached(self, client: ClientKey, wait: float) -> LimitReached:
+        """The limit for which a client has to wait so many seconds."""
+        requests, tokens = self._buckets(client)
+        if requests is None or (tokens is not None and tokens.wait_for(1.0) > requests.wait_for(1.0)):
+            limit, bucket = "tokens_per_minute", tokens
+        else:
+            limit, bucket = "requests_per_minute", requests
+        assert bucket is not None, "it has to wait for one of its limits"
+        return LimitReached(limit=limit, used=bucket.size - bucket.level, allowed=bucket.size, wait=wait)
 
     def charge_tokens(self, client: ClientKey, tokens: int) -> None:
         """Charge the cost of a request."""

@@ -1,4 +1,4 @@
-"""`ClusterSync`: the loop that shares key health and rate limits with other gateways through a store.
+"""`ClusterSync`: the loop that shares key health, rate limits and budgets with other gateways through a store.
 
 A few times a second local changes are written and remote ones merged. When the store becomes unavailable each process continues
 on its own and reconnects with backoff; before the store is used again, both sides are merged. The log has one line when it
@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from antiphon.errors import SharedStoreUnavailable
+from antiphon.gateway.access.budgets import BudgetExchange, Budgets
 from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, parse_store_url
+from antiphon.gateway.cluster.shared_budgets import SharedBudgets
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.credentials.shared_state import HealthSource
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -31,9 +33,15 @@ _STARTING_SECONDS = 3.0
 class ClusterSync:
     """The state this process shares. `pools` gives the pools in use, each with the URL of its keys."""
 
-    def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        pools: Callable[[], Iterable[tuple[str, HealthSource]]],
+        ledger: BudgetExchange | None = None,
+    ) -> None:
         self.store = store
         self.limits = SharedLimits(store)
+        self.budgets = Budgets(SharedBudgets(store, ledger), interval=SYNC_SECONDS)
         self._key_health = SharedKeyHealth(store, pools)
         self._logged_unavailable = False
 
@@ -64,6 +72,7 @@ class ClusterSync:
                     await asyncio.sleep(SYNC_SECONDS)
                     await self._key_health.sync()
                     await self.limits.flush()
+                    await self.budgets.flush()
             except SharedStoreUnavailable as error:
                 self._log_unavailable(error)
             except Exception:  # a defect of ours must not end the loop or the server
@@ -80,6 +89,7 @@ class ClusterSync:
             if not self.store.is_unavailable:
                 await self._key_health.sync()
                 await self.limits.flush()
+                await self.budgets.flush()
         except SharedStoreUnavailable:
             pass
         finally:
@@ -104,10 +114,11 @@ class ClusterSync:
 def cluster_sync(
     settings: GatewaySettings,
     environ: Mapping[str, str] | None,
-    pools: Callable[[], Iterable[tuple[str, CredentialPool]]],
+    pools: Callable[[], Iterable[tuple[str, HealthSource]]],
+    ledger: BudgetExchange | None = None,
 ) -> ClusterSync | None:
-    """The sync loop of a configuration; None if it names no store."""
-    return ClusterSync(open_shared_store(settings, environ), pools) if settings.shared else None
+    """The sync loop of a configuration; None if it names no store. `ledger` has the first values of budgets."""
+    return ClusterSync(open_shared_store(settings, environ), pools, ledger) if settings.shared else None
 
 
 def open_shared_store(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> SharedStore:

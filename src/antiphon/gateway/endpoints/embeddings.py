@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, WireError
+from antiphon.gateway.access.budgets import EMBEDDED, priced_targets
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
 from antiphon.gateway.endpoints.tokens import ESTIMATE_HEADER, decode_object
@@ -103,8 +104,13 @@ class _Embedding:
         if not able:
             others = [name for name, provider in providers.items() if self._address(provider, "m") is not None]
             return error_response(format_name, embeddings_unsupported(model, targets[0].provider, others))
+        priced = priced_targets(context.key, able, context.loaded.prices, EMBEDDED)
+        if isinstance(priced, ProviderError):
+            trace.error = priced
+            return error_response(format_name, priced)
         context.services.spans.start(trace, context.request.headers)
-        call = ModelCall(able, self._prepare, CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks))
+        report = CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks)
+        call = ModelCall(priced, self._prepare, report, health=context.loaded.target_health)
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
@@ -231,6 +237,8 @@ def embeddings_url(
     preset: Preset, base_url: str, model: str, api_version: str = "", *, verb: str = "batchEmbedContents"
 ) -> str | None:
     """The URL of a provider's embeddings endpoint; None if it has none. `verb` is the call of a Gemini host."""
+    if preset.serves_only_generation:
+        return None
     if preset.format == "gemini":
         return preset.url_of_verb(verb, base_url, model, api_version)
     if preset.format not in OPENAI_FORMATS:

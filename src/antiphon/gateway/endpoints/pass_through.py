@@ -21,6 +21,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
+from antiphon.gateway.access.budgets import unknown_price
 from antiphon.gateway.access.upload_ticket import PARAMETER, UPLOAD_ID, new_ticket
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
@@ -39,6 +40,8 @@ from antiphon.wire.output import ProviderError
 
 Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 
+_WITHOUT_COST = frozenset({"files", "uploads", "moderations"})
+"""What a key with a money budget may send although it has no price."""
 PROVIDER_HEADER, PROVIDER_PARAMETER = "x-antiphon-provider", "provider"
 _APIS: Mapping[str, tuple[str, ...]] = {
     "openai-chat": ("openai-chat", "openai-responses"),
@@ -125,6 +128,8 @@ class _Passing:
             return self._error(ProviderError(message, "permission"))
         if any(segment in (".", "..") for segment in request.path.split("/")):
             return self._error(ProviderError("the path contains dot segments; remove them", "invalid_request"))
+        if self._context.key.has_money_budget and request.method == "POST" and self._endpoint.kind not in _WITHOUT_COST:
+            return self._error(unknown_price(self._endpoint.kind))
         provider = self._choose()
         if isinstance(provider, ProviderError):
             return self._error(provider)
@@ -132,7 +137,7 @@ class _Passing:
         self._context.services.spans.start(trace, request.headers)
         prepared = self._forwarded(provider)
         target = Target(provider.name, "")
-        call = ModelCall([target], partial(_prepared, prepared), CallReport(attempts=trace.attempts))
+        call = ModelCall([target], partial(as_prepared, prepared), CallReport(attempts=trace.attempts))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
@@ -140,7 +145,7 @@ class _Passing:
         finally:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
-        headers = self._headers(provider, reply.headers)
+        headers = self._with_own_upload_url(provider, _returned_headers(provider, reply.headers))
         body = _BodyRelay(reply, trace, self.finish)
         return Response(status=reply.response.status, headers=headers, body=body)
 
@@ -149,7 +154,9 @@ class _Passing:
         able = {
             name: provider
             for name, provider in self._context.loaded.providers.items()
-            if isinstance(provider, Provider) and provider.format in _APIS[self._endpoint.format]
+            if isinstance(provider, Provider)
+            and provider.format in _APIS[self._endpoint.format]
+            and not provider.preset.serves_only_generation
         }
         what = f"{self._endpoint.kind} ({self._request.path[:200]})"
         named = self._request.headers.get(PROVIDER_HEADER) or self._request.query.get(PROVIDER_PARAMETER)
@@ -183,7 +190,7 @@ class _Passing:
         }
         forwarded |= self._trace.trace_headers or {}
         url = upstream_url(provider, self._endpoint.format, request.path, self._endpoint.resource)
-        query = "&".join(part for part in request.raw_query.split("&") if part and not _is_own_parameter(part))
+        query = upstream_query(request.raw_query)
         if query:
             url += ("&" if "?" in url else "?") + query
         return ForwardedRequest(
@@ -198,21 +205,13 @@ class _Passing:
         )
 
     def _failed(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
-        """An error as the provider wrote it, unless it is about our credential or repeats it."""
-        answer = self._error(error, provider)
-        if written is None or written.status in _CREDENTIAL_STATUSES:
-            return answer
-        if any(secret.encode("utf-8", "surrogateescape") in written.body for secret in provider.secrets):
-            return answer
-        return Response(status=written.status, headers=self._headers(provider, written.headers), body=written.body)
+        self._trace.error = error
+        response = passed_on_error(self._endpoint.format, provider, written, error)
+        return structs.replace(response, headers=self._with_own_upload_url(provider, response.headers))
 
-    def _headers(self, provider: Provider, received: Mapping[str, str]) -> dict[str, str]:
-        headers = {
-            name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)
-        }
+    def _with_own_upload_url(self, provider: Provider, headers: dict[str, str]) -> dict[str, str]:
         if _UPLOAD_URL in headers:
             headers[_UPLOAD_URL] = self._own_upload_url(provider, headers[_UPLOAD_URL])
-        headers["x-antiphon-target"] = header_text(provider.name)
         return headers
 
     def _own_upload_url(self, provider: Provider, url: str) -> str:
@@ -230,16 +229,40 @@ class _Passing:
         origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
         return f"{origin}{path}?{'&'.join(kept)}"
 
-    def _error(self, error: ProviderError, provider: Provider | None = None) -> Response:
+    def _error(self, error: ProviderError) -> Response:
         self._trace.error = error
-        if provider is not None:
-            return provider_error_response(self._endpoint.format, error, provider.name)
         return error_response(self._endpoint.format, error)
 
 
-async def _prepared(request: ForwardedRequest, target: Target) -> ForwardedRequest:
+async def as_prepared(request: ForwardedRequest, target: Target) -> ForwardedRequest:
+    """The request itself: it has only one target."""
     del target
     return request
+
+
+def passed_on_error(
+    format_name: str, provider: Provider, written: ErrorResponse | None, error: ProviderError
+) -> Response:
+    """An error as the provider wrote it, unless it is about our credential or repeats it."""
+    is_ours = written is None or written.status in _CREDENTIAL_STATUSES
+    if written is None or is_ours or _repeats_secret(provider, written.body):
+        return provider_error_response(format_name, error, provider.name)
+    return Response(status=written.status, headers=_returned_headers(provider, written.headers), body=written.body)
+
+
+def _repeats_secret(provider: Provider, body: bytes) -> bool:
+    return any(secret.encode("utf-8", "surrogateescape") in body for secret in provider.secrets)
+
+
+def _returned_headers(provider: Provider, received: Mapping[str, str]) -> dict[str, str]:
+    headers = {name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)}
+    headers["x-antiphon-target"] = header_text(provider.name)
+    return headers
+
+
+def upstream_query(raw_query: str) -> str:
+    """The query of a client without the parameters that are the gateway's."""
+    return "&".join(part for part in raw_query.split("&") if part and not _is_own_parameter(part))
 
 
 def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") -> str:

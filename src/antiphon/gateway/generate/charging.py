@@ -6,10 +6,14 @@ instead, four bytes of UTF-8 per token: about right for English and for Chinese,
 
 from __future__ import annotations
 
+from decimal import Decimal
 from math import ceil
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.history import TokenUsage
+from antiphon.prices.cost import cost_of
+from antiphon.prices.table import PriceTable
 
 _BYTES_PER_TOKEN = 4
 _LONGEST_WORD = 4096
@@ -42,3 +46,15 @@ def charged_tokens(trace: RequestTrace) -> int:
     if usage is not None:
         completion = max(completion, usage.completion_tokens)
     return max(reported, prompt + completion)
+
+
+def charged_cost(trace: RequestTrace, tokens: int, table: PriceTable) -> Decimal | None:
+    """What the charged tokens of a finished request cost; None if the price is not known."""
+    usage = trace.usage
+    if usage is None or usage.total != tokens:  # estimated: what is not the prompt was generated
+        prompt = min(
+            tokens, usage.prompt_tokens if usage is not None and usage.prompt_tokens else trace.prompt_estimate
+        )
+        usage = TokenUsage(prompt_tokens=prompt, completion_tokens=tokens - prompt)
+    found = cost_of(usage, trace.model, trace.provider, table=table)
+    return None if found is None else found.total

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
+from antiphon.gateway.access.budgets import priced_targets
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
 from antiphon.gateway.generate.answer_model import with_requested_model
@@ -31,7 +32,7 @@ from antiphon.gateway.generate.encoders import (
     TranslatingEncoder,
     UsageHidingEncoder,
 )
-from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage
+from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage, top_level_fields
 from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
@@ -39,6 +40,7 @@ from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, should_store
+from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras
@@ -49,7 +51,7 @@ from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Target
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.clients import COMPLETIONS, OLLAMA, OLLAMA_GENERATE, client_formats
-from antiphon.wire.delta import Failed, is_visible
+from antiphon.wire.delta import Failed, Started, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -77,7 +79,7 @@ ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 
 
 class _Answer(Struct):
-    id: str
+    id: str = ""
     output: list[Any] = []
 
 
@@ -147,7 +149,8 @@ class Generation:
                 return self._error(
                     ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission")
                 )
-            return await self._call(self._loaded.resolve(model))
+            targets = priced_targets(self._key, self._loaded.resolve(model), self._loaded.prices)
+            return self._error(targets) if isinstance(targets, ProviderError) else await self._call(targets)
         except WireError as error:
             return self._error(ProviderError(str(error), "invalid_request"))
         except InvalidModelName as error:
@@ -165,6 +168,8 @@ class Generation:
             self._prepare,
             CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks),
             rewrite=self._prepare_again,
+            first_token=self._loaded.config.gateway.first_token_seconds,
+            health=self._loaded.target_health,
         )
         early = self._early_start() if trace.streams else None
         try:
@@ -191,7 +196,9 @@ class Generation:
         trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
             trace.usage = reply.content
-            body = with_requested_model(self._endpoint.format, reply.body, trace.requested_model)
+            if self._is_stored_upstream(prepared):
+                self._remember(msgspec.json.decode(reply.body, type=_Answer).id, prepared)
+            body = with_requested_model(self._endpoint.format, reply.body, self._answer_model(prepared))
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
 
@@ -268,7 +275,7 @@ class Generation:
             output = with_calls_read(output, prepared.tools)
         restored = structs.replace(
             CallRestorer(parsed_request).output(output),
-            model=parsed_request.model,
+            model=self._answer_model(prepared),
             id=self._id_maker(prepared)(output.id),
             native=self._native_with_settings(output),
         )
@@ -276,10 +283,12 @@ class Generation:
         trace.losses = [*trace.losses, *filter(_is_response_loss, losses)]
         if self._should_record(prepared):
             await self._keep(parsed_request, restored, body)
+        elif self._is_stored_upstream(prepared):
+            self._remember(output.id, prepared)
         return self._with_report_headers(Response.json(body))
 
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
-        requested_model = self._trace.requested_model
+        requested_model = self._answer_model(prepared)
         encoder: StreamEncoder
         if prepared.passes_answer and reply.is_event_stream:
             encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
@@ -298,6 +307,8 @@ class Generation:
         headers = self._stream_headers
         if headers is _ARRAY_HEADERS:
             encoder = JsonArrayEncoder(encoder)
+        if self._is_stored_upstream(prepared):
+            self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""), prepared)
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer:
             self._preparer.drop()
@@ -330,6 +341,10 @@ class Generation:
             before_end=store if recording is not None else None,
         )
 
+    def _answer_model(self, prepared: Prepared) -> str:
+        """The model that the answer names: the requested one, or after a fallback the one that answered."""
+        return (prepared.target.model if self._trace.fallbacks else "") or self._trace.requested_model
+
     def _repeated_settings(self) -> dict[str, Any] | None:
         """The settings that the answer repeats; None if answers of the client's format repeat none."""
         if not self._wire.module.repeats_settings:
@@ -354,6 +369,21 @@ class Generation:
         if self._endpoint.format not in STATE_FIELDS:
             return False
         return prepared.keeps_answer or (not prepared.same_format and should_store(self._preparer.parsed_request))
+
+    def _is_stored_upstream(self, prepared: Prepared) -> bool:
+        """Whether the provider stores the answer under the id that the client gets."""
+        if self._endpoint.format not in STATE_FIELDS or prepared.keeps_answer or not prepared.same_format:
+            return False
+        body = self._request.body
+        return b'"store"' not in body or bytes(top_level_fields(body).get("store", b"")).strip() != b"false"
+
+    def _remember(self, answer_id: str, prepared: Prepared) -> None:
+        """Remember which provider has an answer, and which key gets it."""
+        if answer_id:
+            trace = self._trace
+            credential = trace.attempts[-1].credential if trace.attempts else ""
+            answer = UpstreamAnswer(trace.provider, credential, self._answer_model(prepared))
+            self._services.upstream_answers.remember(answer_id, self._key.name, answer)
 
     def _input_items(self) -> list[Any]:
         """The items that the request adds to its conversation."""
@@ -399,6 +429,8 @@ class Generation:
             response.headers["x-antiphon-repairs"] = header_list([action.kind for action in trace.repairs])
         if trace.losses:
             response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
+        if trace.fallbacks:
+            response.headers["x-antiphon-fallback"] = header_list([each.summary for each in trace.fallbacks])
         if trace.provider:
             response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
         return response

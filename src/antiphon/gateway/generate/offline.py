@@ -101,7 +101,7 @@ class OfflineCall:
         self._provider = provider
         self._model = model
         self._body = body
-        self._streams = streams
+        self.streams = streams
         self._read = read
         self._report = CallReport()
 
@@ -117,7 +117,7 @@ class OfflineCall:
 
     async def run(self) -> WholeReply | StreamReply:
         """Answer. Raises `UpstreamFailed`."""
-        return await self._provider.answer(self._model, b"".join(self._body), streams=self._streams)
+        return await self._provider.answer(self._model, b"".join(self._body), streams=self.streams)
 
     def succeeded(self, reply: Reply) -> None:
         """Record the answer."""

@@ -89,7 +89,7 @@ class Prepared(Struct, frozen=True):
                 self.body,
                 headers,
                 streams,
-                provider.hold,
+                provider.holds_streams,
                 partial(read_passed_on, wire),
                 answer_format=wire,
             )
@@ -97,7 +97,7 @@ class Prepared(Struct, frozen=True):
         if isinstance(provider, OfflineProvider):
             return provider.call(model, self.body, streams=streams, read=read)
         url = provider.url_for(model, streams)
-        return UpstreamRequest(provider, model, url, self.body, headers, streams, provider.hold, read)
+        return UpstreamRequest(provider, model, url, self.body, headers, streams, provider.holds_streams, read)
 
 
 class RequestPreparer:

@@ -14,7 +14,10 @@ from msgspec import Struct
 
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.observe.recent import Activity, Minute, RequestRecord, percentile
+from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
+from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.providers.credentials.health import CredentialStatus
+from antiphon.providers.engine.target_health import CircuitStatus
 
 
 class ReloadResult(Struct, frozen=True, kw_only=True):
@@ -65,6 +68,15 @@ class CredentialRow(Struct, frozen=True, kw_only=True):
     last_error: str
 
 
+class CircuitRow(Struct, frozen=True, kw_only=True):
+    """A target that is skipped after failures in a row. `until` is when it is probed next."""
+
+    target: str
+    state: str
+    until: datetime | None
+    last_error: str
+
+
 class ModelRow(Struct, frozen=True):
     """A route: the name clients use, and its targets in order."""
 
@@ -104,6 +116,9 @@ class Status(Struct, frozen=True, kw_only=True):
     credentials: tuple[CredentialRow, ...]
     models: tuple[ModelRow, ...]
     seen: Activity
+    spend: SpendSummary | None = None
+    """What was spent; None if it is not known here."""
+    circuits: tuple[CircuitRow, ...] = ()
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
@@ -112,9 +127,12 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     server: ServerStatus
     uptime_seconds: float
     credentials: tuple[CredentialRow, ...]
+    circuits: tuple[CircuitRow, ...]
     models: tuple[ModelRow, ...]
     minutes: list[MinuteRow]
     requests: list[RequestRecord]
+    targets: list[TargetStats]
+    spend: SpendSummary | None
 
 
 def build_status(
@@ -125,9 +143,11 @@ def build_status(
     seen: Activity,
     credentials: Mapping[str, Sequence[CredentialStatus]],
     models: Mapping[str, Sequence[str]],
+    circuits: Sequence[CircuitStatus] = (),
     config_file: str = "",
     reload: ReloadResult | None = None,
     shared: SharedStatus | None = None,
+    spend: SpendSummary | None = None,
 ) -> Status:
     """The present status. `credentials` are those of each provider, `models` the targets of each route."""
     return Status(
@@ -145,19 +165,26 @@ def build_status(
         ),
         models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
         seen=seen,
+        spend=spend,
+        circuits=tuple(_circuit_row(circuit, now) for circuit in circuits),
     )
 
 
-def status_json(status: Status) -> bytes:
-    """The status for programs: everything the page shows, and all stored requests."""
+def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
+    """The status for programs: everything the page shows, and all stored requests that match `search`."""
+    records = status.seen.records
+    found = records if search is None or search.is_empty else [record for record in records if search.matches(record)]
     return msgspec.json.encode(
         StatusDocument(
             server=status.server,
             uptime_seconds=status.server.uptime,
             credentials=status.credentials,
+            circuits=status.circuits,
             models=status.models,
             minutes=[MinuteRow.of(minute) for minute in status.seen.minutes],
-            requests=status.seen.records,
+            requests=found,
+            targets=target_stats(records),
+            spend=status.spend,
         )
     )
 
@@ -176,6 +203,16 @@ def _credential_row(provider: str, status: CredentialStatus, now: datetime) -> C
         calls=status.calls,
         successes=status.successes,
         failures=status.failures,
+        last_error=f"{error.kind}: {error.message}" if error is not None else "",
+    )
+
+
+def _circuit_row(circuit: CircuitStatus, now: datetime) -> CircuitRow:
+    error = circuit.last_error
+    return CircuitRow(
+        target=str(circuit.target),
+        state=circuit.state,
+        until=_until(circuit.seconds, now),
         last_error=f"{error.kind}: {error.message}" if error is not None else "",
     )
 

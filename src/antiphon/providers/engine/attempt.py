@@ -1,13 +1,11 @@
 """`UpstreamRequest`: a request prepared for one provider; and `UpstreamAttempt`: sending it once, and judging the response.
 
 An error status, a broken connection, an HTML page, an unreadable or empty answer: each ends an attempt as a `ProviderError`. A
-streamed response is held until its first visible delta, or until it was silent for `hold` seconds; a whole one until it was read.
+streamed response is held until its first visible delta; a whole one until it was read.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -56,8 +54,8 @@ class UpstreamRequest(Struct):
     body: Sequence[bytes]
     headers: Mapping[str, str] | None = None
     streams: bool = True
-    hold: float | None = None
-    """Seconds after which a stream without a visible delta is passed on; None: it is waited for."""
+    holds: bool = True
+    """Whether a stream is held until its first visible delta; otherwise it is passed on from its head on."""
     read: Callable[[bytes], Any] | None = None
     """Reads a whole body. Raises `WireError` if it is not an answer, and `UpstreamFailed` if it is an unusable one."""
     restorer: CallRestorer | None = None
@@ -171,7 +169,7 @@ class UpstreamAttempt:
     async def _open(self) -> HttpResponse:
         """Send the request; the response if its status is a success."""
         try:
-            response = await self._provider.transport.send(self._request)
+            response = await self._provider.send(self._request, self._lease)
         except TransportError as lost:
             failed = error_from_transport(lost)
         else:
@@ -185,15 +183,11 @@ class UpstreamAttempt:
         raise UpstreamFailed(failed)
 
     async def _stream(self, response: HttpResponse) -> StreamReply:
-        """The stream up to its first visible delta, its end, or the hold."""
+        """The stream up to its first visible delta, or its end."""
         reader = ResponseReader(self._wire)
         reply = StreamReply([], [], response.headers, reader, response, self, restorer=self._prepared.restorer)
-        if self._prepared.hold is None:
+        if self._prepared.holds:
             await _read_until_visible(reply)
-        else:
-            with contextlib.suppress(TimeoutError):  # the model is thinking: pass the stream on
-                async with asyncio.timeout(self._prepared.hold):
-                    await _read_until_visible(reply)
         return reply
 
     async def _whole(self, response: HttpResponse) -> WholeReply:

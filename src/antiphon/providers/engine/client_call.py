@@ -29,6 +29,7 @@ class ClientCall:
     """A call of `client`, prepared. `client` may be an error: it could not be set up."""
 
     settings = ONE_ATTEMPT
+    streams = True
     sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
 
     def __init__(
@@ -69,6 +70,7 @@ class ClientAttempt:
         self._report = report
         self._error: ProviderError | None = None
         self._recorded_before = len(report.attempts)
+        self._is_recorded = False
         self._started_at = perf_counter()
 
     async def run(self) -> ClientReply:
@@ -85,13 +87,16 @@ class ClientAttempt:
         """It answered."""
 
     def failed(self, error: ProviderError) -> ProviderError:
-        """It failed."""
+        """It failed. If it is recorded already, because its stream was left, the record gets the error."""
         self._error = error
+        if self._is_recorded:
+            self.close()
         return error
 
     def close(self) -> None:
         """Write the attempt into the report, unless the client did; add the error if it has none."""
         attempts = self._report.attempts
+        self._is_recorded = True
         if len(attempts) == self._recorded_before:
             seconds = perf_counter() - self._started_at
             attempts.append(Attempt(provider=self._target.provider, model=self._target.model, seconds=seconds))

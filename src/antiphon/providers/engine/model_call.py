@@ -9,6 +9,7 @@ attempt is in the report.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -17,12 +18,16 @@ from typing import Protocol, TypeAlias
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.providers")
+
+_CIRCUIT_OPEN = ProviderError("the circuit is open after failures in a row", "overloaded", code="circuit_open")
+_NO_CIRCUITS = TargetHealth(CircuitPolicy(failures=0))
 
 
 class CallAttempt(Protocol):
@@ -42,6 +47,8 @@ class TargetCall(Protocol):
     @property
     def settings(self) -> RetrySettings: ...
     @property
+    def streams(self) -> bool: ...
+    @property
     def sleep(self) -> Callable[[float], Awaitable[object]]: ...
     def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
     def judge(self, reply: Reply) -> ProviderError | None: ...
@@ -55,7 +62,8 @@ class ModelCall:
     """One call. `waiting_seconds` is the time spent waiting for providers.
 
     `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
-    one nothing is logged.
+    one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
+    `health`: targets with an open circuit are skipped, and results are reported to it.
     """
 
     def __init__(
@@ -67,14 +75,20 @@ class ModelCall:
         rewrite: Rewrite | None = None,
         accepts_empty: bool = False,
         request_id: str | None = None,
+        first_token: float | None = None,
+        health: TargetHealth | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
+        self._attempt_seconds = 0.0
         self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
         self._rewrite = rewrite
         self._accepts_empty = accepts_empty
         self._request_id = request_id
+        self._first_token = first_token
+        self._health = health if health is not None else _NO_CIRCUITS
+        self._probe = 0
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
@@ -82,17 +96,23 @@ class ModelCall:
         step: Step = plan.first()
         while True:
             if isinstance(step, NextTarget):
+                if self._health.is_watched and self._health.should_skip(step.target, plan.others):
+                    step = plan.skip(_CIRCUIT_OPEN)
+                    continue
                 try:
                     prepared = await self._prepare(step.target)
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
-                step = plan.begin(prepared.settings)
+                self._probe = self._health.begin(step.target) if self._health.is_watched else 0
+                step = plan.begin(prepared.settings, is_probe=bool(self._probe))
             if isinstance(step, Send):
                 attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
                 reply, error = await self._run(prepared, attempt)
                 if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
+                    if self._health.is_watched:
+                        self._health.on_answer(plan.target, self._attempt_seconds)
                     return reply
                 assert error is not None, "no reply without an error"
                 is_empty = error is EMPTY_RESPONSE
@@ -100,12 +120,15 @@ class ModelCall:
                 if reply is not None:
                     await reply.aclose()
                 target = plan.target
+                self._health.on_failure(target, self._probe, error)
                 rewritten = await self._rewrite(target, error) if self._rewrite is not None else None
                 if rewritten is not None:
                     prepared = rewritten
                     step = plan.begin(prepared.settings)
                     continue
                 should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
+                if self._health.is_watched and self._health.should_skip(target, plan.others):
+                    should_retry = "false"
                 step = plan.after(error, should_retry=should_retry)
                 self._log(target, error, step)
             elif isinstance(step, Wait):
@@ -129,16 +152,27 @@ class ModelCall:
 
     async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
         """The reply to one attempt, and why it is not an answer."""
+        limit = self._plan.first_token_limit(self._first_token) if prepared.streams else None
         began = time.monotonic()
         try:
-            reply = await attempt.run()
+            if limit is None:
+                reply = await attempt.run()
+            else:
+                async with asyncio.timeout(limit):
+                    reply = await attempt.run()
         except UpstreamFailed as failure:
             return None, failure.error
+        except TimeoutError:
+            assert limit is not None, "only the limit raises it"
+            message = f"no output from {self._plan.target} within {limit:g} s (first-token timeout)"
+            return None, ProviderError(message, "timeout", code="first_token_timeout")
         except BaseException:
             attempt.close()
+            self._health.release(self._plan.target, self._probe)
             raise
         finally:
-            self.waiting_seconds += time.monotonic() - began
+            self._attempt_seconds = time.monotonic() - began
+            self.waiting_seconds += self._attempt_seconds
         return reply, prepared.judge(reply)
 
     async def _wait(self, prepared: TargetCall, seconds: float) -> None:

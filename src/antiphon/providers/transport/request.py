@@ -25,6 +25,8 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """Between two bytes, and before the first: a model that thinks may be silent for minutes."""
     total: float | None = None
     """For the whole call, with retries and the delays between them."""
+    first_token: float | None = None
+    """Until the first visible output of a stream, where another target could be asked; None: as the router says."""
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
