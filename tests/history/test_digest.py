@@ -36,7 +36,7 @@ def bodies(store: HistoryStore, conversation: str) -> list[bytes]:
 
 
 def test_the_head_is_the_chain_of_the_exported_lines(any_store: HistoryStore) -> None:
-    """Anybody can compute it from an export with a few lines."""
+    """A few lines compute it from an export."""
     history = written(any_store, "one", "two" * 400, "three")
     digest = bytes(32)
     for body in bodies(any_store, history.id):
