@@ -1,7 +1,7 @@
 """The digest chain of a conversation: each entry's digest covers its stored bytes and the digest of the entry before it.
 
-So the last digest, the head, covers the whole log: if it was noted elsewhere, it shows later whether an entry was changed, inserted
-or removed. A fork has the digests of its parent up to the fork. Large media are covered through the hash by which an
+So the last digest, the head, covers the whole log: if it was noted elsewhere, it shows later whether an entry was changed,
+inserted or removed. A fork has the digests of its parent up to the fork. Large media are covered through the hash by which an
 entry names them. The chain is the same in every store and in an export.
 
 A program that can write to the store can also write a new chain; only a head kept elsewhere proves more than an accident.
