@@ -283,10 +283,10 @@ class Gateway:
             if services.ledger is not None:
                 services.ledger.add_all(usage_rows(trace, usage, metering))
             if context.key.is_limited:
-                services.limits.charge_tokens(context.key, usage.total)
+                services.limits.charge_tokens(context.key, usage.total + trace.broken_tokens)
             if context.key.has_budget:
                 cost = metered_cost(trace, usage, metering, context.loaded.prices)
-                services.budgets.charge(context.key, usage.total, cost)
+                services.budgets.charge(context.key, usage.total + trace.broken_tokens, cost)
         context.request.is_recorded = True
         log_finished_request(trace, seconds, overhead)
 

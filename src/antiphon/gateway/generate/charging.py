@@ -42,6 +42,11 @@ def prompt_estimate(body: bytes) -> int:
     return ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS
 
 
+def estimated_tokens(text: str) -> int:
+    """The approximate number of tokens of a text."""
+    return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+
+
 def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
     """The tokens of a finished request, and where the numbers come from. One without a response costs nothing."""
     usage = trace.usage

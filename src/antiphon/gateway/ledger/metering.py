@@ -32,6 +32,16 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
         return rows
     for number, attempt in enumerate(trace.attempts[:-1]):
         rows[number] = _with_lost_prompt(rows[number], attempt, trace.prompt_estimate)
+    if trace.broken_tokens:  # of streams that another attempt finished; the last of them has the estimate
+        broken = [number for number, attempt in enumerate(trace.attempts[:-1]) if attempt.status == 200]
+        prompt = min(trace.prompt_estimate, trace.broken_tokens)
+        if broken:
+            rows[broken[-1]] = structs.replace(
+                rows[broken[-1]],
+                metering="estimated",
+                prompt_tokens=prompt,
+                completion_tokens=trace.broken_tokens - prompt,
+            )
     last = trace.attempts[-1]
     if metering == "free" and last.error is not None:
         rows[-1] = _with_lost_prompt(rows[-1], last, trace.prompt_estimate)
