@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from antiphon import __version__
-from antiphon.errors import InvalidModelName, UnknownResponse, WireError
+from antiphon.errors import InvalidModelName, StoreError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
@@ -194,6 +194,10 @@ class Gateway:
         """An error that ended a request, in the client's format."""
         if isinstance(error, WireError):
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request"))
+        if isinstance(error, StoreError):
+            logger.error("operator database: %s", error)
+            message = f"the operator database is not available: {error}"
+            return error_response(context.endpoint.format, ProviderError(message, "overloaded"), status=503)
         if isinstance(error, InvalidModelName):
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):

@@ -48,6 +48,17 @@ Action: TypeAlias = Literal[
     "status",
     "list_credentials",
     "switch_credential",
+    "create_key",
+    "list_keys",
+    "get_key",
+    "change_key",
+    "delete_key",
+    "disable_key",
+    "enable_key",
+    "rotate_key",
+    "audit",
+    "spend",
+    "usage",
 ]
 
 
@@ -153,6 +164,19 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/status", Endpoint("status")),
     Route("GET", "/credentials", Endpoint("list_credentials")),
     Route("POST", "/credentials", Endpoint("switch_credential")),
+    Route("GET", "/admin/credentials", Endpoint("list_credentials")),
+    Route("POST", "/admin/credentials", Endpoint("switch_credential")),
+    Route("GET", "/admin/keys", Endpoint("list_keys")),
+    Route("POST", "/admin/keys", Endpoint("create_key")),
+    Route("GET", "/admin/keys/{id}", Endpoint("get_key")),
+    Route("PATCH", "/admin/keys/{id}", Endpoint("change_key")),
+    Route("DELETE", "/admin/keys/{id}", Endpoint("delete_key")),
+    Route("POST", "/admin/keys/{id}/disable", Endpoint("disable_key")),
+    Route("POST", "/admin/keys/{id}/enable", Endpoint("enable_key")),
+    Route("POST", "/admin/keys/{id}/rotate", Endpoint("rotate_key")),
+    Route("GET", "/admin/audit", Endpoint("audit")),
+    Route("GET", "/admin/spend", Endpoint("spend")),
+    Route("GET", "/v1/usage", Endpoint("usage")),
 )
 """Every path. A path matches the first template that fits it."""
 

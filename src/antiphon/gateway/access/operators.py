@@ -21,7 +21,10 @@ LOCAL_OPERATOR = ClientKey(name="", admin=True)
 NOT_ADMIN = ProviderError(
     "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
 )
-OPERATOR_ACTIONS = frozenset({"metrics", "status", "list_credentials", "switch_credential"})
+OPERATOR_ACTIONS = frozenset(
+    {"metrics", "status", "list_credentials", "switch_credential", "list_keys", "create_key", "get_key", "change_key"}
+    | {"delete_key", "disable_key", "enable_key", "rotate_key", "audit", "spend"}
+)
 """What only operators may do."""
 
 _LISTS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")

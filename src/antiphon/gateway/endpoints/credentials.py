@@ -1,4 +1,4 @@
-"""`/credentials`: the keys of each provider by their source, and switching one off and on while the gateway runs.
+"""`/admin/credentials`, and `/credentials` as before: provider keys by their source, switched off and on while the gateway runs.
 
 For operators only, as `/status`. A key that is switched off is not used until it is switched on; that survives a reload, and
 other workers and hosts follow through the shared store, if there is one.
@@ -11,7 +11,8 @@ import logging
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import CredentialError, WireError
+from antiphon.errors import CredentialError, StoreError, WireError
+from antiphon.gateway.admin.audit import Change, record_change
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.http.messages import Response
 
@@ -47,8 +48,22 @@ async def handle_switch_credential(context: RequestContext) -> Response:
     except CredentialError as error:
         raise WireError(str(error)) from error
     state = "enabled" if wanted.enabled else "disabled"
+    await _audit(context, wanted)
     logger.warning("key %s of %s %s by %s", wanted.credential, wanted.provider, state, context.key.name or "a client")
     return Response.json({"credentials": _rows(context)})
+
+
+async def _audit(context: RequestContext, switch: _Switch) -> None:
+    """Write the change to the audit log. Switching a leaked key off must work without the database, so that is only logged."""
+    database = context.services.database
+    if database is None:
+        return
+    action = "enable credential" if switch.enabled else "disable credential"
+    change = Change.of(context.request, context.key, action, f"{switch.provider} {switch.credential}")
+    try:
+        await database.run(lambda opened: record_change(opened, change))
+    except StoreError as error:
+        logger.warning("not in the audit log: %s of %s: %s", action, change.target, error)
 
 
 def _rows(context: RequestContext) -> list[dict[str, object]]:
