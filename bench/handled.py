@@ -26,6 +26,7 @@ from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
+from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.providers.transport.connection import BodyReceiver
 from antiphon.providers.transport.request import HttpRequest
 from bench.streams import streams, words_of
@@ -139,6 +140,7 @@ def gateway() -> Gateway:
         state=state,
         conversations=ConversationStore(state.file, seconds=60, limit=100),
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=60)),
+        upstream_answers=UpstreamAnswers(state.file, seconds=60, limit=100),
         media=MediaFetcher(),
         limits=RateLimits(),
         metrics=Metrics((model.name for model in config.models), version="bench"),

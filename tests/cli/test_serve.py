@@ -22,7 +22,7 @@ import pytest
 
 from antiphon.cli import main
 from antiphon.gateway.access.client_keys import hash_key
-from providers.scripted_server import Reply, ScriptedServer
+from providers.scripted_server import Received, Reply, ScriptedServer
 
 ROOT = Path(__file__).parent.parent.parent
 KEY = "sk-a-real-secret-that-must-not-show"
@@ -194,21 +194,53 @@ def test_a_new_key_and_the_lines_that_let_it_in(run: Run, tmp_path: Path) -> Non
 
 
 def test_doctor_finds_all_well(run: Run, tmp_path: Path) -> None:
-    with ScriptedServer(Reply(status=404, headers={"Date": formatdate(usegmt=True)})) as server:
+    def answer(received: Received) -> Reply:
+        has_key = received.headers.get("authorization") == f"Bearer {KEY}"
+        status = 404 if received.target != "/v1/models" else 200 if has_key else 401
+        headers = {"Date": formatdate(usegmt=True)}
+        return Reply(status=status, body=b'{"data": []}', content_type="application/json", headers=headers)
+
+    with ScriptedServer(answer) as server:
         (tmp_path / "antiphon.toml").write_text(config_for(f"{server.url}/v1"))
         code, out, err = run("doctor", "--config", "antiphon.toml", MINE=KEY)
-        (received,) = server.received
+        seen = [(received.method, received.target, KEY in str(received.headers)) for received in server.received]
     assert (code, err) == (0, "")
-    assert KEY not in str(received)
+    assert seen == [("GET", "/v1", False), ("GET", "/v1/models", True), ("GET", "/v1/models", False)]
+    assert KEY not in out
     lines = [line.split(maxsplit=2) for line in out.splitlines()]
     checks = {what: (state, rest) for state, what, rest in lines}
     assert checks["config"] == ("ok", "antiphon.toml: ok")
-    assert checks["key"] == ("ok", "mine: env:MINE holds sk-…show")
+    assert "key           mine: env:MINE holds sk-…show" in out
     assert checks["reachable"] == ("ok", f"mine: 127.0.0.1:{server.port} answers")
+    assert "key tried     mine: env:MINE ok (200)" in out
     assert checks["clock"] == ("ok", "agrees with the providers'")
     assert checks["client"][0] == "warn"
     assert checks["port"][1].endswith("is free")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("reply", "said", "code"),
+    [
+        (
+            Reply(status=401, body=b'{"error": {"message": "bad key " }}', content_type="application/json"),
+            "fail  key tried     mine: env:MINE rejected (401): bad key; replace the key in env:MINE",
+            1,
+        ),
+        (Reply(status=404), "warn  key tried     mine: env:MINE cannot be tried: no list of models at", 0),
+        (Reply(status=0), "fail  key tried     mine: env:MINE unreachable: ", 1),
+        (Reply(body=b"{}"), "ok    key tried     mine: env:MINE cannot be tried: the host lists its models without", 0),
+        (Reply(status=500), "warn  key tried     mine: env:MINE answered 500", 0),
+        (Reply(status=429), "ok    key tried     mine: env:MINE ok, but rate limited now (429)", 0),
+    ],
+)
+def test_doctor_tries_each_key(run: Run, tmp_path: Path, reply: Reply, said: str, code: int) -> None:
+    with ScriptedServer(lambda received: reply if received.target == "/v1/models" else Reply(status=404)) as server:
+        (tmp_path / "antiphon.toml").write_text(config_for(f"{server.url}/v1"))
+        done, out, _ = run("doctor", "--config", "antiphon.toml", MINE=KEY)
+    assert said in out
+    assert done == code
+    assert KEY not in out
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     """Seconds before the head."""
     gate: threading.Event | None = None
     """Where there is one, the head waits until it is set."""
+    body_gate: threading.Event | None = None
+    """Where there is one, everything after the first piece waits until it is set."""
     piece: int = 0
     """How many bytes go out at a time; 0: all at once."""
     pause: float = 0.0
@@ -149,6 +151,9 @@ class ScriptedServer:
             body = reply.body if reply.cut_after is None else reply.body[: reply.cut_after]
             size = reply.piece or len(body) or 1
             for start in range(0, len(body), size):
+                while start and reply.body_gate is not None and not reply.body_gate.is_set():
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
                 if start and reply.pause:
                     await writer.drain()
                     await asyncio.sleep(reply.pause)

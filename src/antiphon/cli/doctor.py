@@ -1,7 +1,8 @@
 """`antiphon doctor`: checks everything the gateway depends on, and reports what failed and how to fix it.
 
-Each check returns findings and is independent of the others; a check that cannot run is a finding too. A provider only gets one
-request without a key to its address; any answer counts, and its Date header is compared with our clock.
+Each check returns findings and is independent of the others; a check that cannot run is a finding too. A provider gets one
+request without a key to its address; any answer counts, and its Date header is compared with our clock. Then each key is tried
+with the list of models, a call that costs nothing. `--offline` skips both.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ from statistics import median
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon import __version__
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.cluster.sync import open_shared_store
+from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.model_list import KeyVerdict, try_key
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
@@ -53,6 +57,15 @@ _EXTRAS = (
 _TIMEOUTS = Timeouts(connect=5.0, read=5.0, total=8.0)
 _SKEW_WARNS, _SKEW_FAILS = 30.0, 300.0
 _SHORT_KEY = 20
+_MOST_TRIALS = 16
+"""Keys that are tried at the same time."""
+_TRIAL_STATES: dict[KeyVerdict, State] = {
+    "works": "ok",
+    "no list": "ok",
+    "unknown": "warn",
+    "rejected": "fail",
+    "unreachable": "fail",
+}
 _LEAST_STORE = (6, 2)
 """The first version in which a sorted set keeps the greater of two scores."""
 
@@ -95,6 +108,7 @@ def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
         yield from _keys(config)
     if config is not None and not is_offline:
         yield from _hosts(config)
+        yield from asyncio.run(_try_keys(config))
         if config.gateway.shared:
             yield asyncio.run(_shared(config.gateway))
     if config is not None:
@@ -205,6 +219,33 @@ def _skew(date: str, now: float) -> float | None:
         return now - parsedate_to_datetime(date).timestamp()
     except ValueError:
         return None
+
+
+async def _try_keys(config: Config) -> list[CheckResult]:
+    """What the providers say to each of our keys; a provider without keys is asked without one."""
+    from antiphon.providers.transport.client import HttpClient
+
+    transport, limit = HttpClient(), asyncio.Semaphore(_MOST_TRIALS)
+
+    async def try_one(settings: ProviderSettings, key: str) -> CheckResult:
+        source = Credential(secret=key).display_name
+        only = structs.replace(config, providers=(structs.replace(settings, keys=(key,)),), models=(), keys=())
+        only = structs.replace(only, gateway=structs.replace(config.gateway, client_keys=()))
+        try:
+            provider = LoadedConfig(only, transport).providers[settings.name]
+            assert isinstance(provider, Provider), "it is not the offline one"
+            async with limit:
+                trial = await try_key(provider, source)
+        except AntiphonError as error:
+            return CheckResult("fail", "key tried", f"{settings.name}: {source} {error}")
+        state: State = "warn" if trial.status in (404, 405) else _TRIAL_STATES[trial.verdict]
+        return CheckResult(state, "key tried", f"{settings.name}: {source} {trial.text}")
+
+    tried = [(settings, key) for settings in config.providers if not settings.is_offline for key in settings.keys]
+    try:
+        return list(await asyncio.gather(*(try_one(settings, key) for settings, key in tried)))
+    finally:
+        await transport.aclose()
 
 
 async def _shared(gateway: GatewaySettings) -> CheckResult:

@@ -22,6 +22,7 @@ from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
+from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.providers.transport.request import Transport
 
 
@@ -32,6 +33,7 @@ class Services(Struct, kw_only=True):
     state: ResponseStore
     conversations: ConversationStore
     background: BackgroundAnswers
+    upstream_answers: UpstreamAnswers
     media: MediaFetcher
     limits: RateLimits
     metrics: Metrics

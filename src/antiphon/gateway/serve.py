@@ -41,6 +41,7 @@ from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
+from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.history.location import display_location
 from antiphon.prices.table import PriceTable
 from antiphon.providers.transport.client import HttpClient
@@ -109,6 +110,7 @@ async def serve(
         state=state,
         conversations=ConversationStore(state.file, seconds=kept, limit=config.gateway.state_limit),
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=kept)),
+        upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
         budgets=shared.budgets if shared is not None else Budgets(),
@@ -176,6 +178,7 @@ async def serve(
         if shared is not None:
             await shared.aclose()
         await services.background.aclose()
+        await services.upstream_answers.aclose()
         metrics.close()
         services.state.close()
         services.spans.close()

@@ -124,6 +124,8 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
     fraction: Callable[[], float] = random_fraction
     takes_keys_in_order: bool = False
     """Whether the first usable key is taken, and not the next one in turn."""
+    preferred_key: str = ""
+    """The name of the key that is taken for the first attempt, if it is usable."""
 
 
 ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
@@ -188,7 +190,10 @@ class RetryPlan:
         if pool is None:
             return Send(None)
         try:
-            return Send(pool.acquire(self.target.model, in_order=self._settings.takes_keys_in_order))
+            settings = self._settings
+            return Send(
+                pool.acquire(self.target.model, in_order=settings.takes_keys_in_order, preferred=settings.preferred_key)
+            )
         except NoUsableCredential as none:
             kind = cast(ErrorKind, none.kind)
             error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.soonest)

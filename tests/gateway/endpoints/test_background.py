@@ -94,6 +94,56 @@ def test_the_events_can_be_followed_from_any_position(gateway: Rig, client: Any)
     assert rest[-1].response.output_text == "echo: One two three"
 
 
+def test_a_late_provider_does_not_begin_a_stream_in_the_next_response_of_the_connection() -> None:
+    with rig(structs.replace(FAST, hold_seconds=0.05)) as running, running.client() as client:
+        late, next_one = gated(running, "anthropic"), gated(running, "gemini")
+        client.post("/v1/responses", {"model": "to-anthropic", "input": "Late", "background": True})
+        threading.Timer(0.5, next_one.set).start()  # longer than the hold
+        got = client.post("/v1/responses", {"model": "to-gemini", "input": "Next"})
+        late.set()
+    assert (got.headers["content-type"], got.json["status"]) == ("application/json", "completed")
+
+
+def test_the_input_items_of_a_running_response_are_listed(gateway: Rig, client: Any) -> None:
+    first = client.responses.create(model="to-anthropic", input="My name is Ada.", background=True)
+    ended(client, first.id)
+    gate = gated(gateway, "anthropic")
+    running = client.responses.create(
+        model="to-anthropic", input="Wer bin ich? 我是谁？", previous_response_id=first.id, background=True
+    )
+    items = client.responses.input_items.list(running.id, order="asc").data
+    gate.set()
+    texts = [item.content[0].text for item in items]
+    assert texts == ["My name is Ada.", "echo: My name is Ada.", "Wer bin ich? 我是谁？"]
+    ended(client, running.id)
+    later = client.responses.input_items.list(running.id, order="asc").data
+    assert [item.id for item in later] == [item.id for item in items]
+
+
+def test_the_events_are_followed_at_another_worker(tmp_path: Path) -> None:
+    """Two gateways with one state file are two workers."""
+    settings = structs.replace(FAST, state=str(tmp_path / "state.db"))
+    with rig(settings) as here, rig(settings) as there:
+        gate = gated(here, "anthropic")
+        with (
+            openai.OpenAI(api_key="any", base_url=f"{here.url}/v1", max_retries=0) as first,
+            openai.OpenAI(api_key="any", base_url=f"{there.url}/v1", max_retries=0) as other,
+        ):
+            started = first.responses.create(model="to-anthropic", input="One two three", background=True)
+            followed = other.responses.retrieve(started.id, stream=True)
+            gate.set()
+            events = list(followed)
+            assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+            assert [event.sequence_number for event in events] == list(range(len(events)))
+            rest = list(other.responses.retrieve(started.id, stream=True, starting_after=3))
+            assert [event.sequence_number for event in rest] == list(range(4, len(events)))
+            with pytest.raises(openai.NotFoundError):
+                other.responses.retrieve("resp_unknown", stream=True)
+            other.responses.delete(started.id)
+            with pytest.raises(openai.NotFoundError):
+                other.responses.retrieve(started.id, stream=True)
+
+
 def test_a_client_that_leaves_the_stream_does_not_end_the_response(gateway: Rig, client: Any) -> None:
     upstream = gateway.upstreams["openai-chat"]
     upstream.faults.append(trickle(200, 0.05))

@@ -62,3 +62,41 @@ def test_a_stream_is_searched_until_its_model_is_known() -> None:
     right = StreamModel("gemini", "g")
     assert right.feed(b'data: {"modelVersion":"g"}\n\n') == b'data: {"modelVersion":"g"}\n\n'
     assert right.is_done
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "named"),
+    [
+        (
+            "gemini",
+            b'data: {"candidates":[{"content":{"parts":[{"functionCall":{"args":{"modelVersion":"up"}}}]}}],'
+            b'"modelVersion":%b}\n\n',
+            b'"up"',
+        ),
+        (
+            "gemini-interactions",
+            b'event: step.start\ndata: {"step":{"type":"function_call","arguments":{"model":"up"}}}\n\n'
+            b'data: {"interaction":{"id":"i","model":%b},"event_type":"interaction.completed"}\n\n',
+            b'"up"',
+        ),
+        (
+            "openai-responses",
+            b'event: response.created\ndata: {"type":"response.created","response":{"metadata":{"model":"up"},"model":%b}}\n\n',
+            b'"up"',
+        ),
+    ],
+)
+def test_a_call_that_names_the_same_model_keeps_its_arguments(name: str, call: bytes, named: bytes) -> None:
+    assert StreamModel(name, "asked").feed(call % named) == call % b'"asked"'
+    same = StreamModel(name, "up")
+    assert same.feed(call % named) == call % named
+    assert same.is_done
+    broken = b'data: {"modelVersion":"up","model":"up"\n\n'
+    assert StreamModel(name, "asked").feed(broken) == broken
+
+
+def test_a_whole_answer_is_not_taken_for_its_call() -> None:
+    body = b'{"steps":[{"arguments":{"model":"asked"}}],"model":"up"}'
+    got = with_requested_model("gemini-interactions", body, "asked")
+    assert got == b'{"steps":[{"arguments":{"model":"asked"}}],"model":"asked"}'
+    assert with_requested_model("gemini-interactions", got, "asked") is got

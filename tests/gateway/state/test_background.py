@@ -89,7 +89,7 @@ def test_a_complete_answer_leaves_nothing_unfinished() -> None:
 
 
 def test_another_worker_shows_and_cancels_an_answer(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(background, "CANCEL_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.02)
 
     async def run() -> None:
         here, there = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
@@ -124,6 +124,24 @@ def test_an_answer_whose_process_died_is_overdue() -> None:
     assert stored.get("a1", "another") is None
     now[0] += 500
     assert stored.get("a1", "owner") is None
+
+
+def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.01)
+    now = [1000.0]
+    stored = UnfinishedAnswers(open_state_file(), seconds=500, clock=lambda: now[0])
+    stored.put("a1", "owner", b"{}", may_take=60)
+    stored.add_events("a1", "owner", 0, [b"one", b"two"])
+
+    async def follow() -> list[bytes]:
+        seen = []
+        async for piece in background.follow_stored(stored, KEY, 0, comment=b":", silence=0.01, cut=b"cut"):
+            seen.append(piece)
+            if piece == b":":
+                now[0] = 1061.0
+        return seen
+
+    assert asyncio.run(follow()) == [b"two", b":", b"cut"]
 
 
 def test_an_answer_that_takes_too_long_fails() -> None:

@@ -336,6 +336,10 @@ class PoolMachine(RuleBasedStateMachine):
             self.before = self.statuses()
             lease = self.pool.acquire(model)  # the promise is kept
         key = self.before[lease.name]
+        if "invalid" in (key.state, key.models[model].state if model in key.models else ""):
+            assert lease.is_probe  # it was rejected some time ago, and no other key is left
+            assert not any(other.state == "healthy" and model not in other.models for other in self.before.values())
+            return lease, model
         assert key.state in ("healthy", "half_open")
         assert model not in key.models or key.models[model].state == "half_open"
         assert lease.is_probe == (key.state == "half_open" or model in key.models)
@@ -406,3 +410,53 @@ class PoolMachine(RuleBasedStateMachine):
 
 PoolMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPoolMachine = PoolMachine.TestCase
+
+
+def test_the_only_key_is_tried_again_soon_after_a_rejection() -> None:
+    pool, clock = pool_of(FIRST)
+    pool.acquire("m").failed(error("authentication"))
+    with pytest.raises(NoUsableCredential, match=r"is rejected for 120\.0 s; retry in 5\.0 s"):
+        pool.acquire("m")
+    clock.now += 5
+    probe = pool.acquire("m")
+    assert probe.is_probe
+    with pytest.raises(NoUsableCredential, match="being probed"):
+        pool.acquire("m")  # one at a time
+    probe.succeeded()
+    assert state(pool) == "healthy"
+    assert not pool.acquire("m").is_probe
+
+
+def test_the_only_key_that_is_rejected_again_waits_again() -> None:
+    pool, clock = pool_of(FIRST)
+    pool.acquire("m").failed(error("authentication"))
+    for _ in range(3):
+        clock.now += 5
+        pool.acquire("m").failed(error("authentication"))
+        clock.now += 4
+        with pytest.raises(NoUsableCredential, match="is rejected"):
+            pool.acquire("m")
+
+
+def test_a_rejected_key_rests_while_another_one_works() -> None:
+    pool, clock = pool_of()
+    rejected = pool.acquire("m")
+    rejected.failed(error("authentication"))
+    clock.now += 60
+    used = {pool.acquire("m").secret for _ in range(4)}
+    assert len(used) == 1
+    assert rejected.secret not in used
+
+
+def test_a_disabled_or_limited_key_is_not_tried_early() -> None:
+    pool, clock = pool_of(FIRST)
+    pool.acquire("m").failed(error("authentication"))
+    pool.disable(pool.status()[0].name)
+    clock.now += 60
+    with pytest.raises(NoUsableCredential, match="is disabled"):
+        pool.acquire("m")
+    pool.enable(pool.status()[0].name)
+    pool.acquire("m").failed(error("rate_limit", retry_after=30))
+    clock.now += 10
+    with pytest.raises(NoUsableCredential, match="is rate limited"):
+        pool.acquire("m")

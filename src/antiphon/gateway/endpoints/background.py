@@ -22,11 +22,13 @@ from antiphon.gateway.generate.prepare import top_level_fields
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.gateway.state.background import AnswerShape
+from antiphon.gateway.state.background import AnswerShape, follow_stored
+from antiphon.gateway.state.store import StoredResponse, own_messages, previous_response_id
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.wire import formats
-from antiphon.wire.output import ProviderError
+from antiphon.wire.delta import Failed
+from antiphon.wire.output import ModelOutput, ProviderError
 
 SHAPES: Mapping[str, Callable[[str, bytes], AnswerShape]] = {
     "openai-responses": ResponseShape,
@@ -69,11 +71,20 @@ async def create_in_background(
     seconds = context.loaded.config.gateway.request_seconds
     run = structs.replace(
         context,
-        request=structs.replace(context.request, body=msgspec.json.encode(fields), deadline=time.monotonic() + seconds),
+        request=structs.replace(
+            context.request,
+            body=msgspec.json.encode(fields),
+            deadline=time.monotonic() + seconds,
+            begin_early=None,  # the connection belongs to the client's next request by then
+        ),
     )
     generation = Generation(run, on_finish, answer_id=answer_id, settings={"background": True})
     answer = await context.services.background.start(
-        (context.key.name, answer_id), SHAPES[format_name](answer_id, body), generation.respond, seconds=seconds
+        (context.key.name, answer_id),
+        SHAPES[format_name](answer_id, body),
+        generation.respond,
+        seconds=seconds,
+        request=body,
     )
     if streams:
         return Response(headers=dict(STREAM_HEADERS), body=answer.follow())
@@ -97,15 +108,51 @@ async def current_object(context: RequestContext) -> bytes:
     return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "failed", _OVERDUE)
 
 
-def followed_events(context: RequestContext, after: int) -> Response:
-    """The events of a background answer after the one with index `after`. Raises `WireError` if there are none."""
-    answer = context.services.background.get((context.key.name, context.endpoint.resource))
-    if answer is None:
+async def followed_events(context: RequestContext, after: int) -> Response:
+    """The events of a background answer after the one with index `after`.
+
+    Raises `WireError` if the answer has none, and `UnknownResponse` if there is no such answer.
+    """
+    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
+    answer = services.background.get((owner, answer_id))
+    if answer is not None:
+        return Response(headers=dict(STREAM_HEADERS), body=answer.follow(after))
+    unfinished = services.background.unfinished
+    stored = await run_in_thread(unfinished.get, answer_id, owner)
+    if (stored is None or not stored.is_running) and not await run_in_thread(unfinished.events, answer_id, owner, -1):
+        if stored is None:
+            await run_in_thread(services.state.get, answer_id, owner=owner)
         raise WireError(
-            f"stream: '{context.endpoint.resource}' was not created with background: true in this process, or ended too long"
-            " ago; get it without stream"
+            f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
         )
-    return Response(headers=dict(STREAM_HEADERS), body=answer.follow(after))
+    wire = formats[context.endpoint.format]
+    body = follow_stored(
+        unfinished,
+        (owner, answer_id),
+        after,
+        comment=wire.module.keep_alive,
+        silence=context.loaded.config.gateway.keep_alive_seconds,
+        cut=wire.stream_writer("").write(Failed(_OVERDUE)),
+    )
+    return Response(headers=dict(STREAM_HEADERS), body=body)
+
+
+async def answer_chain(context: RequestContext) -> list[StoredResponse]:
+    """An answer with its input, and all that it continues, the first one first. Raises `UnknownResponse`.
+
+    One that is not complete has the input of its request, and no output.
+    """
+    services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
+    try:
+        return await run_in_thread(services.state.chain, answer_id, owner=owner)
+    except UnknownResponse:
+        unfinished = await run_in_thread(services.background.unfinished.get, answer_id, owner)
+        if unfinished is None or not unfinished.request:
+            raise
+    request = formats[context.endpoint.format].read_request(unfinished.request)
+    previous = previous_response_id(request)
+    earlier = await run_in_thread(services.state.chain, previous, owner=owner) if previous else []
+    return [*earlier, StoredResponse(answer_id, own_messages(request), ModelOutput(), unfinished.body)]
 
 
 async def cancelled_object(context: RequestContext) -> bytes | None:

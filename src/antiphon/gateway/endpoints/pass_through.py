@@ -137,7 +137,7 @@ class _Passing:
         self._context.services.spans.start(trace, request.headers)
         prepared = self._forwarded(provider)
         target = Target(provider.name, "")
-        call = ModelCall([target], partial(_prepared, prepared), CallReport(attempts=trace.attempts))
+        call = ModelCall([target], partial(as_prepared, prepared), CallReport(attempts=trace.attempts))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
@@ -145,7 +145,7 @@ class _Passing:
         finally:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
-        headers = self._headers(provider, reply.headers)
+        headers = self._with_own_upload_url(provider, _returned_headers(provider, reply.headers))
         body = _BodyRelay(reply, trace, self.finish)
         return Response(status=reply.response.status, headers=headers, body=body)
 
@@ -188,7 +188,7 @@ class _Passing:
         }
         forwarded |= self._trace.trace_headers or {}
         url = upstream_url(provider, self._endpoint.format, request.path, self._endpoint.resource)
-        query = "&".join(part for part in request.raw_query.split("&") if part and not _is_own_parameter(part))
+        query = upstream_query(request.raw_query)
         if query:
             url += ("&" if "?" in url else "?") + query
         return ForwardedRequest(
@@ -203,21 +203,13 @@ class _Passing:
         )
 
     def _failed(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
-        """An error as the provider wrote it, unless it is about our credential or repeats it."""
-        answer = self._error(error, provider)
-        if written is None or written.status in _CREDENTIAL_STATUSES:
-            return answer
-        if any(secret.encode("utf-8", "surrogateescape") in written.body for secret in provider.secrets):
-            return answer
-        return Response(status=written.status, headers=self._headers(provider, written.headers), body=written.body)
+        self._trace.error = error
+        response = passed_on_error(self._endpoint.format, provider, written, error)
+        return structs.replace(response, headers=self._with_own_upload_url(provider, response.headers))
 
-    def _headers(self, provider: Provider, received: Mapping[str, str]) -> dict[str, str]:
-        headers = {
-            name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)
-        }
+    def _with_own_upload_url(self, provider: Provider, headers: dict[str, str]) -> dict[str, str]:
         if _UPLOAD_URL in headers:
             headers[_UPLOAD_URL] = self._own_upload_url(provider, headers[_UPLOAD_URL])
-        headers["x-antiphon-target"] = header_text(provider.name)
         return headers
 
     def _own_upload_url(self, provider: Provider, url: str) -> str:
@@ -235,16 +227,40 @@ class _Passing:
         origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
         return f"{origin}{path}?{'&'.join(kept)}"
 
-    def _error(self, error: ProviderError, provider: Provider | None = None) -> Response:
+    def _error(self, error: ProviderError) -> Response:
         self._trace.error = error
-        if provider is not None:
-            return provider_error_response(self._endpoint.format, error, provider.name)
         return error_response(self._endpoint.format, error)
 
 
-async def _prepared(request: ForwardedRequest, target: Target) -> ForwardedRequest:
+async def as_prepared(request: ForwardedRequest, target: Target) -> ForwardedRequest:
+    """The request itself: it has only one target."""
     del target
     return request
+
+
+def passed_on_error(
+    format_name: str, provider: Provider, written: ErrorResponse | None, error: ProviderError
+) -> Response:
+    """An error as the provider wrote it, unless it is about our credential or repeats it."""
+    is_ours = written is None or written.status in _CREDENTIAL_STATUSES
+    if written is None or is_ours or _repeats_secret(provider, written.body):
+        return provider_error_response(format_name, error, provider.name)
+    return Response(status=written.status, headers=_returned_headers(provider, written.headers), body=written.body)
+
+
+def _repeats_secret(provider: Provider, body: bytes) -> bool:
+    return any(secret.encode("utf-8", "surrogateescape") in body for secret in provider.secrets)
+
+
+def _returned_headers(provider: Provider, received: Mapping[str, str]) -> dict[str, str]:
+    headers = {name: value for name, value in received.items() if name in _RETURNED or name.startswith(_UPLOAD_HEADERS)}
+    headers["x-antiphon-target"] = header_text(provider.name)
+    return headers
+
+
+def upstream_query(raw_query: str) -> str:
+    """The query of a client without the parameters that are the gateway's."""
+    return "&".join(part for part in raw_query.split("&") if part and not _is_own_parameter(part))
 
 
 def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") -> str:

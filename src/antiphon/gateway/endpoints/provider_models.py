@@ -10,25 +10,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from antiphon.errors import AntiphonError
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.transport.request import HttpRequest, Timeouts, read_body
+from antiphon.providers.model_list import fetch_models
 
 if TYPE_CHECKING:
     from antiphon.gateway.config.loaded import LoadedConfig
 
 logger = logging.getLogger("antiphon.gateway")
 
-_TIMEOUTS = Timeouts(connect=3.0, read=5.0, total=8.0)
 _KEPT_SECONDS, _RETRY_SECONDS = 600.0, 60.0
-_MAX_BYTES = 8_000_000
-_MAX_NAMES = 2_000
 
 
 class ProviderModels:
@@ -58,7 +53,7 @@ class ProviderModels:
             return
         try:
             names = await fetch_models(provider)
-        except (AntiphonError, TimeoutError, ValueError) as error:
+        except ValueError as error:
             logger.info("%s does not list its models: %s", provider.name, provider_error(provider, error))
             names, seconds = before or tuple(_known(provider)), _RETRY_SECONDS
         else:
@@ -69,38 +64,6 @@ class ProviderModels:
 def provider_error(provider: Provider, error: Exception) -> str:
     """The text of an error without the provider's secrets."""
     return scrub_text(str(error), provider.secrets)
-
-
-async def fetch_models(provider: Provider) -> tuple[str, ...]:
-    """The models a provider lists. Raises `AntiphonError` or `ValueError`."""
-    base = provider.base_url.partition("?")[0].rstrip("/")
-    has_version = provider.format != "anthropic" or base.endswith("/v1")
-    secrets = provider.pool.secrets if provider.pool is not None else ()
-    headers = {header.lower(): value for header, value in provider.preset.headers}
-    if secrets:
-        headers |= provider.preset.credential_header(secrets[0])
-    url = f"{base}{'' if has_version else '/v1'}/models"
-    response = await provider.transport.send(HttpRequest(url=url, method="GET", headers=headers, timeouts=_TIMEOUTS))
-    try:
-        body = await read_body(response, _MAX_BYTES)
-    finally:
-        await response.aclose()
-    if response.status != 200:
-        raise ValueError(f"status {response.status}")
-    try:
-        listed: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError("not JSON") from error
-    return tuple(dict.fromkeys(_names(listed)))[:_MAX_NAMES]
-
-
-def _names(listed: Any) -> Iterator[str]:
-    """The names in a list of OpenAI, Anthropic (`data`) or Gemini (`models`)."""
-    models = (listed.get("data") or listed.get("models")) if isinstance(listed, dict) else listed
-    for model in models if isinstance(models, list) else ():
-        name = (model.get("id") or model.get("name")) if isinstance(model, dict) else model
-        if isinstance(name, str) and name.isprintable() and name:
-            yield name.removeprefix("models/")
 
 
 def _known(provider: Provider) -> Iterator[str]:

@@ -32,7 +32,7 @@ from antiphon.gateway.generate.encoders import (
     TranslatingEncoder,
     UsageHidingEncoder,
 )
-from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage
+from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage, top_level_fields
 from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
@@ -40,6 +40,7 @@ from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, should_store
+from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras
@@ -50,7 +51,7 @@ from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Target
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.clients import COMPLETIONS, OLLAMA, OLLAMA_GENERATE, client_formats
-from antiphon.wire.delta import Failed, is_visible
+from antiphon.wire.delta import Failed, Started, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -78,7 +79,7 @@ ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 
 
 class _Answer(Struct):
-    id: str
+    id: str = ""
     output: list[Any] = []
 
 
@@ -194,6 +195,8 @@ class Generation:
         trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
             trace.usage = reply.content
+            if self._is_stored_upstream(prepared):
+                self._remember(msgspec.json.decode(reply.body, type=_Answer).id)
             body = with_requested_model(self._endpoint.format, reply.body, self._answer_model(prepared))
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
@@ -279,6 +282,8 @@ class Generation:
         trace.losses = [*trace.losses, *filter(_is_response_loss, losses)]
         if self._should_record(prepared):
             await self._keep(parsed_request, restored, body)
+        elif self._is_stored_upstream(prepared):
+            self._remember(output.id)
         return self._with_report_headers(Response.json(body))
 
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
@@ -301,6 +306,8 @@ class Generation:
         headers = self._stream_headers
         if headers is _ARRAY_HEADERS:
             encoder = JsonArrayEncoder(encoder)
+        if self._is_stored_upstream(prepared):
+            self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""))
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer:
             self._preparer.drop()
@@ -361,6 +368,21 @@ class Generation:
         if self._endpoint.format not in STATE_FIELDS:
             return False
         return prepared.keeps_answer or (not prepared.same_format and should_store(self._preparer.parsed_request))
+
+    def _is_stored_upstream(self, prepared: Prepared) -> bool:
+        """Whether the provider stores the answer under the id that the client gets."""
+        if self._endpoint.format not in STATE_FIELDS or prepared.keeps_answer or not prepared.same_format:
+            return False
+        body = self._request.body
+        return b'"store"' not in body or bytes(top_level_fields(body).get("store", b"")).strip() != b"false"
+
+    def _remember(self, answer_id: str) -> None:
+        """Remember which provider has an answer, and which key gets it."""
+        if answer_id:
+            trace = self._trace
+            credential = trace.attempts[-1].credential if trace.attempts else ""
+            answer = UpstreamAnswer(trace.provider, credential, trace.requested_model)
+            self._services.upstream_answers.remember(answer_id, self._key.name, answer)
 
     def _input_items(self) -> list[Any]:
         """The items that the request adds to its conversation."""

@@ -463,13 +463,11 @@ class ServerConnection(asyncio.Protocol):
             headers["connection"] = "close"
         elif self._current is not None and self._current.is_http_10:
             headers["connection"] = "keep-alive"
-        head = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
-        for name, value in headers.items():
-            head += f"{name}: {value}\r\n"
-        lines = len(headers) + 1
-        if head.count("\n") != lines or head.count("\r") != lines:
+        status_line = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
+        fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if fields.count("\n") != len(headers) or fields.count("\r") != len(headers):
             raise ValueError("a response header contains a line break")
-        return f"{head}{framing}date: {http_date(int(time.time()))}\r\n\r\n".encode()
+        return f"{status_line}{fields}{framing}date: {http_date(int(time.time()))}\r\n\r\n".encode()
 
     def _flush_batch(self) -> None:
         batch, self._batch = self._batch, []

@@ -25,6 +25,7 @@ from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import error_format_for_path
 from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody
+from antiphon.providers.transport.header_fields import REPEATED_HOST, read_fields
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
@@ -40,9 +41,6 @@ _SCHEME_AND_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE).mat
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some programs on Windows write it before UTF-8; a JSON parser may ignore it (RFC 8259, section 8.1)."""
 _VERSIONS = frozenset({"1.0", "1.1"})
-_REPEATED = "\n"
-"""Joins repeated Host fields: a value cannot contain it."""
-_SEPARATORS = {"cookie": "; ", "host": _REPEATED}
 
 
 class RequestAdmission(Protocol):
@@ -279,7 +277,7 @@ class RequestParser:
         self.is_in_head = False
         parser = self._parser
         assert parser is not None
-        headers = _read_fields(self._fields)
+        headers = read_fields(self._fields)
         version, coding = parser.get_http_version(), headers.get("transfer-encoding")
         problem = self._size_problem() or _head_problem(version, headers, coding)
         if problem:
@@ -388,25 +386,12 @@ def _bad_request(problem: str, status: int = 400, request: ClientRequest | None 
     return error_response(format_name, ProviderError(problem, "invalid_request"), status=status)
 
 
-def _read_fields(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Header fields as text, with names in lower case."""
-    headers: dict[str, str] = {}
-    for name, value in fields:
-        key = name.lower().decode()
-        text = value.decode() if value.isascii() else value.decode("utf-8", "surrogateescape")
-        text = text.rstrip(" \t")
-        if key in headers:  # a list in several lines; libraries built on an SDK send their User-Agent beside its own
-            text = f"{headers[key]}{_SEPARATORS.get(key, ', ')}{text}"
-        headers[key] = text
-    return headers
-
-
 def _head_problem(version: str, headers: Mapping[str, str], coding: str | None) -> str:
     """What httptools accepts in a head and we do not."""
     if version not in _VERSIONS:
         return "unsupported HTTP version"
     host = headers.get("host")
-    if (host is None and version == "1.1") or (host is not None and _REPEATED in host):
+    if (host is None and version == "1.1") or (host is not None and REPEATED_HOST in host):
         return "send exactly one Host header"
     if coding is not None and (coding.lower() != "chunked" or version == "1.0"):
         return "unsupported transfer coding; send chunked"

@@ -56,6 +56,8 @@ _LOGGER_WIDTH = 18
 _UNSAFE = [*range(32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE} | {9: "\\t", 10: "\\n", 13: "\\r"}
 _encode = msgspec.json.Encoder().encode
+_AS_TEXT = frozenset({str, int, float})
+"""Types whose values are written as text; others are written as JSON."""
 _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
 
 
@@ -173,7 +175,7 @@ class LogHandler(logging.Handler):
             fields = {"time": time_of_day, "level": _NAMES[level], "logger": name, "message": message, **extra}
             line = _encode(fields).decode()
         else:
-            values = [value if type(value) is str else _encode(value).decode() for value in extra.values()]
+            values = [value if type(value) in _AS_TEXT else _encode(value).decode() for value in extra.values()]
             line = f"{_clock(second)}.{part} {_beginning(level, name)} {message}{_ending(*extra).format(*values)}"
         if not line.isascii() or not line.isprintable() or len(line) > _LONGEST_PLAIN:
             return False

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Literal, Protocol, TypeAlias
 
+from antiphon.errors import AntiphonError
 from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.threads import run_in_thread
@@ -24,8 +25,8 @@ logger = logging.getLogger("antiphon.gateway")
 
 MAX_FOLLOWABLE = 100
 """How many ended answers keep their events, for clients that follow them late."""
-CANCEL_CHECK_SECONDS = 1.0
-"""How often a worker looks whether an answer was cancelled at another one."""
+SHARE_SECONDS = 0.5
+"""How often a worker stores the events of an answer for other workers, and looks whether it was cancelled at one of them."""
 
 Ending: TypeAlias = Literal["cancelled", "failed"]
 AnswerKey: TypeAlias = tuple[str, str]
@@ -187,12 +188,18 @@ class BackgroundAnswers:
         self._tasks: dict[AnswerKey, asyncio.Task[None]] = {}
 
     async def start(
-        self, key: AnswerKey, shape: AnswerShape, respond: Callable[[], Awaitable[Response]], *, seconds: float
+        self,
+        key: AnswerKey,
+        shape: AnswerShape,
+        respond: Callable[[], Awaitable[Response]],
+        *,
+        seconds: float,
+        request: bytes = b"",
     ) -> BackgroundAnswer:
-        """Start an answer, which gets `seconds`. `respond` gives its stream."""
+        """Start an answer to the body `request`, which gets `seconds`. `respond` gives its stream."""
         answer = BackgroundAnswer(shape)
         owner, answer_id = key
-        await run_in_thread(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds)
+        await run_in_thread(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
         self._answers[key] = answer
         self._tasks[key] = asyncio.create_task(self._run(key, answer, respond, seconds))
         return answer
@@ -226,7 +233,8 @@ class BackgroundAnswers:
         self, key: AnswerKey, answer: BackgroundAnswer, respond: Callable[[], Awaitable[Response]], seconds: float
     ) -> None:
         owner, answer_id = key
-        watch = asyncio.create_task(self._watch(key, answer))
+        shared = SharedEvents(self.unfinished, key, answer) if self.unfinished.is_shared else None
+        watch = asyncio.create_task(self._watch(key, answer, shared))
         try:
             run = asyncio.create_task(answer.run(respond))
             ended = asyncio.create_task(answer.wait())
@@ -239,8 +247,10 @@ class BackgroundAnswers:
         finally:
             watch.cancel()
             try:
+                if shared is not None:
+                    await shared.store()  # before the end, so that a follower who sees the end has seen all events
                 if answer.ending is None:
-                    await run_in_thread(self.unfinished.drop, answer_id, owner)
+                    await run_in_thread(self.unfinished.drop, answer_id, owner, keeps_events=True)
                 else:
                     await run_in_thread(self.unfinished.end, answer_id, owner, answer.body)
             except Exception:
@@ -248,11 +258,12 @@ class BackgroundAnswers:
             self._tasks.pop(key, None)
             self._make_room()
 
-    async def _watch(self, key: AnswerKey, answer: BackgroundAnswer) -> None:
-        """End the answer when a client cancelled it at another worker."""
+    async def _watch(self, key: AnswerKey, answer: BackgroundAnswer, shared: SharedEvents | None) -> None:
+        """Share the events of the answer, and end it when a client cancelled it at another worker."""
         owner, answer_id = key
-        while self.unfinished.is_shared:
-            await asyncio.sleep(CANCEL_CHECK_SECONDS)
+        while shared is not None:
+            await asyncio.sleep(SHARE_SECONDS)
+            await shared.store()
             stored = await run_in_thread(self.unfinished.get, answer_id, owner)
             if stored is None or stored.is_cancelled:
                 answer.end("cancelled")
@@ -262,6 +273,54 @@ class BackgroundAnswers:
         ended = [key for key in self._answers if key not in self._tasks]
         for key in ended[: max(0, len(ended) - MAX_FOLLOWABLE)]:
             del self._answers[key]
+
+
+class SharedEvents:
+    """The events of an answer of this process, stored for followers at other workers."""
+
+    def __init__(self, unfinished: UnfinishedAnswers, key: AnswerKey, answer: BackgroundAnswer) -> None:
+        self._unfinished = unfinished
+        self._owner, self._id = key
+        self._answer = answer
+        self._stored = 0
+
+    async def store(self) -> None:
+        """Store the events that came since the last call."""
+        events = self._answer.events[self._stored :]
+        if not events:
+            return
+        first, self._stored = self._stored, self._stored + len(events)
+        try:
+            await run_in_thread(self._unfinished.add_events, self._id, self._owner, first, events)
+        except AntiphonError:
+            logger.exception("events of a background answer could not be stored; only this worker can show them")
+
+
+async def follow_stored(
+    unfinished: UnfinishedAnswers, key: AnswerKey, after: int, *, comment: bytes, silence: float, cut: bytes
+) -> AsyncIterator[bytes]:
+    """The events of an answer of another worker after the one with index `after`, those to come included.
+
+    `comment` is sent after each `silence` seconds without events, `cut` at the end if the worker died.
+    """
+    owner, answer_id = key
+    silent = 0.0
+    while True:
+        stored = await run_in_thread(unfinished.get, answer_id, owner)
+        events = await run_in_thread(unfinished.events, answer_id, owner, after)
+        if events:
+            after += len(events)
+            silent = 0.0
+            yield b"".join(events)
+        if stored is None or not stored.is_running:
+            if stored is not None and stored.is_overdue:
+                yield cut
+            return
+        silent += SHARE_SECONDS
+        if silent >= silence:
+            silent = 0.0
+            yield comment
+        await asyncio.sleep(SHARE_SECONDS)
 
 
 def encode_event(event: SseEvent) -> bytes:

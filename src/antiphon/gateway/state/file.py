@@ -11,7 +11,7 @@ import os
 from antiphon.history.sql.sqlite_file import SqliteFile
 
 APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
-SCHEMA = 2
+SCHEMA = 3
 
 _TABLES = """
 CREATE TABLE responses (
@@ -63,6 +63,29 @@ CREATE TABLE conversation_items (
 CREATE UNIQUE INDEX known_conversation_items ON conversation_items (conversation, id);
 """
 
+_UPSTREAM_ANSWERS_AND_EVENTS = """
+CREATE TABLE upstream_answers (
+    owner      TEXT NOT NULL,
+    id         TEXT NOT NULL,
+    kept       REAL NOT NULL,   -- seconds since 1970
+    provider   TEXT NOT NULL,
+    credential TEXT NOT NULL,   -- the name of the key, never the key
+    model      TEXT NOT NULL,   -- as the client asked for it
+    PRIMARY KEY (owner, id)
+) WITHOUT ROWID;
+CREATE INDEX oldest_upstream_answers ON upstream_answers (kept);
+ALTER TABLE unfinished ADD COLUMN request BLOB;
+CREATE TABLE unfinished_events (
+    owner  TEXT NOT NULL,
+    id     TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    kept   REAL NOT NULL,
+    event  BLOB NOT NULL,
+    PRIMARY KEY (owner, id, number)
+) WITHOUT ROWID;
+CREATE INDEX oldest_unfinished_events ON unfinished_events (kept);
+"""
+
 
 def open_state_file(path: str | os.PathLike[str] = "", *, timeout: float = 5.0) -> SqliteFile:
     """The file at `path`, or a database in memory with an empty path."""
@@ -74,5 +97,5 @@ def open_state_file(path: str | os.PathLike[str] = "", *, timeout: float = 5.0) 
         timeout=timeout,
         read_only=False,
         create=True,
-        migrations={1: _BACKGROUND_AND_CONVERSATIONS},
+        migrations={1: _BACKGROUND_AND_CONVERSATIONS, 2: _UPSTREAM_ANSWERS_AND_EVENTS},
     )

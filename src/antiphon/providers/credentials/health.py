@@ -4,7 +4,8 @@ A key has a state for the whole key (healthy, exhausted, rejected) and one per m
 deadline that only moves forward; after it the state is half-open, and one call at a time probes it. A failure for one model
 does not affect another, but a second rejected model rejects the key. A cooldown is what the provider asks for, or a default;
 a call that began after it and failed again doubles it. Of calls that fail together only the first counts. A reload waives the
-deadline of a rejection without changing it, so that another process cannot bring it back.
+deadline of a rejection without changing it, so that another process cannot bring it back; so does a pool that has no other key,
+`retry_rejected` seconds after the rejection: a person who replaced the key at the provider can try again.
 
 Calls have growing numbers; the caller passes the time. Nothing here locks: the pool does. `shared_state` merges processes.
 """
@@ -12,6 +13,7 @@ Calls have growing numbers; the caller passes the time. Nothing here locks: the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -53,6 +55,8 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
     rejected: float = 120.0
     """For a key that the provider rejected (401)."""
     max_rejected: float = 3600.0
+    retry_rejected: float = 5.0
+    """A rejected key is probed this long after the rejection if no other key is usable."""
 
 
 class ModelStatus(Struct, frozen=True):
@@ -136,6 +140,7 @@ class KeyHealth:
         self.is_disabled = False
         self.calls = self.successes = self.failures = 0
         self.last_error: ProviderError | None = None
+        self._rejected_at = -inf
         self._policy = policy
         self._generation = 0
         self._rejected_models: set[str] = set()
@@ -184,6 +189,7 @@ class KeyHealth:
         self.on_release(model, number)
         policy = self._policy
         if error.kind == "authentication":
+            self._rejected_at = now
             scope = self._rejected(model)
             self._cooldown(scope, last_call_number, now).extend(
                 number, last_call_number, now, policy.rejected, policy.max_rejected
@@ -204,6 +210,19 @@ class KeyHealth:
             if cooldown.probe == number:
                 cooldown.probe = 0
 
+    def retry_rejection_at(self, model: str) -> float | None:
+        """When it may be probed for the model although it is rejected; None if that is not what keeps it from being used."""
+        if self.is_disabled:
+            return None
+        cooldowns = self._cooldowns_for(model)
+        if not any(map(is_rejection, cooldowns)):
+            return None
+        times = [
+            cooldown.lost_at * bool(cooldown.probe) if is_rejection(scope) else cooldown.available_at()
+            for scope, cooldown in cooldowns.items()
+        ]
+        return max(self._rejected_at + self._policy.retry_rejected, *times)
+
     def disable(self) -> None:
         """Stop using it, in every process."""
         self.is_disabled = True
@@ -214,8 +233,8 @@ class KeyHealth:
         self._reset()
         self._generation += 1
 
-    def reload(self) -> None:
-        """The configuration was reloaded: the next call probes what was rejected."""
+    def waive_rejection(self) -> None:
+        """The next call probes what was rejected."""
         for scope, cooldown in self._cooldowns.items():
             if is_rejection(scope):
                 cooldown.waived = cooldown.until + _CLOCK_STEP

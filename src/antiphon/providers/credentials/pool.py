@@ -2,7 +2,8 @@
 
 Each key's health is the state machine of `health`. Among the usable keys the choice is smooth weighted round robin, so in any
 stretch of calls each key gets its share. Secrets of rejected keys are read again once a second, and whenever no key is usable:
-a secret that changed makes a new key. If no key is usable, the error names the reason for each and the time until the next try.
+a secret that changed makes a new key. If still none is usable, a rejected one is probed, at most every few seconds. Otherwise the
+error names the reason for each key and the time until the next try.
 
 Secrets leave only in a `Lease`. Every method may be called from any thread.
 """
@@ -115,7 +116,7 @@ class CredentialPool:
                     key = KeyHealth(credential, secret, name, waits or CooldownPolicy())
                 else:
                     key.credential, key.name = credential, name
-                    key.reload()
+                    key.waive_rejection()
                 self._keys.append(key)
         if not self._keys:
             raise CredentialError("a pool needs at least one key; for a provider without keys, pass no pool")
@@ -133,19 +134,23 @@ class CredentialPool:
         """The number of the last call."""
         return self._numbers.last_call_number
 
-    def acquire(self, model: str = "", *, in_order: bool = False) -> Lease:
+    def acquire(self, model: str = "", *, in_order: bool = False, preferred: str = "") -> Lease:
         """The next usable key for `model`. Raises `NoUsableCredential` with the time until one is usable.
 
-        `in_order`: the first usable one, for what belongs to an account (files).
+        `in_order`: the first usable one, for what belongs to an account (files). `preferred`: the key of that name, if it is
+        usable.
         """
         with self.lock:
             now = self.clock()
             usable = self._usable(model, now)
             if (not usable or self._has_rejected()) and self._reread_rejected(now, is_needed=not usable):
                 usable = self._usable(model, now)
+            if not usable and self._waive_rejections(model, now):
+                usable = self._usable(model, now)
             if not usable:
                 raise self._no_usable_key(model, now)
-            key = usable[0] if in_order else _weighted_round_robin(usable)
+            named = next((each for each in usable if each.name == preferred), None) if preferred else None
+            key = named or (usable[0] if in_order else _weighted_round_robin(usable))
             number = self._numbers.next()
             is_probe = key.begin_call(model, number, now)
             return Lease(self, key, model, number, is_probe=is_probe)
@@ -216,9 +221,16 @@ class CredentialPool:
                     has_replaced = True
         return has_replaced
 
+    def _waive_rejections(self, model: str, now: float) -> bool:
+        """Let rejected keys be probed, if they were rejected some time ago; True if there is one."""
+        found = [key for key in self._keys if (at := key.retry_rejection_at(model)) is not None and at <= now]
+        for key in found:
+            key.waive_rejection()
+        return bool(found)
+
     def _no_usable_key(self, model: str, now: float) -> NoUsableCredential:
         reasons = "; ".join(f"{key.name} {key.unusable_reason(model, now)}" for key in self._keys)
-        times = [at for key in self._keys if (at := key.available_at(model)) is not None]
+        times = [at for key in self._keys if (at := _next_try(key, model)) is not None]
         soonest = max(0.0, min(times) - now) if times else None
         advice = "replace a key or enable one" if soonest is None else f"retry in {soonest:.1f} s"
         kinds = {key.error_kind(model) for key in self._keys}
@@ -242,6 +254,12 @@ class CredentialPool:
         used = {key.name for key in self._keys}
         others = (f"{name} #{number}" for number in count(2))
         return name if name not in used else next(other for other in others if other not in used)
+
+
+def _next_try(key: KeyHealth, model: str) -> float | None:
+    """When the key can be used, or is probed because no other one is left."""
+    rejected_until = key.retry_rejection_at(model)
+    return key.available_at(model) if rejected_until is None else rejected_until
 
 
 def _weighted_round_robin(keys: list[KeyHealth]) -> KeyHealth:

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from antiphon.providers.transport.decompress import Decompressor, MalformedBody
+from antiphon.providers.transport.header_fields import read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
 _VERSIONS = ("1.1", "1.0")
@@ -29,12 +30,13 @@ class ResponseParser:
     __slots__ = (
         "_decompresses",
         "_decompressor",
-        "_head_bytes",
+        "_fields",
         "_is_for_head",
         "_overhead",
         "_parser",
         "_pieces",
         "_problem",
+        "_unchecked",
         "ends_with_connection",
         "has_head",
         "headers",
@@ -59,7 +61,8 @@ class ResponseParser:
         self._decompressor: Decompressor | None = None
         self._pieces: list[bytes] = []
         self._problem = ""
-        self._head_bytes = 0
+        self._fields: list[tuple[bytes, bytes]] = []  # of the head, then of the trailers
+        self._unchecked = 0  # bytes since the last content, this read included
         self._overhead = 0  # bytes since the last content: chunk sizes, trailers
         self._parser: Any = _parser_class()(self)
 
@@ -71,6 +74,7 @@ class ResponseParser:
         if not self._overhead and not self.has_head and data[:1] != b"H":  # httptools also reads RTSP
             raise MalformedResponse("the status line is invalid")
         had_head = self.has_head
+        self._unchecked = self._overhead + len(data)
         self._parse(data)
         pieces = self._pieces
         if not pieces:
@@ -122,29 +126,23 @@ class ResponseParser:
             self.is_overfull = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._problem = self._problem or f"the {'trailers' if self.has_head else 'headers'} are too long"
-        elif not self.has_head:
-            key = name.lower().decode()
-            text = (value.decode() if value.isascii() else value.decode("utf-8", "surrogateescape")).strip()
-            headers = self.headers
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.is_complete:
             return  # bytes after the response
-        parser, headers = self._parser, self.headers
-        status = parser.get_status_code()
-        if parser.get_http_version() not in _VERSIONS or not 100 <= status <= 999:
+        self._check_size("headers")
+        fields, self._fields = self._fields, []
+        parser = self._parser
+        status, version = parser.get_status_code(), parser.get_http_version()
+        if version not in _VERSIONS or not 100 <= status <= 999:
             self._problem = self._problem or "the status line is invalid"
         if status < 200:
-            self.headers = {}
             return
+        self.headers = headers = read_fields(fields)
         self.status, self.has_head = status, True
         connection = headers.get("connection", "").lower()
-        is_current = parser.get_http_version() == "1.1"
-        self.keeps_alive = "close" not in connection if is_current else "keep-alive" in connection
+        self.keeps_alive = "close" not in connection if version == "1.1" else "keep-alive" in connection
         coding = headers.get("transfer-encoding")
         if status in _BODILESS or self._is_for_head:
             self.is_complete = True
@@ -153,10 +151,10 @@ class ResponseParser:
             self._problem = self._problem or "the transfer encoding is not supported"
         elif coding is None and "content-length" not in headers:
             self.ends_with_connection, self.keeps_alive = True, False
-        packing = headers.get("content-encoding", "").lower()
-        if packing not in ("", "identity") and self._decompresses and not self.is_complete:
+        if "content-encoding" in headers and self._decompresses and not self.is_complete:
+            packing = headers["content-encoding"].lower()
             try:
-                self._decompressor = Decompressor(packing)
+                self._decompressor = Decompressor(packing) if packing not in ("", "identity") else None
             except MalformedBody as error:
                 self._problem = self._problem or str(error)
 
@@ -167,8 +165,17 @@ class ResponseParser:
             self._pieces.append(data)
 
     def on_message_complete(self) -> None:
+        if self._fields:
+            self._check_size("trailers")
         if self.has_head:
             self.is_complete = True
+
+    def _check_size(self, what: str) -> None:
+        """Limit the fields of a head or of the trailers; what came in a few bytes need not be counted."""
+        if self._unchecked <= MAX_HEAD_BYTES:
+            return
+        if sum(len(name) + len(value) + 4 for name, value in self._fields) > MAX_HEAD_BYTES:
+            self._problem = self._problem or f"the {what} are too long"
 
     def _count_overhead(self, size: int, *, had_head: bool) -> None:
         """Bytes without content: limited, or a head or a trailer without end would fill the memory."""

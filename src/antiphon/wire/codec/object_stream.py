@@ -62,11 +62,11 @@ class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent]):
     def _read_events(self, events: list[SseEvent]) -> None:
         decode, handlers = self._decode, self._handlers
         for name, data in events:
-            if data == b"[DONE]" or not data:
-                continue
             try:
                 event = decode(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+                if not data or data == b"[DONE]":
+                    continue
                 self._fail(self._malformed(f"event is not a JSON object: {error}"))
                 return
             kind = event.type

@@ -191,11 +191,10 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         if part is None or place != self._text_place:
             part = self._text = self._content(event, Text)
             self._text_place = place
-        if part is not None:
-            text = event.delta
-            if type(text) is str and text:
-                part.pieces.append(text)
-                self._out.append(PartDelta(part.index, text))
+        text = event.delta
+        if text and part is not None and type(text) is str:
+            part.pieces.append(text)
+            self._out.append(PartDelta(part.index, text))
 
     def _on_call_text(self, event: StreamEvent) -> None:
         self._append_text(self._single_part(event), event.delta)

@@ -14,7 +14,14 @@ import msgspec
 
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.background import cancelled_object, current_object, delete_answer, followed_events
+from antiphon.gateway.endpoints.background import (
+    answer_chain,
+    cancelled_object,
+    current_object,
+    delete_answer,
+    followed_events,
+)
+from antiphon.gateway.endpoints.upstream_answers import asks_upstream
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state.store import FORMAT, StoredResponse
 from antiphon.wire import formats
@@ -22,20 +29,23 @@ from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
 
+@asks_upstream
 async def handle_get_response(context: RequestContext) -> Response:
     """Return a response as it is now, or its events with `stream=true`."""
     query = context.request.query
     if query.get("stream") == "true":
-        return followed_events(context, _event_number(query.get("starting_after")))
+        return await followed_events(context, _event_number(query.get("starting_after")))
     return Response.json(await current_object(context))
 
 
+@asks_upstream
 async def handle_delete_response(context: RequestContext) -> Response:
     """Delete a response; one that is generated in the background is cancelled."""
     await delete_answer(context)
     return Response.json(deletion_body(context.endpoint.resource))
 
 
+@asks_upstream
 async def handle_cancel_response(context: RequestContext) -> Response:
     """Cancel a response that is generated in the background."""
     cancelled = await cancelled_object(context)
@@ -47,10 +57,10 @@ async def handle_cancel_response(context: RequestContext) -> Response:
     raise WireError("only responses created with background: true can be cancelled")
 
 
+@asks_upstream
 async def handle_list_items(context: RequestContext) -> Response:
-    """List the input items of a stored response, including the responses it continues."""
-    chain = context.services.state.chain(context.endpoint.resource, owner=context.key.name)
-    return Response.json(list_input_items(chain, context.request.query))
+    """List the input items of a response, including the responses it continues; also of one that is being generated."""
+    return Response.json(list_input_items(await answer_chain(context), context.request.query))
 
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100

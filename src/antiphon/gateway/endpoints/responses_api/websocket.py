@@ -4,6 +4,7 @@ A client sends `response.create` events, whose fields are those of `POST /v1/res
 messages. Requests with the same `stream_id` are answered one after the other, other lanes at the same time. The answers of the
 connection can be continued although they are not stored (`ConnectionAnswers`). Every request passes the gateway's admission,
 limits and metrics as one over HTTP does. Cancelled is what the client names in `response.cancel`, and everything when it leaves.
+Input that steers a response in progress is queued for a successor (`steering`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import structs
 
-from antiphon.errors import AntiphonError, UnknownResponse
+from antiphon.errors import AntiphonError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import Admission
 from antiphon.gateway.context import Services
 from antiphon.gateway.endpoints.responses_api.shape import ResponseShape, empty_response
+from antiphon.gateway.endpoints.responses_api.steering import (
+    MAX_QUEUED,
+    Failure,
+    Steer,
+    read_steer,
+    required_results,
+    successor,
+    with_steers,
+)
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
 from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
@@ -68,6 +78,8 @@ class ResponseSocket:
         self._socket = socket
         self._answers = ConnectionAnswers()
         self._lanes: dict[str, _Lane] = {}
+        self._steers: dict[str, list[Steer]] = {}
+        """Queued input by the response that it steers."""
         self._count = 0
         self._is_finishing = False
 
@@ -85,9 +97,11 @@ class ResponseSocket:
             self._queue(lane_id, event)
         elif event.get("type") == "response.cancel":
             self._cancel(lane_id, event.get("response_id"))
+        elif event.get("type") == "response.steer":
+            self._steer(event)
         else:
             kind = str(event.get("type"))[:100]
-            message = f"type: unknown event {kind!r}; send response.create or response.cancel"
+            message = f"type: unknown event {kind!r}; send response.create, response.steer or response.cancel"
             self._send_error(_invalid(message, "type"), lane_id)
 
     def pause(self) -> None:
@@ -136,6 +150,59 @@ class ResponseSocket:
         for lane in lanes:
             lane.cancel()
 
+    def _steer(self, event: dict[str, Any]) -> None:
+        """Queue input for the response in progress that it names."""
+        response_id, given = event.get("previous_response_id"), event.get("input")
+        named = Steer(response_id if isinstance(response_id, str) else "", [], given)
+        lane = next(
+            (each for each in self._lanes.values() if each.is_answering and each.response_id == response_id), None
+        )
+        number = lane.number if lane is not None else 0
+        try:
+            steer = read_steer(event)
+        except WireError as error:
+            self._send(lane, named.failed(number, "invalid_input", str(error)))
+            return
+        if lane is None:
+            is_known = steer.response_id in self._answers or steer.response_id in self._steers
+            code: Failure = "response_already_completed" if is_known else "response_not_found"
+            message = f"response {response_id!r} is not in progress on this connection; send response.create"
+        elif lane.event.get("conversation"):
+            code, message = "steering_not_supported", "a response of a conversation cannot be steered"
+        elif len(self._steers.get(steer.response_id, ())) >= MAX_QUEUED:
+            code, message = "too_many_pending_steers", f"at most {MAX_QUEUED} steers may wait for one response"
+        else:
+            self._steers.setdefault(steer.response_id, []).append(steer)
+            self._send(lane, steer.accepted(number))
+            return
+        self._send(lane, named.failed(number, code, message))
+
+    def _after_answer(self, lane: _Lane, event: dict[str, Any], *, is_answered: bool) -> None:
+        """Continue a steered response, or return the input that did not reach a successor."""
+        for steer in lane.steers:
+            self._send(lane, steer.failed(lane.number, "successor_creation_failed", "the request was refused"))
+        lane.steers = []
+        steers = self._steers.get(lane.response_id) if lane.response_id else None
+        if not steers:
+            return
+        if not is_answered:
+            for steer in self._steers.pop(lane.response_id):
+                self._send(lane, steer.failed(lane.number, "response_not_active", "the response was not completed"))
+        elif required := required_results(lane.output):
+            for steer in steers:
+                self._send(lane, steer.pending(lane.number, required))
+            while len(self._steers) > MAX_LANES:
+                for steer in self._steers.pop(next(iter(self._steers))):
+                    self._send(lane, steer.failed(lane.number, "response_not_active", "it waited for results too long"))
+        else:
+            del self._steers[lane.response_id]
+            lane.waiting.insert(0, successor(event, lane.response_id, steers))
+            lane.successor_of = steers
+
+    def _send(self, lane: _Lane | None, event: dict[str, Any]) -> None:
+        data = msgspec.json.encode(event)
+        self._socket.send_text(data if lane is None else lane.with_id(data))
+
     async def _run(self, lane: _Lane) -> None:
         """Answer the requests of a lane, one after the other."""
         try:
@@ -150,6 +217,10 @@ class ResponseSocket:
 
     async def _answer(self, lane: _Lane, event: dict[str, Any]) -> None:
         previous = event.get("previous_response_id")
+        lane.begin(event)
+        if isinstance(previous, str) and previous in self._steers:  # it brings the results they wait for
+            lane.steers = self._steers.pop(previous)
+            event = with_steers(event, lane.steers)
         try:
             is_answered = await self._respond(lane, event)
         except Exception:
@@ -158,6 +229,7 @@ class ResponseSocket:
             is_answered = False
         if not is_answered and isinstance(previous, str):
             self._answers.drop(previous)
+        self._after_answer(lane, event, is_answered=is_answered)
 
     async def _respond(self, lane: _Lane, event: dict[str, Any]) -> bool:
         """Answer one request. Returns whether that succeeded."""
@@ -168,7 +240,11 @@ class ResponseSocket:
         body = msgspec.json.encode({**fields, "stream": True})
         self._count += 1
         request = structs.replace(
-            self._head, method="POST", body=body, request_id=f"{self._head.request_id}-{self._count}"
+            self._head,
+            method="POST",
+            body=body,
+            request_id=f"{self._head.request_id}-{self._count}",
+            begin_early=None,  # a head of HTTP has no place between messages
         )
         admission = self._gateway.admit(request)
         if isinstance(admission, Response):
@@ -256,18 +332,36 @@ class _Lane:
         self.id = lane_id
         self.waiting: list[dict[str, Any]] = []
         self.response_id = ""
+        self.event: dict[str, Any] = {}
+        """The request that is being answered."""
+        self.steers: list[Steer] = []
+        """Input that the request took over, until its response exists."""
+        self.successor_of: list[Steer] = []
+        """Input that the next request of the lane takes over."""
         self._socket = socket
         self._source: StreamSource | None = None
         self._ended = asyncio.Event()
         self._reader = SseReader()
         self._shape = ResponseShape("", b"")
         self._body = b""
-        self._number = 0
+        self.number = 0
+        """How many events of the response were sent."""
         self._is_complete = False
 
     @property
     def is_answering(self) -> bool:
         return self._source is not None
+
+    @property
+    def output(self) -> list[Any]:
+        """The items of the last response."""
+        return msgspec.json.decode(self._body).get("output") or [] if self._body else []
+
+    def begin(self, event: dict[str, Any]) -> None:
+        """The next request of the lane."""
+        self.event = event
+        self.steers, self.successor_of = self.successor_of, []
+        self.response_id, self._body, self.number = "", b"", 0
 
     async def relay(self, body: AsyncIterator[bytes] | StreamSource) -> bool:
         """Pass on a stream. Returns whether it was complete."""
@@ -293,8 +387,9 @@ class _Lane:
             if found is not None:
                 self._body = found
                 self.response_id = msgspec.json.decode(found)["id"]
+                self.steers = []  # a response took them over
                 self._is_complete = event.event in (b"response.completed", b"response.incomplete")
-            self._number += 1
+            self.number += 1
             self._socket.send_text(self.with_id(event.data))
 
     def end_stream(self) -> None:
@@ -333,7 +428,7 @@ class _Lane:
 
     def _end_with(self, ending: Any, error: ProviderError | None) -> None:
         response = msgspec.Raw(self._shape.ended(self._body, ending, error))
-        event = {"type": f"response.{ending}", "sequence_number": self._number, "response": response}
+        event = {"type": f"response.{ending}", "sequence_number": self.number, "response": response}
         self._socket.send_text(self.with_id(msgspec.json.encode(event)))
 
 
