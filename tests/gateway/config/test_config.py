@@ -553,6 +553,7 @@ def test_the_page_names_every_key() -> None:
 def test_every_preset_can_be_configured(file: Path) -> None:
     for name in PRESETS:
         text = f'[gateway]\nport = 7999\n[[providers]]\nname = "{name}"\nkeys = ["env:OPENAI_API_KEY"]\nbase_url = "https://host/v1"\n'
+        text += "".join(f'{setting.name} = "some-name"\n' for setting in PRESETS[name].settings)
         file.write_text(text)
         assert load_config(file, ENVIRON).providers[0].effective_preset.format == PRESETS[name].format
 

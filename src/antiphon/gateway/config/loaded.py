@@ -118,7 +118,10 @@ class LoadedConfig:
         if not settings.keys:
             return None
         before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
-        is_same_host = bool(before) and before[0].base_url == settings.base_url
+        is_same_host = bool(before) and (before[0].base_url, before[0].host_settings) == (
+            settings.base_url,
+            settings.host_settings,
+        )
         kept = previous.providers[settings.name].pool if previous is not None and is_same_host else None
         return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 

@@ -148,7 +148,12 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, Meta(description="Base URL as the provider's own SDK takes it. Default: the preset's.")
     ] = ""
     keys: Annotated[
-        tuple[Annotated[str, Meta(description='"env:NAME" or "file:PATH".')], ...],
+        tuple[
+            Annotated[
+                str, Meta(description='"env:NAME", "file:PATH", "command:PROGRAM …", "entra:…", "google:…" or "aws:…".')
+            ],
+            ...,
+        ],
         Meta(description="API keys, used in turn. Default: the variable of the provider's own SDK."),
     ] = ()
     auth: Annotated[
@@ -157,6 +162,10 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = ""
     dialect: Annotated[str, Meta(description="Dialect of openai-chat or anthropic.")] = ""
     api_version: Annotated[str, Meta(description="API version in the URL (Azure).")] = ""
+    region: Annotated[str, Meta(description="Region of the host (AWS, Vertex AI).")] = ""
+    project: Annotated[str, Meta(description="Project of Google Cloud (Vertex AI).")] = ""
+    resource: Annotated[str, Meta(description="Name of the resource (Azure).")] = ""
+    workspace: Annotated[str, Meta(description="Workspace of the Claude Platform on AWS.")] = ""
     headers: Annotated[
         dict[str, str], Meta(description='Headers sent with every request; secret values as "env:NAME" or "file:PATH".')
     ] = {}
@@ -216,7 +225,14 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
         completions = self.completions or row.completions
-        return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect, completions=completions)
+        changed = structs.replace(row, auth=auth, dialect=self.dialect or row.dialect, completions=completions)
+        return changed.with_settings(self.host_settings) if row.settings else changed
+
+    @property
+    def host_settings(self) -> dict[str, str]:
+        """What is set of the settings that only hosts in a cloud have."""
+        given = {"region": self.region, "project": self.project, "resource": self.resource, "workspace": self.workspace}
+        return {name: value for name, value in given.items() if value}
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

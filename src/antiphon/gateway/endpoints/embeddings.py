@@ -236,6 +236,8 @@ def embeddings_url(
     preset: Preset, base_url: str, model: str, api_version: str = "", *, verb: str = "batchEmbedContents"
 ) -> str | None:
     """The URL of a provider's embeddings endpoint; None if it has none. `verb` is the call of a Gemini host."""
+    if preset.serves_only_generation:
+        return None
     if preset.format == "gemini":
         return preset.url_of_verb(verb, base_url, model, api_version)
     if preset.format not in OPENAI_FORMATS:
