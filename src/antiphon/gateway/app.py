@@ -194,14 +194,14 @@ class Gateway:
         """An error that ended a request, in the client's format."""
         if isinstance(error, WireError):
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request"))
-        if isinstance(error, StoreError):
-            logger.error("operator database: %s", error)
-            message = f"the operator database is not available: {error}"
-            return error_response(context.endpoint.format, ProviderError(message, "overloaded"), status=503)
         if isinstance(error, InvalidModelName):
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
+        if isinstance(error, StoreError):
+            logger.error("operator database: %s", error)
+            message = f"the operator database is not available: {error}"
+            return error_response(context.endpoint.format, ProviderError(message, "overloaded"), status=503)
         logger.error("internal error while handling a request", exc_info=error)
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
