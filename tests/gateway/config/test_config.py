@@ -207,6 +207,19 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
             (11, "models[0].targets[5]", "duplicate"),
         ],
     ),
+    "weights without their order": (
+        PROVIDER + '[[models]]\nname = "m"\ntargets = ["openai/x", "openai/y"]\nweights = [1, 2]\n',
+        [(6, "models[0].weights", 'no effect with order = "listed"')],
+    ),
+    "a weight is missing": (
+        PROVIDER
+        + '[[models]]\nname = "m"\ntargets = ["openai/x", "openai/y"]\norder = "weighted"\nweights = [1]\n',
+        [(7, "models[0].weights", "has 1 numbers for 2 targets")],
+    ),
+    "no weight at all": (
+        PROVIDER + '[[models]]\nname = "m"\ntargets = ["openai/x"]\norder = "weighted"\nweights = [0]\n',
+        [(7, "models[0].weights", "all 0")],
+    ),
     "no targets": (PROVIDER + '[[models]]\nname = "m"\ntargets = []\n', [(5, "models[0].targets", "must not be empty")]),
     "no providers": ('[[models]]\nname = "m"\ntargets = ["a/b"]\n', [(3, "models[0].targets[0]", "available: none")]),
     "never reached": (

@@ -294,6 +294,13 @@ def _routes(config: Config) -> Iterator[Problem]:
                 yield Problem((*place, "targets", index), reason)
             elif target in model.targets[:index]:
                 yield Problem((*place, "targets", index), "duplicate")
+        if model.weights and model.order != "weighted":
+            yield Problem((*place, "weights"), f'has no effect with order = "{model.order}"; set order = "weighted"')
+        elif model.weights and len(model.weights) != len(model.targets):
+            reason = f"has {len(model.weights)} numbers for {len(model.targets)} targets; give each target a weight"
+            yield Problem((*place, "weights"), reason)
+        elif model.weights and not any(model.weights):
+            yield Problem((*place, "weights"), "are all 0; give at least one target a weight")
 
 
 def _target(target: str, known: list[str]) -> str:

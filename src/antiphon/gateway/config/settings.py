@@ -20,6 +20,7 @@ from antiphon.errors import AntiphonError
 from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
+from antiphon.providers.routes import TargetOrder
 from antiphon.wire.capabilities import CapabilityOverride
 
 ConfigPath: TypeAlias = tuple[str | int, ...]
@@ -103,6 +104,21 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "is tried. Without another target, and for answers that are not streamed, read_seconds applies."
         ),
     ] = FIRST_TOKEN_SECONDS
+    circuit_failures: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Failures of a target in a row (errors 5xx, timeouts, broken connections) after which its "
+            "circuit opens: requests skip it while they have another target. 0: never.",
+        ),
+    ] = 5
+    circuit_seconds: Annotated[
+        Seconds, Meta(description="How long a circuit stays open until one request probes the target.")
+    ] = 5.0
+    circuit_max_seconds: Annotated[
+        Seconds, Meta(description="Each probe that fails doubles that time, up to this one.")
+    ] = 20.0
     keep_alive_seconds: Annotated[Seconds, Meta(description="Silence after which a stream sends a keep-alive.")] = 15.0
     serve_unlisted_models: Annotated[
         bool,
@@ -245,6 +261,17 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tuple[Annotated[str, Meta(description="`provider/model`; `provider/*` keeps the requested name.")], ...],
         Meta(min_length=1, description="Targets, in order; each is used when the one before it failed."),
     ]
+    order: Annotated[
+        TargetOrder,
+        Meta(
+            description="Which target is asked first: the first one listed, one by its weight, or the fastest (by the "
+            "time to the first output of its last answers). The others follow as fallbacks. Default: listed."
+        ),
+    ] = "listed"
+    weights: Annotated[
+        tuple[Annotated[float, Meta(ge=0, le=1_000_000)], ...],
+        Meta(description='A weight for each target, for order = "weighted". Default: all the same.'),
+    ] = ()
 
 
 Dollars: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]

@@ -109,7 +109,8 @@ class _Embedding:
             trace.error = priced
             return error_response(format_name, priced)
         context.services.spans.start(trace, context.request.headers)
-        call = ModelCall(priced, self._prepare, CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks))
+        report = CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks)
+        call = ModelCall(priced, self._prepare, report, health=context.loaded.target_health)
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
