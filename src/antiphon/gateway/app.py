@@ -29,12 +29,13 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import charged_cost, charged_tokens
+from antiphon.gateway.generate.charging import metered_cost, metered_usage
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
+from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
 from antiphon.gateway.observe.recent import RequestRecord
 from antiphon.gateway.observe.request_log import log_finished_request
@@ -253,11 +254,15 @@ class Gateway:
         )
         services.recent.add(RequestRecord.of(trace))
         services.spans.record(trace, context.request.headers, context.loaded.base_urls)
-        if context.key.is_limited:
-            tokens = charged_tokens(trace)
-            services.limits.charge_tokens(context.key, tokens)
+        if services.ledger is not None or context.key.is_limited:
+            usage, metering = metered_usage(trace)
+            if services.ledger is not None:
+                services.ledger.add_all(usage_rows(trace, usage, metering))
+            if context.key.is_limited:
+                services.limits.charge_tokens(context.key, usage.total)
             if context.key.has_budget:
-                services.budgets.charge(context.key, tokens, charged_cost(trace, tokens, context.loaded.prices))
+                cost = metered_cost(trace, usage, metering, context.loaded.prices)
+                services.budgets.charge(context.key, usage.total, cost)
         context.request.is_recorded = True
         log_finished_request(trace, seconds, overhead)
 

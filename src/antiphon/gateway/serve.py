@@ -31,7 +31,7 @@ from antiphon.gateway.context import Services
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
-from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.database import journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
@@ -195,12 +195,15 @@ def _open_ledger(
     if not config.ledger.enabled:
         return None
     address = ledger_address(config, environ)
-    return UsageLedger(
+    ledger = UsageLedger(
         partial(open_operator_database, address),
         prices=prices,
         location=display_location(address),
+        journal=journal_folder(address),
         retention_days=config.ledger.retention_days,
     )
+    ledger.recover()
+    return ledger
 
 
 def _ignore_hangups() -> None:

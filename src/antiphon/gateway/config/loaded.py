@@ -65,6 +65,8 @@ class LoadedConfig:
         self.target_health = self._health(config, previous)
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}
         self.provider_models = ProviderModels()
+        self.without_stream_usage: set[str] = set()
+        """Providers that have refused to report the usage of a stream; they are not asked again until a reload."""
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
         """Whether only the names in `[[models]]` are served."""
         self._table = RouteTable(

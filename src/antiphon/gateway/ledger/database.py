@@ -42,6 +42,7 @@ CREATE TABLE usage (
     request_id            text NOT NULL,
     attempt               integer NOT NULL,  -- of the request, from 1
     key_id                bigint NOT NULL,   -- this and the following are in names
+    client_format_id      bigint NOT NULL,
     operation_id          bigint NOT NULL,
     credential_id         bigint NOT NULL,
     model_asked_id        bigint NOT NULL,
@@ -73,14 +74,15 @@ CREATE TABLE daily (
     reasoning_tokens      bigint NOT NULL,
     PRIMARY KEY (day, key_id, bucket_id)
 ) {clustered};
-CREATE TABLE writers (name text PRIMARY KEY, last_batch bigint NOT NULL, seen bigint NOT NULL);
-CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name, o.name AS operation, b.provider,
+CREATE TABLE writers (name text PRIMARY KEY, last_row bigint NOT NULL, seen bigint NOT NULL);
+CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name,
+    f.name AS client_format, o.name AS operation, b.provider,
     c.name AS credential, m.name AS model_asked, b.model AS model_served, b.variant, b.metering, u.status, e.name AS outcome,
     u.seconds, u.first_token_seconds, u.prompt_tokens, u.completion_tokens, u.cached_tokens, u.cache_write_tokens,
     u.cache_write_1h_tokens, u.reasoning_tokens, p.name AS price_version
 FROM usage u JOIN buckets b ON b.id = u.bucket_id JOIN names k ON k.id = u.key_id JOIN names o ON o.id = u.operation_id
     JOIN names c ON c.id = u.credential_id JOIN names m ON m.id = u.model_asked_id JOIN names e ON e.id = u.outcome_id
-    JOIN names p ON p.id = u.price_version_id
+    JOIN names f ON f.id = u.client_format_id JOIN names p ON p.id = u.price_version_id
 """
 
 _ADMIN = """
@@ -118,6 +120,11 @@ MIGRATIONS = (_USAGE, _ADMIN)
 
 _SQLITE = {"identity": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}
 _POSTGRES = {"identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "clustered": ""}
+
+
+def journal_folder(address: str) -> Path:
+    """Where rows wait that are not in the database yet: beside its file; for a server, in the user's data folder."""
+    return data_folder() / "ledger-rows" if is_postgres_url(address) else Path(f"{address}-rows").absolute()
 
 
 def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> str:
