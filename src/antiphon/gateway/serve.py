@@ -20,6 +20,7 @@ from antiphon import __version__
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.admin.database import OperatorDatabase
+from antiphon.gateway.admin.ledger_totals import LedgerTotals
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.sync import cluster_sync
@@ -101,8 +102,10 @@ async def serve(
     """
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources)
     database = OperatorDatabase(ledger_address(config, environ))
+    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices)
+    totals = LedgerTotals(ledger, database, lambda: gateway.loaded.prices) if ledger is not None else None
+    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources, totals)
     kept = config.gateway.state_seconds
     state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
     services = Services(
@@ -113,13 +116,13 @@ async def serve(
         upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
-        budgets=shared.budgets if shared is not None else Budgets(),
+        budgets=shared.budgets if shared is not None else Budgets(totals),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),
         database=database,
         stored_keys=StoredKeys(database),
-        ledger=_open_ledger(config, environ, lambda: gateway.loaded.prices),
+        ledger=ledger,
         shared=shared,
     )
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
@@ -142,6 +145,8 @@ async def serve(
     if shared is not None:
         await shared.start()
         tasks.append(asyncio.create_task(shared.run()))
+    if shared is None:
+        tasks.append(asyncio.create_task(services.budgets.run()))
     assert services.stored_keys is not None
     await services.stored_keys.try_refresh()
     tasks.append(asyncio.create_task(services.stored_keys.run()))

@@ -14,6 +14,7 @@ from antiphon.parts import Text
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import Client, Got, Rig, rig
+from gateway.served import until
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 OPERATOR = "sk-operator-0123456789"
@@ -248,3 +249,32 @@ def test_stored_keys_survive_a_restart(tmp_path: Path) -> None:
     with rig(ledger=ledger) as gateway:  # without keys in the configuration the stored ones still close the gateway
         assert asked(gateway, "").status == 401
         assert asked(gateway, secret).status == 200
+
+
+def test_a_client_sees_its_own_usage_and_nothing_of_others(gateway: Rig, operator: Client) -> None:
+    keys = {name: make(operator, name, budget_per_day=5)["key"] for name in ("alice", "bob")}
+    assert [asked(gateway, keys["alice"]).status for _ in range(2)] == [200, 200]
+    assert asked(gateway, keys["bob"], "anthropic").status == 200
+
+    def usage(key: str, calls: int) -> dict[str, Any]:
+        with gateway.client(key) as client:
+            return until(lambda: found if (found := client.get("/v1/usage").json)["month"]["calls"] == calls else None)  # type: ignore[no-any-return]
+
+    alice = usage(keys["alice"], 2)
+    assert alice["name"] == "alice"
+    assert alice["day"]["prompt_tokens"] + alice["day"]["completion_tokens"] == 36
+    assert alice["day"]["cost"] > 0
+    assert alice["day"]["budget_per_day"] == 5
+    assert [row["model"] for row in alice["month"]["models"]] == ["gpt-4o"]
+    assert "bob" not in str(alice)
+    assert usage(keys["bob"], 1)["day"]["cost"] > 0
+    assert usage("sk-client", 0)["day"]["cost"] == 0
+    spent = operator.get("/admin/spend?by=key").json
+    assert {row["key"]: row["calls"] for row in spent["rows"]} == {"alice": 2, "bob": 1}
+    assert sum(row["calls"] for row in operator.get("/admin/spend?by=day,model").json["rows"]) == 3
+    assert [row["calls"] for row in operator.get("/admin/spend").json["rows"]] == [3]
+    assert [row["calls"] for row in operator.get("/admin/spend?key=bob").json["rows"]] == [1]
+    assert operator.get("/admin/spend?since=2020-01-01&until=2020-02-01").json["rows"] == []
+    assert operator.get("/admin/keys/alice").json["usage"]["day"]["calls"] == 2
+    with gateway.client() as client:
+        assert client.get("/v1/usage").status == 401
