@@ -46,7 +46,7 @@ class RowJournal:
         self._has_failed = False
 
     def append(self, first: int, rows: Sequence[UsageRow]) -> None:
-        """Keep rows, the first of which has the number `first`."""
+        """Keep rows, numbered from `first`."""
         lines = b"".join([_encode((number, row)) + b"\n" for number, row in enumerate(rows, start=first)])
         try:
             if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
