@@ -172,9 +172,10 @@ def served(
     there = models(talking) if isinstance(talking, ProviderClient) else talking
     known = ClientKeys(Config(keys=tuple(keys)), environ or {})
     with kept_in(path) as store:
+        setup = options.get("setup")
         app = ChatApp(
             store,
-            lambda: there,
+            (lambda: setup.models) if setup else (lambda: there),
             Toolboxes(path.parent, tools=tools, with_builtin=with_builtin),
             keys=lambda: known,
             **options,

@@ -224,9 +224,9 @@ def test_two_windows_show_one_conversation(chromium: Chromium, chat: Browser) ->
 def edit_in_fork(shown: Window, text: str) -> None:
     message = shown.thread.locator(".message.input").last
     message.hover()
-    message.get_by_role("button", name="Edit in a fork").click()
+    message.get_by_role("button", name="Edit", exact=True).click()
     message.get_by_role("textbox").fill(text)
-    message.get_by_role("button", name="Fork and send").click()
+    message.get_by_role("button", name="Send as a branch").click()
     shown.sees(f"You wrote: {text}")
     shown.rest()
 
@@ -244,7 +244,7 @@ def test_a_message_is_edited_in_a_fork_and_the_original_stays(chromium: Chromium
         assert shown.conversation != original
         assert "worng" not in shown.thread.inner_text()
         assert "Hello" in shown.thread.inner_text()
-        expect(shown.page.locator("#conversations a[aria-current] .tag")).to_have_text("forked")
+        expect(shown.page.locator("#conversations a[aria-current] .tag")).to_have_text("branch")
         assert "worng" in str(chat.show(original)["entries"])
 
 

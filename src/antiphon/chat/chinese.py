@@ -20,6 +20,10 @@ CHINESE: Mapping[str, str] = MappingProxyType(
             "可修改 {variable}，或用 provider/model 指定其他模型。"
         ),
         "{key} is set": "已设置 {key}",
+        "as you asked": "按你的要求",
+        "Name another model as provider/model to change it.": "要更换，请用 provider/model 指定其他模型。",
+        "a model of this gateway": "此网关的模型",
+        "Choose another from the menu, or name any this gateway serves.": "可从菜单选择其他模型，或输入此网关提供的模型名称。",
         "Set {variable} or name another model to change it.": "要更换，请设置 {variable} 或指定其他模型。",
         "Set {variable} or name another model to change it (also available: {models}).": (
             "要更换，请设置 {variable} 或指定其他模型（还可使用：{models}）。"
@@ -126,12 +130,14 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "DOES": "作用",
         "list the commands": "列出命令",
         "list the models; switch to one": "列出模型；切换模型",
+        "paste an API key of a provider, or remove it": "粘贴或删除服务商的 API 密钥",
         "show the log: versions, kinds, rounds, usage": "显示历史：版本、类型、回合、用量",
-        "show the context size and the tokens used": "显示上下文大小和已用 token",
+        "show the context size, the tokens used and their cost": "显示上下文大小、已用 token 和费用",
         "replace earlier turns by a summary": "把之前的轮次压缩为摘要",
         "undo the last message, or return to a version": "撤销上一条消息，或回到某个版本",
         "continue in a copy, from here or from a version": "从当前或某个版本分支",
         "resume a turn that failed, stopped or is pending approval": "继续失败、停止或待批准的轮次",
+        "answer the last message again in a branch": "在分支中重新回答上一条消息",
         "show or change the notebook the model always sees": "显示或修改记忆笔记（模型始终可见）",
         "show or change the system instruction": "显示或修改系统指令",
         "list the tools": "列出工具",
@@ -149,8 +155,24 @@ CHINESE: Mapping[str, str] = MappingProxyType(
             "排队的消息回到输入框。Ctrl-O 展开折叠块，Tab 补全。"
         ),
         "Model set to {model}": "已切换到 {model}",
+        "/key PROVIDER": "/key 服务商",
+        "paste an API key; it is not shown": "粘贴 API 密钥，不会显示",
+        "{count} models": "{count} 个模型",
+        "{count} more; Tab after /model searches them": "另有 {count} 个；在 /model 后按 Tab 搜索",
+        "key stored on this machine": "密钥保存在本机",
+        "found on this machine": "在本机找到",
+        "small local model: real, but weak": "本地小模型：真实但能力弱",
+        "small local model, weak; to install: {command}": "本地小模型，能力弱；安装：{command}",
+        "guided tour: not a model, needs no key": "导览：不是模型，不需要密钥",
+        "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}": "用法：/key 服务商 [forget]；服务商可以是：{names}",
+        "Key of {provider} removed.": "已删除 {provider} 的密钥。",
+        "do not type a key after the command; send /key {provider} and paste it": (
+            "不要把密钥写在命令后面；请发送 /key {provider} 再粘贴"
+        ),
+        "key of {provider} (not shown) › ": "{provider} 的密钥（不显示）› ",
+        "store it on this machine? y/n › ": "保存在本机？y/n › ",
+        "Key of {provider} set.": "已设置 {provider} 的密钥。",
         "MODEL": "模型",
-        "needs {variable}": "需要 {variable}",
         "/model NAME switches; NAME may be part of a name, or any provider/model.": (
             "/model 名称 切换模型；名称可以只写一部分，也可以是任意 provider/model。"
         ),
@@ -161,6 +183,9 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{count:,} out": "输出 {count:,}",
         "{count:,} of those in from a cache": "输入中 {count:,} 来自缓存",
         "{count:,} of those out for reasoning": "输出中 {count:,} 用于推理",
+        "{percent} % from cache": "{percent} % 来自缓存",
+        "Cost: {money}.": "费用：{money}。",
+        "Price unknown for {count} of {calls} model calls.": "{calls} 次模型调用中有 {count} 次价格未知。",
         "Summarized entries 1 to {to}: {before:,} tokens before, {after:,} after. Undo with /rollback {version}.": (
             "已压缩第 1 至 {to} 条记录：之前 {before:,} token，之后 {after:,}。用 /rollback {version} 撤销。"
         ),
@@ -168,6 +193,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
             "已回滚到版本 {version}，用 /rollback {previous} 撤销。"
         ),
         "Now in {id}, forked from {parent} at version {version}.": "当前对话 {id}，从 {parent} 的版本 {version} 分支。",
+        "Answering again in {id}; the first answer stays in {parent}.": "在 {id} 中重新回答；原来的回答保留在 {parent}。",
         "The notebook is empty.": "记忆笔记为空。",
         "notebook › ": "笔记 › ",
         "Notebook saved (version {version}).": "记忆笔记已保存（版本 {version}）。",

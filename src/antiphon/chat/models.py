@@ -20,7 +20,7 @@ from antiphon.history import (
 )
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model, make_choice
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported
@@ -36,7 +36,7 @@ class ChatModels:
         self,
         router: ProviderRouter,
         choice: ModelChoice,
-        names: Sequence[str] = (),
+        names: Iterable[str] = (),
         check: Callable[[str], object] | None = None,
     ) -> None:
         self.router = router
@@ -106,31 +106,31 @@ class MeteredModels(ProviderClient):
             self._charge(reported)
 
 
-def models_from_environment(environ: Mapping[str, str], model: str | ProviderClient | None = None) -> ChatModels:
-    """The models whose provider has a key or an address in the environment; `model` is the default, if it is given."""
+def models_from_environment(
+    environ: Mapping[str, str], model: str | ProviderClient | None = None, names: Iterable[str] = ()
+) -> ChatModels:
+    """The models whose provider has a key or an address in the environment, and `names`; `model` is the default, if given."""
     offer = default_model(environ)
     if isinstance(model, ProviderClient):
         router = ProviderRouter({model.name: model}, default=model.name, environ=environ)
         return ChatModels(
             router, ModelChoice(model.name, "given by the program", "Name another as provider/model."), ()
         )
-    if model and model != offer.model:
-        choice = ModelChoice(model, "as you asked", "Name another model as provider/model to change it.")
-    else:
-        choice = offer
+    choice = make_choice(model, "asked") if model and model != offer.model else offer
     router = ProviderRouter(default=choice.model, environ=environ)
     router.resolve(choice.model)
-    return ChatModels(router, choice, [*_available_models(environ), OFFLINE])
+    return ChatModels(router, choice, dict.fromkeys((*_available_models(environ), *names, OFFLINE)))
 
 
 def _available_models(environ: Mapping[str, str]) -> Iterator[str]:
     for provider, model in (*PREFERRED, *LOCAL_SERVERS):
         preset = PRESETS[provider]
-        if first_set_variable(_key_variables(preset) if preset.needs_key else preset.base_url_variables, environ):
+        if first_set_variable(key_variables(preset) if preset.needs_key else preset.base_url_variables, environ):
             yield f"{provider}/{model}"
 
 
-def _key_variables(preset: Preset) -> tuple[str, ...]:
+def key_variables(preset: Preset) -> tuple[str, ...]:
+    """The variables in which a provider's key may be."""
     return (*preset.key_variables, *preset.bearer_variables)
 
 
@@ -145,12 +145,6 @@ def _origins(entries: Iterable[HistoryEntry]) -> Iterator[str]:
             yield f"{origin.provider}/{origin.model}"
 
 
-def models_needing_key(available: Sequence[str]) -> list[tuple[str, str]]:
-    """Models that a key would make available: the name, and the variable to set."""
-    offered = ((f"{name}/{model}", PRESETS[name].key_variables[0]) for name, model in PREFERRED)
-    return [(name, variable) for name, variable in offered if name not in available]
-
-
 def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, environ: Mapping[str, str]) -> str:
     """The model with that name, or with that part of a name. Raises an error that names near misses, or the missing key."""
     fitting = [name for name in available if wanted.lower() in name.lower()]
@@ -158,6 +152,9 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
     try:
         provider = router.resolve(name)[0].provider
     except RoutingError:
+        if len(fitting) > 1:
+            shown = ", ".join(fitting[:8]) + (", …" if len(fitting) > 8 else "")
+            raise RoutingError(f"{len(fitting)} models match {wanted!r}: {shown}; give more of the name") from None
         offered = [*available, *(f"{provider}/{model}" for provider, model in PREFERRED)]
         parts = {part: name for name in reversed(offered) for part in (name, name.partition("/")[2])}
         near = dict.fromkeys(parts[part] for part in difflib.get_close_matches(wanted, parts, n=3))
@@ -166,9 +163,10 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
         raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
     preset = PRESETS.get(provider)
     needs_key = preset is not None and preset.needs_key and not preset.find_token_source(environ)
-    if preset is not None and needs_key and not first_set_variable(_key_variables(preset), environ):
+    if preset is not None and needs_key and not first_set_variable(key_variables(preset), environ):
         raise ProviderSetupError(
-            f"{name} needs a key: set {' or '.join(_key_variables(preset))}; offline/plain needs none"
+            f"{name} needs a key: set {' or '.join(key_variables(preset))}, or paste one (/key {provider}); "
+            "offline/plain needs none"
         )
     router.client(provider)  # built now, so that a wrong setting is reported now and not in the middle of a turn
     return name

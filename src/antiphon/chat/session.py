@@ -15,16 +15,18 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from antiphon.chat.branches import make_branch
 from antiphon.chat.models import (
     ChatModels,
+    ReloadableProvider,
     find_model,
-    models_from_environment,
     models_used,
     record_model,
     remembered_model,
 )
 from antiphon.chat.partial_answers import PartialAnswer, PartialAnswers
 from antiphon.chat.permissions import approval_policy
+from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
@@ -114,7 +116,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     turns: TurnSettings = TurnSettings()
     tools: tuple[ToolLike, ...] = ()
-    """The person's own tools (`chat/own_tools.py`)."""
+    """The person's own tools (`chat/setup/own_tools.py`)."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""
@@ -129,9 +131,8 @@ class ChatSession:
 
     def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
         self.settings = settings
-        self._environ = environ
         self.folder = data_folder_for(settings.store)
-        self._models = models_from_environment(environ)
+        self.setup = ModelSetup(environ, self.folder)
         model = self._resolve_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
@@ -165,7 +166,7 @@ class ChatSession:
     @property
     def choice(self) -> ModelChoice:
         """The default model."""
-        return self._models.choice
+        return self.setup.models.choice
 
     @property
     def history(self) -> AgentHistory:
@@ -195,7 +196,7 @@ class ChatSession:
     @property
     def models(self) -> list[str]:
         """The models that are available now."""
-        return list(dict.fromkeys([*self._models.names, *models_used(self.history.entries)]))
+        return list(dict.fromkeys([*self.setup.models.names, *models_used(self.history.entries), *self.setup.listed]))
 
     @property
     def has_messages(self) -> bool:
@@ -235,11 +236,19 @@ class ChatSession:
             raise HistoryError("the conversation is empty; there is nothing to fork")
         self._replace(self.history.fork(at))
 
+    def branch(self, at: int) -> None:
+        """Continue in a branch that leaves this conversation after entry `at`."""
+        self._replace(make_branch(self.store, self.chat.id, at))
+
+    def check_model(self, wanted: str) -> None:
+        """Raise an error that names near misses if there is no such model."""
+        self._resolve_model(wanted)
+
     async def aclose(self) -> None:
         """Close everything, and delete the conversation that was created and not used."""
         try:
             self._delete_if_created_and_empty()
-            await self._models.router.aclose()
+            await self.setup.aclose()
             await self._toolboxes.aclose()
         finally:
             self.store.close()
@@ -251,9 +260,10 @@ class ChatSession:
     def _open(self, history: AgentHistory, model: str = "") -> None:
         self.chat = open_conversation(
             history,
-            self._models,
+            self.setup.models,
             self._toolbox.registry,
             model=model,
+            provider=ReloadableProvider(lambda: self.setup.models),
             asks_before_changes=self.settings.asks_before_changes,
             turns=self.settings.turns,
             partial_answers=self._toolboxes.partial_answers,
@@ -269,4 +279,5 @@ class ChatSession:
             return
 
     def _resolve_model(self, wanted: str) -> str:
-        return find_model(wanted, self._models.names, self._models.router, self._environ)
+        models = self.setup.models
+        return find_model(wanted, [*models.names, *self.setup.listed], models.router, self.setup.environ)

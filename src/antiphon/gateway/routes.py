@@ -59,6 +59,9 @@ Action: TypeAlias = Literal[
     "audit",
     "spend",
     "usage",
+    "status_login",
+    "status_logout",
+    "status_switch",
 ]
 
 
@@ -162,6 +165,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/readyz", Endpoint("ready")),
     Route("GET", "/metrics", Endpoint("metrics")),
     Route("GET", "/status", Endpoint("status")),
+    Route("POST", "/status/login", Endpoint("status_login")),
+    Route("POST", "/status/logout", Endpoint("status_logout")),
+    Route("POST", "/status/credentials", Endpoint("status_switch")),
     Route("GET", "/credentials", Endpoint("list_credentials")),
     Route("POST", "/credentials", Endpoint("switch_credential")),
     Route("GET", "/admin/credentials", Endpoint("list_credentials")),

@@ -32,7 +32,7 @@ LOCAL_SERVERS: tuple[tuple[str, str], ...] = (("ollama", "llama3.2"), ("vllm", "
 OFFLINE = "offline/plain"
 MODEL_VARIABLE = "ANTIPHON_MODEL"
 
-ChoiceKind = Literal["", "named", "offline", "key", "keys"]
+ChoiceKind = Literal["", "named", "offline", "key", "keys", "asked", "gateway"]
 CHOICE_TEXTS: Mapping[ChoiceKind, tuple[str, str]] = MappingProxyType(
     {
         "named": ("named by {variable}", "Change {variable}, or name another model as provider/model."),
@@ -41,6 +41,8 @@ CHOICE_TEXTS: Mapping[ChoiceKind, tuple[str, str]] = MappingProxyType(
             "For a real one set a key ({keys}, …) or {variable}.",
         ),
         "key": ("{key} is set", "Set {variable} or name another model to change it."),
+        "asked": ("as you asked", "Name another model as provider/model to change it."),
+        "gateway": ("a model of this gateway", "Choose another from the menu, or name any this gateway serves."),
         "keys": ("{key} is set", "Set {variable} or name another model to change it (also available: {models})."),
     }
 )
@@ -64,17 +66,18 @@ class ModelChoice(Struct, frozen=True):
 def default_model(environ: Mapping[str, str]) -> ModelChoice:
     """The best model that the environment has a key for."""
     if model := environ.get(MODEL_VARIABLE, "").strip():
-        return _choice(model, "named")
+        return make_choice(model, "named")
     available = list(_available(environ))
     if not available:
         keys = ", ".join(PRESETS[provider].key_variables[0] for provider, _ in PREFERRED[:3])
-        return _choice(OFFLINE, "offline", keys=keys)
+        return make_choice(OFFLINE, "offline", keys=keys)
     model, key = available[0]
     others = [other for other, _ in available[1:4]]
-    return _choice(model, "keys" if others else "key", key=key, models=", ".join(others))
+    return make_choice(model, "keys" if others else "key", key=key, models=", ".join(others))
 
 
-def _choice(model: str, kind: ChoiceKind, **values: str) -> ModelChoice:
+def make_choice(model: str, kind: ChoiceKind, **values: str) -> ModelChoice:
+    """A choice of that kind, with its texts."""
     values["variable"] = MODEL_VARIABLE
     reason, hint = (text.format(**values) for text in CHOICE_TEXTS[kind])
     return ModelChoice(model, reason, hint, kind, values)

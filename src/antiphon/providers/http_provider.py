@@ -18,15 +18,16 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from antiphon.errors import ProviderSetupError
+from antiphon.errors import AntiphonError, ProviderSetupError
 from antiphon.history import ContextEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.credentials.secret import Credential, scrub_text
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
@@ -149,6 +150,19 @@ class HttpProviderClient(ProviderClient):
                 return not with_tools  # most models refuse both at once
             case _:
                 return self.preset.name in _SCHEMA_PRESETS
+
+    @property
+    def wire_options(self) -> dict[str, Any]:
+        """What the format's writer and checker must know about the host."""
+        return self._provider.wire_options
+
+    async def list_models(self, *, timeouts: Timeouts = LISTING_TIMEOUTS, owner: str = "") -> tuple[str, ...]:
+        """The names of the models that the provider lists; with `owner` those that are owned by it. Raises `AntiphonError`."""
+        try:
+            return await fetch_models(self._provider, timeouts, owner=owner)
+        except (AntiphonError, ValueError, TimeoutError) as error:
+            reason = scrub_text(str(error), self._provider.secrets)
+            raise ProviderSetupError(f"{self.name} does not list its models: {reason}") from None
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -23,7 +23,7 @@ from antiphon.providers.transport.request import Timeouts, read_body
 
 KeyVerdict: TypeAlias = Literal["works", "rejected", "no list", "unreachable", "unknown"]
 
-_TIMEOUTS = Timeouts(connect=3.0, read=5.0, total=8.0)
+LISTING_TIMEOUTS = Timeouts(connect=3.0, read=5.0, total=8.0)
 _MOST_SECONDS = 12.0
 _MAX_BYTES = 8_000_000
 _MAX_NAMES = 2_000
@@ -44,14 +44,13 @@ class ModelListReply(Struct, frozen=True, kw_only=True):
     has_no_token: bool = False
     """Whether nothing was sent because the key has no token."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The listed models. Raises `ValueError` if the body is not JSON."""
+    def names(self, owner: str = "") -> tuple[str, ...]:
+        """The listed models; with `owner` those whose `owned_by` is that. Raises `ValueError` if the body is not JSON."""
         try:
             listed: Any = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError("not JSON") from error
-        return tuple(dict.fromkeys(_names(listed)))[:_MAX_NAMES]
+        return tuple(dict.fromkeys(_names(listed, owner)))[:_MAX_NAMES]
 
 
 class KeyTrial(Struct, frozen=True, kw_only=True):
@@ -84,23 +83,27 @@ def models_url(preset: Preset, base_url: str, api_version: str = "", *, endpoint
     return listing.url_beside(endpoint, _DEPLOYMENT.sub("", base.rstrip("/")) + mark + query, "", api_version)
 
 
-async def fetch_models(provider: Provider) -> tuple[str, ...]:
-    """The models a provider lists. Raises `ValueError`."""
+async def fetch_models(
+    provider: Provider, timeouts: Timeouts = LISTING_TIMEOUTS, *, owner: str = ""
+) -> tuple[str, ...]:
+    """The models a provider lists; with `owner` those whose `owned_by` is that. Raises `ValueError`."""
     url = models_url(provider.preset, provider.base_url, provider.api_version)
     if url is None:
         raise ValueError("the host has no list of models")
-    reply = await request_models(provider, url)
+    reply = await request_models(provider, url, timeouts=timeouts)
     if reply.status != 200:
         raise ValueError(reply.problem or f"status {reply.status}")
-    return reply.names
+    return reply.names(owner)
 
 
-async def request_models(provider: Provider, url: str, *, with_key: bool = True) -> ModelListReply:
+async def request_models(
+    provider: Provider, url: str, *, with_key: bool = True, timeouts: Timeouts = LISTING_TIMEOUTS
+) -> ModelListReply:
     """One request for `url`, with the provider's first key, whatever its health is, or without one.
 
     Never raises for what the host does.
     """
-    request = structs.replace(provider.request(url, (), None, None, None), method="GET", timeouts=_TIMEOUTS)
+    request = structs.replace(provider.request(url, (), None, None, None), method="GET", timeouts=timeouts)
     try:
         async with asyncio.timeout(_MOST_SECONDS):
             sending = provider.send_with_first_key(request) if with_key else provider.transport.send(request)
@@ -171,10 +174,11 @@ def _judge(provider: Provider, reply: ModelListReply, source: str) -> KeyTrial:
     return KeyTrial(verdict="unknown", text=f"answered {status}: {said}; try again later", status=status)
 
 
-def _names(listed: Any) -> Iterator[str]:
+def _names(listed: Any, owner: str) -> Iterator[str]:
     """The names in a list of OpenAI, Anthropic (`data`) or Gemini (`models`)."""
     models = (listed.get("data") or listed.get("models")) if isinstance(listed, dict) else listed
     for model in models if isinstance(models, list) else ():
         name = (model.get("id") or model.get("name")) if isinstance(model, dict) else model
-        if isinstance(name, str) and name.isprintable() and name:
+        is_wanted = not owner or (isinstance(model, dict) and model.get("owned_by") == owner)
+        if is_wanted and isinstance(name, str) and name.isprintable() and name:
             yield name.removeprefix("models/")

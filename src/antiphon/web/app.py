@@ -20,6 +20,7 @@ from antiphon import __version__
 from antiphon.chat.markdown import blocks_json
 from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
+from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.chat.turn_limits import bounds_for
 from antiphon.conversation import Conversation
@@ -32,6 +33,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.conversations_api import ConversationApi
+from antiphon.web.models_api import ModelApi
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.plans_api import PlanApi
 from antiphon.web.request import ApiError, ChatRequest, error_response
@@ -65,7 +67,7 @@ class ChatApp:
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
     machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
-    read-only needs approval. The caller closes what it passes, except `toolboxes`.
+    read-only needs approval. With `setup`, keys can be pasted on the page. The caller closes what it passes, except `toolboxes`.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class ChatApp:
         stream_seconds: Callable[[], float] = lambda: STREAM_SECONDS,
         max_running: int = MAX_RUNNING_TURNS,
         page: PageFiles | None = None,
+        setup: ModelSetup | None = None,
     ) -> None:
         self._models = models
         self._limits = limits or RateLimits()
@@ -106,6 +109,7 @@ class ChatApp:
         conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
         plan = PlanApi(toolboxes)
+        model = ModelApi(self._choice, setup)
         one = r"/conversations/(?P<id>[^/]+)"
         self._doors: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
             (re.compile(path), handlers)
@@ -118,6 +122,7 @@ class ChatApp:
                 f"{one}/interrupt": {"POST": turn.interrupt},
                 f"{one}/decisions": {"POST": turn.decide},
                 f"{one}/events": {"GET": turn.events},
+                f"{one}/branches": {"GET": turn.branches, "POST": turn.branch},
                 f"{one}/fork": {"POST": conversation.fork},
                 f"{one}/rollback": {"POST": conversation.roll_back},
                 f"{one}/compact": {"POST": conversation.compact},
@@ -125,6 +130,9 @@ class ChatApp:
                 f"{one}/rendered": {"GET": conversation.rendered},
                 f"{one}/export": {"GET": conversation.export},
                 f"{one}/media/(?P<name>[^/]+)": {"GET": conversation.media},
+                "/models": {"GET": model.list},
+                "/keys": {"POST": model.add_key},
+                r"/keys/(?P<id>[^/]+)": {"DELETE": model.forget_key},
                 "/markdown": {"POST": self._markdown},
                 "/plans": {"GET": plan.list},
                 r"/plans/(?P<id>[^/]+)": {"GET": plan.show, "PATCH": plan.change, "DELETE": plan.delete},
@@ -194,7 +202,13 @@ class ChatApp:
         return Response.json(
             {
                 "version": __version__,
-                "choice": {"model": choice.model, "what": choice.reason, "how": choice.hint},
+                "choice": {
+                    "model": choice.model,
+                    "what": choice.reason,
+                    "how": choice.hint,
+                    "kind": choice.kind,
+                    "values": choice.values,
+                },
                 "models": self._choice.names(request.key),
                 "tools": [
                     {

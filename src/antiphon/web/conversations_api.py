@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from antiphon.chat.commands import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon.chat.session import TurnSettings
+from antiphon.chat.spending import spending_of
 from antiphon.chat.turn_limits import TurnLimits, set_limits
 from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.context import TokenLedger
@@ -120,6 +121,7 @@ class ConversationApi:
                 "tokens": chat.tokens,
                 "token_limit": chat.token_limit,
                 "usage": chat.usage,
+                "spending": spending_of(snapshot.entries),
                 "pending": live.pending,
                 "running": live.is_running,
                 "unfinished": live.is_unfinished,

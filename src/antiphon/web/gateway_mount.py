@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from antiphon.chat.models import ChatModels
 from antiphon.chat.offline import OfflineModel
 from antiphon.chat.session import TurnSettings, open_chat_store
@@ -26,7 +28,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, default_model, make_choice
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
@@ -132,12 +134,10 @@ def gateway_models(running: LoadedConfig) -> ChatModels:
     names = list(dict.fromkeys(_named(running)))
     if not names:
         raise ApiError("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
-    choice = ModelChoice(
-        names[0], "a model of this gateway", "Choose another from the menu, or name any this gateway serves."
-    )
+    choice = make_choice(names[0], "gateway")
     if not isinstance(running.providers[running.resolve(names[0])[0].provider], Provider):
         offline = default_model({})
-        choice = ModelChoice(names[0], offline.reason, offline.hint)
+        choice = structs.replace(offline, model=names[0])
     return ChatModels(router, choice, names, check=running.resolve)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from antiphon.chat.markdown import blocks_json
+from antiphon.chat.spending import cost_of_entry
 from antiphon.context import render_live_context
 from antiphon.conversation.turn import EntryPosition
 from antiphon.errors import ConversationError
@@ -42,9 +43,17 @@ _EXCERPT = 200
 def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
     """The entry as JSON."""
     stored = extract_media(entry)[0].rstrip()
-    facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective})
+    facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective} | _cost(entry))
     blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
     return stored[:-1] + blocks + b"," + facts[1:]
+
+
+def _cost(entry: HistoryEntry) -> dict[str, str | None]:
+    """The cost of a model call in dollars; None if its price is not known."""
+    if not isinstance(entry, ModelOutputEntry):
+        return {}
+    cost = cost_of_entry(entry)
+    return {"cost": str(cost) if cost is not None else None}
 
 
 _DRAWN = (ModelOutputEntry, CompactionEntry)
@@ -146,8 +155,8 @@ async def _view(
     snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
 ) -> dict[str, Any]:
     preset = PRESETS.get(target.provider)
-    if preset is None or preset.format != target.format:
-        preset = PRESETS[_TARGETS[target.format].provider]
+    if preset is None or preset.format != target.format:  # a host of one's own
+        preset = PRESETS["compatible" if target.format == "openai-chat" else _TARGETS[target.format].provider]
     notepad = _CapturingTransport()
     client = HttpProviderClient(
         preset, name=target.provider, base_url=preset.base_url or _FAKE_URL, keys=["shown"], transport=notepad
@@ -161,7 +170,7 @@ async def _view(
         "bytes": len(data),
         "losses": options.report.losses,
         "repairs": options.report.repairs,
-        "violations": formats[target.format].check_request(body, advisories=True),
+        "violations": formats[target.format].check_request(body, advisories=True, **client.wire_options),
     }
 
 

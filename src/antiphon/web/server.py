@@ -9,8 +9,8 @@ import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from antiphon.chat.models import models_from_environment
 from antiphon.chat.session import TurnSettings, open_chat_store, resume_conversation
+from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import ServeRefused
 from antiphon.gateway.access.client_keys import is_loopback
@@ -58,15 +58,15 @@ def serve_chat(
         raise ServeRefused(
             f"the chat without keys is for this machine alone, not for {host}; `antiphon serve` has keys"
         )
-    models = models_from_environment(os.environ if environ is None else environ, model)
-    _say(str(models.choice))
+    setup = ModelSetup(os.environ if environ is None else environ, data_folder_for(store), model)
+    _say(str(setup.models.choice))
 
     toolboxes = Toolboxes(
         data_folder_for(store),
         folder=folder,
         with_builtin=with_tools,
         tools=tools,
-        with_tour=models.choice.model == OFFLINE,
+        with_tour=setup.models.choice.model == OFFLINE,
     )
     with open_chat_store(store) as conversations:
         shown = ""
@@ -81,16 +81,24 @@ def serve_chat(
 
         app = ChatApp(
             conversations,
-            lambda: models,
+            lambda: setup.models,
             toolboxes,
             rules=lambda: OriginRules(host),
             system=system or "",
             token_limit=token_limit,
             turns=lambda: turns or TurnSettings(),
             asks_before_changes=asks_before_changes,
+            setup=setup,
         )
-        asyncio.run(serve_app(app, host, port, on_ready=on_ready))
+        asyncio.run(_serve(app, setup, host, port, on_ready))
     return 0
+
+
+async def _serve(app: ChatApp, setup: ModelSetup, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+    try:
+        await serve_app(app, host, port, on_ready=on_ready)
+    finally:
+        await setup.aclose()
 
 
 def _say(line: str) -> None:

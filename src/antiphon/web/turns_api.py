@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from antiphon.chat.branches import branch_points, make_branch, question_before
 from antiphon.chat.models import ChatModels
 from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
@@ -67,6 +69,14 @@ class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
     interrupt: bool = False
 
 
+class BranchRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to try again: after entry `at`, with another message, or the same one if `at` is its own number."""
+
+    at: int
+    content: list[Upload] = []
+    model: str = ""
+
+
 class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a person decided on a call, as the page sends it. `always` approves all later calls of the tool too."""
 
@@ -112,6 +122,31 @@ class TurnApi:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
             return Response.json({"turn": await live.start_turn()}, 202)
+
+    async def branch(self, request: ChatRequest) -> Response:
+        """Start a turn in a new branch: an answer again, perhaps by another model, or an edited message."""
+        wanted = request.read(BranchRequest)
+        live = await self._opened(request)
+        if not wanted.content:
+            question_before(live.chat.history, wanted.at + 1)
+        parts = (
+            message_parts(wanted.content, await self._resolve_parts(wanted.content, request)) if wanted.content else ()
+        )
+        self._check_capacity(live)
+        model = wanted.model or live.chat.model or self._models.default
+        await self._models.admit(model, request.key)
+        store = self._conversations.store
+        made = await asyncio.to_thread(make_branch, store, request.id, wanted.at)
+        branch = await self._conversations.open(made.id, request.owner)
+        async with branch.writing:
+            await branch.set_model(model)
+            return Response.json({"id": made.id, "turn": await branch.start_turn(*parts)}, 201)
+
+    async def branches(self, request: ChatRequest) -> Response:
+        """Where a conversation has alternatives."""
+        await self._conversations.info(request.id, request.owner)
+        points = await asyncio.to_thread(branch_points, self._conversations.store, request.id)
+        return Response.json({"points": points})
 
     async def interrupt(self, request: ChatRequest) -> Response:
         """Stop the turn."""

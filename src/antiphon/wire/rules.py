@@ -38,6 +38,8 @@ class RuleContext(Struct):
     body: dict[str, Any]
     model: Capabilities
     advisories: bool = False
+    host_fields: frozenset[str] = frozenset()
+    """Names that the target accepts beside those of the API."""
     violations: list[Violation] = []
 
     def error(self, rule: str, path: str, message: str) -> None:

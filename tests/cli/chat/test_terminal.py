@@ -173,6 +173,23 @@ def test_thoughts_are_folded_and_control_characters_shown(server: ScriptedServer
         assert b"sk-secret" not in terminal.raw
 
 
+def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat") as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("/regenerate")
+        terminal.sees("there is no message to answer again")
+        terminal.send("who are you?")
+        terminal.sees("1 round")
+        terminal.send("/regenerate")
+        terminal.sees("the first answer stays in", "version 2")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
+        branch, first = (store.open(info.id) for info in store.list())
+    assert inputs(branch) == inputs(first) == ["who are you?"]
+    assert len(outputs(branch)) == len(outputs(first)) == 1
+
+
 def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_path: Path) -> None:
     environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "offline/plain"}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
@@ -180,7 +197,7 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
         terminal.send("hello")
         terminal.sees("1 round")
         terminal.send("/model")
-        terminal.sees("→ offline/plain", "openai/gpt-5.5", "anthropic/claude-sonnet-5 needs ANTHROPIC_API_KEY")
+        terminal.sees("→ offline/plain", "openai/gpt-5.5 OPENAI_API_KEY is set", "/key PROVIDER paste an API key")
         terminal.send("/model gtp-5.5")
         terminal.sees("unknown model 'gtp-5.5'; did you mean openai/gpt-5.5?")
         terminal.send("/model anthropic/claude-x")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from antiphon.chat.language import LANGUAGES, language_from_environment, use_language
-from antiphon.chat.own_tools import own_tools
 from antiphon.chat.session import ChatSession, ChatSettings, TurnSettings
+from antiphon.chat.setup.own_tools import own_tools
 from antiphon.conversation import Bounds
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import Sequence
@@ -21,9 +22,11 @@ import msgspec
 from antiphon.chat.language import format_choice, translate
 from antiphon.chat.permissions import allow_always
 from antiphon.chat.session import ChatSession
+from antiphon.chat.spending import Spending, spending_of
 from antiphon.chat.uploads import parse_message
 from antiphon.cli.chat.commands import COMMANDS, Commands
 from antiphon.cli.chat.input import PROMPT, LineEditor, PlainInput
+from antiphon.cli.chat.model_list import model_list
 from antiphon.cli.chat.render import Renderer
 from antiphon.cli.chat.turn_view import CollapsedBlock, PlainView, TurnView, View, run_turn
 from antiphon.cli.terminal import escape_control_chars
@@ -31,7 +34,9 @@ from antiphon.conversation import LoopFinished
 from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
+from antiphon.providers.default_model import OFFLINE
 
+_KEY_COMMAND = re.compile(r"(?s)\A(/key +(?!forget)\S+) +(?!forget\b)\S.*")
 _APPROVE = "a approve · t always · l all · d deny [reason] · e edit › "
 
 
@@ -57,6 +62,7 @@ class TerminalChat:
         is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
         self.editor: LineEditor | PlainInput = PlainInput(self._is_free) if is_dumb else self._line_editor()
         self._turn_view = TurnView(self.renderer, self.editor, self.collapsed)
+        self._turn_view.turn_spending = self._turn_spending
         if not is_dumb:
             self.editor.live = self._turn_view.live
 
@@ -109,6 +115,22 @@ class TerminalChat:
             self.editor.prompt = PROMPT
             if kept:
                 self.editor.prefill(kept)
+
+    async def ask_secret(self, prompt: str) -> str:
+        """Wait for a line that is neither shown nor kept among the typed lines. Raises `DecisionSkipped`."""
+        self.editor.is_secret = True
+        try:
+            return await self.ask(prompt)
+        finally:
+            self.editor.is_secret = False
+
+    async def show_models(self, *, is_long: bool) -> None:
+        """Show where a model can be had from; with `is_long`, the models too."""
+        session = self.session
+        sources = await session.setup.sources()
+        names = session.models if is_long else ()
+        named = [name for name in names if name not in session.setup.listed]
+        self.show(model_list(self.renderer, sources, session.chat.model, named, is_long=is_long))
 
     async def play(self, content: Sequence[InputPart] = ()) -> None:
         """Run a turn, asking for approval where needed."""
@@ -217,7 +239,7 @@ class TerminalChat:
         self._is_free.set()
 
     async def _handle_line(self, text: str) -> None:
-        self._echo(text)
+        self._echo(_KEY_COMMAND.sub(r"\1 …", text))
         await self.editor.flush()
         if text.startswith("/") and not text.startswith("//"):
             await self._commands.run(text)
@@ -311,6 +333,19 @@ class TerminalChat:
         self.say(translate("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help"), "dim")
         if session.has_messages:
             self.show_last()
+        elif session.settings.model is None and session.chat.model == OFFLINE:
+            self._in_background(self._first_list())
+
+    async def _first_list(self) -> None:
+        """The ways to a model, for a person who has none yet. Servers of this machine are looked for meanwhile."""
+        await self.show_models(is_long=False)
+        await self.editor.flush()
+
+    def _turn_spending(self) -> Spending:
+        """What the last turn used and cost."""
+        entries = self.session.history.effective
+        begins = max((at for at, entry in enumerate(entries) if isinstance(entry, ModelInputEntry)), default=0)
+        return spending_of(entries[begins:])
 
     def _print_resume_hint(self) -> None:
         with suppress(StoreError):  # a busy store must not prevent quitting

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from antiphon.chat.branches import question_before
 from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.language import translate
-from antiphon.chat.models import models_needing_key
+from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
+from antiphon.chat.spending import spending_of
 from antiphon.cli.bodies import atomic_write
-from antiphon.cli.chat.render import history_table, rounds_table, usage_line
+from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line
 from antiphon.conversation.compaction import compact
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.tools.builtin import Plan
@@ -43,11 +45,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "help": Command("", "list the commands"),
         "model": Command("[NAME]", "list the models; switch to one"),
+        "key": Command("PROVIDER [forget]", "paste an API key of a provider, or remove it"),
         "history": Command("[N|all|rounds]", "show the log: versions, kinds, rounds, usage"),
-        "tokens": Command("", "show the context size and the tokens used"),
+        "tokens": Command("", "show the context size, the tokens used and their cost"),
         "compact": Command("", "replace earlier turns by a summary"),
         "rollback": Command("[VERSION]", "undo the last message, or return to a version"),
         "fork": Command("[VERSION]", "continue in a copy, from here or from a version"),
+        "regenerate": Command("[MODEL]", "answer the last message again in a branch"),
         "retry": Command("", "resume a turn that failed, stopped or is pending approval"),
         "memory": Command("[edit|add|set|clear]", "show or change the notebook the model always sees"),
         "system": Command("[TEXT|edit|clear]", "show or change the system instruction"),
@@ -103,13 +107,35 @@ class Commands:
         if wanted:
             self._chat.say(translate("Model set to {model}", model=session.set_model(wanted)), "green")
             return
-        rows = [("→" if name == session.chat.model else "", name, "") for name in session.models]
-        rows += [
-            ("", name, translate("needs {variable}", variable=variable))
-            for name, variable in models_needing_key(session.models)
-        ]
-        self._chat.show(self._chat.renderer.table(("", translate("MODEL"), ""), rows))
+        await self._chat.show_models(is_long=True)
         self._chat.say(translate("/model NAME switches; NAME may be part of a name, or any provider/model."), "dim")
+
+    async def key(self, argument: str) -> None:
+        session = self._chat.session
+        name, _, rest = argument.partition(" ")
+        if rest == "forget" or not name:
+            if not name or not session.setup.forget_key(name):
+                raise ConversationError(
+                    translate(
+                        "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}",
+                        names=", ".join(providers_with_keys()),
+                    )
+                )
+            self._chat.say(translate("Key of {provider} removed.", provider=name), "green")
+            return
+        if rest:  # it would be in the scrollback and in the list of typed lines
+            raise ConversationError(
+                translate("do not type a key after the command; send /key {provider} and paste it", provider=name)
+            )
+        check_provider(name)
+        key = await self._chat.ask_secret(translate("key of {provider} (not shown) › ", provider=name))
+        keep = (await self._chat.ask(translate("store it on this machine? y/n › "))).strip().lower()
+        model = session.setup.add_key(name, key, is_stored=keep in ("y", "yes", "是"))
+        self._chat.say(translate("Key of {provider} set.", provider=name), "green")
+        if model:
+            self._chat.say(translate("Model set to {model}", model=session.set_model(model)), "green")
+        else:
+            await self._chat.show_models(is_long=True)
 
     async def history(self, which: str) -> None:
         snapshot = self._chat.session.history.snapshot()
@@ -127,6 +153,8 @@ class Commands:
         chat = self._chat.session.chat
         self._chat.say(translate("Context: {tokens:,} tokens.", tokens=chat.tokens))
         self._chat.say(translate("Used so far: {usage}.", usage=usage_line(chat.usage)))
+        for line in cost_lines(spending_of(chat.history.entries)):
+            self._chat.say(line)
 
     async def compact(self, _: str) -> None:
         session = self._chat.session
@@ -171,6 +199,23 @@ class Commands:
             ),
             "green",
         )
+
+    async def regenerate(self, model: str) -> None:
+        session = self._chat.session
+        before = session.chat.id
+        at = question_before(session.history)
+        if model:
+            session.check_model(model)
+        session.branch(at)
+        if model:
+            session.set_model(model)
+        self._chat.say(
+            translate(
+                "Answering again in {id}; the first answer stays in {parent}.", id=session.chat.id, parent=before
+            ),
+            "green",
+        )
+        await self._chat.play()
 
     async def retry(self, _: str) -> None:
         turn = self._chat.session.chat.turn

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from getpass import getpass
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class LineEditor:
         history: Path | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.filters import Condition
         from prompt_toolkit.layout.screen import Char
         from prompt_toolkit.output import ColorDepth
         from prompt_toolkit.output.vt100 import Vt100_Output
@@ -57,6 +59,8 @@ class LineEditor:
         Char.display_mappings.update({char: escape_control_chars(char) for char in BIDI_CONTROLS})
         self.live: Callable[[], str] = str
         self.prompt = PROMPT
+        self.is_secret = False
+        """Whether what is typed is neither shown nor kept."""
         self._renderer = renderer
         self._status = status
         self._interrupt = interrupt
@@ -78,6 +82,7 @@ class LineEditor:
             color_depth=None if renderer.use_color else ColorDepth.DEPTH_1_BIT,
             reserve_space_for_menu=_MENU_ROWS,
             erase_when_done=True,
+            is_password=Condition(lambda: self.is_secret),
             output=output,
         )
 
@@ -147,7 +152,7 @@ class LineEditor:
 
     def _send(self, buffer: Any) -> None:
         text: str = buffer.text
-        if text.strip():
+        if text.strip() and not self.is_secret and not text.startswith("/key "):  # a key may follow
             buffer.append_to_history()
         buffer.reset()
         for mark, pasted in self._pastes.items():
@@ -185,7 +190,7 @@ class LineEditor:
         @bindings.add(Keys.BracketedPaste)
         def _(event: Any) -> None:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-            if len(text) > _FOLD_PASTE_OVER:
+            if len(text) > _FOLD_PASTE_OVER and not self.is_secret:
                 mark = f"[pasted {len(self._pastes) + 1}: {len(text):,} characters]"
                 self._pastes[mark] = text
                 text = mark
@@ -200,6 +205,7 @@ class PlainInput:
     def __init__(self, is_free: asyncio.Event) -> None:
         self.live: Callable[[], str] = str
         self.prompt = PROMPT
+        self.is_secret = False
         self._is_free = is_free
         self._is_stopped = False
 
@@ -215,6 +221,8 @@ class PlainInput:
         self._is_stopped = True
 
     def _read(self) -> str | None:
+        if self.is_secret:
+            return getpass(self.prompt.replace("›", ">"))
         _write(self.prompt.replace("›", ">"))
         lines: list[str] = []
         while line := sys.stdin.readline():

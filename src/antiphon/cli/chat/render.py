@@ -19,6 +19,7 @@ from typing import Any
 
 from antiphon.chat.language import translate
 from antiphon.chat.markdown import markdown_parser
+from antiphon.chat.spending import Spending, format_money
 from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of
 from antiphon.conversation import Round, rounds_of
 from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry, TokenUsage
@@ -244,6 +245,33 @@ def usage_line(usage: TokenUsage) -> str:
     if usage.reasoning_tokens:
         parts.append(translate("{count:,} of those out for reasoning", count=usage.reasoning_tokens))
     return ", ".join(parts)
+
+
+def spending_note(spending: Spending | None) -> str:
+    """What a turn took from a cache and what it cost, as the end of a line; empty if neither is known."""
+    if spending is None:
+        return ""
+    cached, prompt = spending.usage.cached_tokens, spending.usage.prompt_tokens
+    parts = [translate("{percent} % from cache", percent=round(100 * cached / prompt))] if cached and prompt else []
+    if spending.is_priced:
+        parts.append(format_money(spending.cost) + ("+" if spending.unpriced_calls else ""))
+    return "".join(f" · {part}" for part in parts)
+
+
+def cost_lines(spending: Spending) -> list[str]:
+    """What a conversation cost, by model if there are several."""
+    if not spending.calls:
+        return []
+    lines = [translate("Cost: {money}.", money=format_money(spending.cost))] if spending.is_priced else []
+    if len(spending.by_model) > 1:
+        lines += [f"  {model}: {format_money(cost)}" for model, cost in spending.by_model.items()]
+    if spending.unpriced_calls:
+        lines.append(
+            translate(
+                "Price unknown for {count} of {calls} model calls.", count=spending.unpriced_calls, calls=spending.calls
+            )
+        )
+    return lines
 
 
 def _row(entry: HistoryEntry, place: Round | None, is_effective: bool) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ from antiphon.chat.language import translate
 from antiphon.chat.markdown import MarkdownBlocks
 from antiphon.chat.provider_errors import format_error
 from antiphon.chat.session import ChatSession
-from antiphon.cli.chat.render import Renderer, tail
+from antiphon.chat.spending import Spending
+from antiphon.cli.chat.render import Renderer, spending_note, tail
 from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
 from antiphon.conversation import (
     AgentSwitched,
@@ -81,6 +82,8 @@ class TurnView:
         self.collapsed: list[CollapsedBlock] = [] if collapsed is None else collapsed
         self.queued: Sequence[str] = ()
         """The queued messages, shown below."""
+        self.turn_spending: Callable[[], Spending | None] = lambda: None
+        """What the turn that has just ended cost."""
         self._renderer = renderer
         self._screen = screen
         self._blocks: MarkdownBlocks | None = None
@@ -259,17 +262,17 @@ class TurnView:
             self.commit(self._renderer.line(f"({translate(END_MESSAGES[event.reason])})", "yellow"), "note")
         if event.reason != "approval" and event.usage.total:
             total = event.usage.total
-            if event.rounds == 1:
-                self._note(translate("1 round · {tokens:,} tokens · {seconds:.1f} s", tokens=total, seconds=seconds))
-            else:
-                self._note(
-                    translate(
-                        "{rounds} rounds · {tokens:,} tokens · {seconds:.1f} s",
-                        rounds=event.rounds,
-                        tokens=total,
-                        seconds=seconds,
-                    )
+            counted = (
+                translate("1 round · {tokens:,} tokens · {seconds:.1f} s", tokens=total, seconds=seconds)
+                if event.rounds == 1
+                else translate(
+                    "{rounds} rounds · {tokens:,} tokens · {seconds:.1f} s",
+                    rounds=event.rounds,
+                    tokens=total,
+                    seconds=seconds,
                 )
+            )
+            self._note(counted + spending_note(self.turn_spending()))
 
 
 class View(Protocol):

@@ -36,34 +36,39 @@ async def handle_switch_credential(context: RequestContext) -> Response:
         wanted = msgspec.json.decode(context.request.body, type=_Switch)
     except msgspec.DecodeError as error:
         raise WireError(f'{error}; send {{"provider": "…", "credential": "env:NAME", "enabled": false}}') from error
-    provider = context.loaded.providers.get(wanted.provider)
-    if provider is None or provider.pool is None:
-        known = ", ".join(context.loaded.credentials) or "none"
-        raise WireError(f"unknown provider {wanted.provider[:200]!r}; providers with keys: {known}")
-    try:
-        if wanted.enabled:
-            provider.pool.enable(wanted.credential)
-        else:
-            provider.pool.disable(wanted.credential)
-    except CredentialError as error:
-        raise WireError(str(error)) from error
-    state = "enabled" if wanted.enabled else "disabled"
-    await _audit(context, wanted)
-    logger.warning("key %s of %s %s by %s", wanted.credential, wanted.provider, state, context.key.name or "a client")
+    await switch_credential(context, wanted.provider, wanted.credential, enabled=wanted.enabled)
     return Response.json({"credentials": _rows(context)})
 
 
-async def _audit(context: RequestContext, switch: _Switch) -> None:
+async def switch_credential(context: RequestContext, provider_name: str, credential: str, *, enabled: bool) -> None:
+    """Switch one key off or on, with a row in the audit log. Raises `WireError`."""
+    provider = context.loaded.providers.get(provider_name)
+    if provider is None or provider.pool is None:
+        known = ", ".join(context.loaded.credentials) or "none"
+        raise WireError(f"unknown provider {provider_name[:200]!r}; providers with keys: {known}")
+    try:
+        if enabled:
+            provider.pool.enable(credential)
+        else:
+            provider.pool.disable(credential)
+    except CredentialError as error:
+        raise WireError(str(error)) from error
+    state = "enabled" if enabled else "disabled"
+    await _audit(context, f"{provider_name} {credential}", enabled=enabled)
+    logger.warning("key %s of %s %s by %s", credential, provider_name, state, context.key.name or "a client")
+
+
+async def _audit(context: RequestContext, target: str, *, enabled: bool) -> None:
     """Write the change to the audit log. Switching a leaked key off must work without the database, so that is only logged."""
     database = context.services.database
     if database is None:
         return
-    action = "enable credential" if switch.enabled else "disable credential"
-    change = Change.of(context.request, context.key, action, f"{switch.provider} {switch.credential}")
+    action = "enable credential" if enabled else "disable credential"
+    change = Change.of(context.request, context.key, action, target)
     try:
         await database.run(lambda opened: record_change(opened, change))
     except StoreError as error:
-        logger.warning("not in the audit log: %s of %s: %s", action, change.target, error)
+        logger.warning("not in the audit log: %s of %s: %s", action, target, error)
 
 
 def _rows(context: RequestContext) -> list[dict[str, object]]:

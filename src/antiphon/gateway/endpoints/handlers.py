@@ -45,6 +45,7 @@ from antiphon.gateway.endpoints.responses_api.stored import (
     handle_get_response,
     handle_list_items,
 )
+from antiphon.gateway.endpoints.status_forms import handle_login, handle_logout, handle_switch
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
 from antiphon.gateway.http.messages import Response
 
@@ -84,5 +85,8 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "audit": handle_audit,
     "spend": handle_spend,
     "usage": handle_usage,
+    "status_login": handle_login,
+    "status_logout": handle_logout,
+    "status_switch": handle_switch,
 }
 """Handlers by the action of the endpoint."""

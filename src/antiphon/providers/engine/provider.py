@@ -24,7 +24,7 @@ from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable
-from antiphon.wire.openai_chat.dialects import DIALECTS
+from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
 from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class Provider:
             options["reasoning_as_text"] = True
         version = self._headers.get("anthropic-version")
         if self.format == "openai-chat":
-            options["dialect"] = self.preset.dialect or "compatible"
+            dialect = self.preset.dialect or "compatible"
+            is_openai = dialect == "openai" and self.base_url.rstrip("/") == self.preset.base_url
+            options["dialect"] = OPENAI_ITSELF if is_openai else dialect
         elif self.format == "anthropic":
             if version:
                 options["version"] = version

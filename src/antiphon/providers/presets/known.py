@@ -119,6 +119,15 @@ _ROWS = (
         needs_key=False,
     ),
     Preset(
+        name="lmstudio",
+        base_url="http://localhost:1234/v1",
+        dialect="lmstudio",
+        key_variables=("LMSTUDIO_API_KEY",),
+        base_url_variables=("LMSTUDIO_BASE_URL",),
+        completions=("*",),
+        needs_key=False,
+    ),
+    Preset(
         name="llamacpp",
         base_url="http://localhost:8080",
         path="/v1/chat/completions",

@@ -4,6 +4,7 @@
 
 import { Api } from "./ui/api.js";
 import { switchAppearance } from "./ui/appearance.js";
+import { askForModel, CompareView } from "./chat/compare_view.js";
 import { Composer } from "./chat/composer.js";
 import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
 import { button, byId as at, element, fill } from "./ui/dom.js";
@@ -11,16 +12,28 @@ import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { textOf } from "./chat/messages.js";
 import { ModelMenu } from "./chat/model_menu.js";
+import { askForProviderKey, sourceCard } from "./chat/model_sources.js";
 import { announce, notice, setBanner, showError, showFault } from "./ui/notifications.js";
 import { OpenConversation } from "./chat/open_conversation.js";
 import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
-import { showTokens } from "./chat/token_meter.js";
+import { showTokens, showUsage } from "./chat/token_meter.js";
 import { say, translatePage, switchLanguage } from "./ui/i18n.js";
 
 const TOUR = "offline/plain";
+const VIEWS = ["chat", "history", "plans", "compare"];
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
+
+/** The default model, why it is the default and how to change it, in the page's language. */
+function choiceLine(choice) {
+  if (choice === null) return "";
+  const kind = choice.kind === "keys" ? "key" : choice.kind;
+  const [reason, hint] = kind
+    ? [say(`choice_${kind}`, choice.values), say(`choice_${kind}_hint`, choice.values)]
+    : [choice.what, choice.how];
+  return say("choiceLine", { model: choice.model, reason, hint });
+}
 
 class Page {
   constructor() {
@@ -31,23 +44,36 @@ class Page {
     this.sendingLater = new Map();
     this.model = "";
     this.defaultModel = "";
-    this.choice = "";
+    /** @type {any} why the default model is the default */
+    this.defaultChoice = null;
+    /** @type {ModelSource[]} */
+    this.sources = [];
+    /** @type {string[]} the providers that a key can be pasted for */
+    this.keyProviders = [];
     this.sidebar = new Sidebar(this.api);
-    this.menu = new ModelMenu((model) => this.switchModel(model));
+    this.menu = new ModelMenu({
+      choose: (model) => this.switchModel(model),
+      opened: () => this.loadSources(),
+      pasteKey: () => this.reporting(() => this.pasteKey()),
+    });
     this.historyView = new HistoryView(this.api, at("history"));
     this.composer = new Composer({
       send: (content, interrupts) => this.send(content, interrupts),
       stop: () => this.stop(),
     });
     this.thread = new Thread(this.api, at("thread"), {
-      edit: (entry, text) => this.editInFork(entry, text),
+      edit: (entry, text) => this.editInBranch(entry, text),
+      regenerate: (entry) => this.reporting(() => this.regenerate(entry)),
+      compare: (entry) => this.reporting(() => this.compare(entry)),
+      open: (id) => (location.hash = addressOf(id)),
       fork: (version) => this.reporting(() => this.fork(version)),
       rollBack: (to) => this.reporting(() => this.api.post(`${this.opened.path}/rollback`, { to })),
       decide: (call, decision) =>
         this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
       resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
       chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
-    });
+    }, at("to-latest"));
+    this.compareView = new CompareView(this.api, at("compare"));
   }
 
   /** The open conversation, for actions that are offered only while there is one. */
@@ -66,10 +92,11 @@ class Page {
       const state = await this.api.get("state");
       this.defaultModel = state.choice.model;
       this.model ||= state.choice.model;
-      this.choice = `${state.choice.model}: ${state.choice.what}. ${state.choice.how}`;
-      this.menu.offer(state.models, this.choice);
+      this.defaultChoice = state.choice;
+      this.menu.offer(state.models, choiceLine(state.choice));
       this.menu.show(this.model);
-      if (this.conversation === null && document.body.dataset.view === "chat") this.welcome();
+      if (this.isWelcoming) this.welcome();
+      if (this.defaultModel === TOUR) await this.loadSources();
     } catch (error) {
       showError(error);
     }
@@ -98,6 +125,7 @@ class Page {
     at("language").addEventListener("click", switchLanguage);
     at("shortcuts").addEventListener("click", showShortcuts);
     at("settings").addEventListener("click", () => this.reporting(() => this.settings()));
+    at("usage").addEventListener("click", () => showUsage(this.opened.loadedState.spending));
     at("compact").addEventListener("click", () => this.reporting(() => this.compact()));
     at("export").addEventListener("click", () => this.reporting(() => this.export()));
     at("delete").addEventListener("click", () => this.reporting(() => this.remove()));
@@ -112,12 +140,14 @@ class Page {
 
   /** Show the view in the address. */
   async route() {
-    const [, kind, id, view] = /^#\/(c|plans)(?:\/([^/]+))?(?:\/(history))?$/.exec(location.hash) ?? [];
+    const [, kind, id, view] = /^#\/(c|plans|compare)(?:\/([^/]+))?(?:\/([^/]+))?$/.exec(location.hash) ?? [];
     this.openSidebar(false);
-    const shown = kind === "plans" ? "plans" : (view ?? "chat");
-    for (const name of ["chat", "history", "plans"]) at(name).hidden = name !== shown;
+    const shown = kind && kind !== "c" ? kind : view === "history" ? view : "chat";
+    for (const name of VIEWS) at(name).hidden = name !== shown;
     document.body.dataset.view = shown;
     if (kind === "plans") return this.showPlans();
+    if (kind === "compare") return this.showCompared([id, view].map(decodeURIComponent));
+    this.compareView.close();
     const wanted = kind === "c" && id ? decodeURIComponent(id) : null;
     if (wanted !== (this.conversation?.id ?? null) || wanted === null) await this.open(wanted);
     this.showTabs(wanted, shown);
@@ -209,6 +239,7 @@ class Page {
   loaded(conversation, state) {
     this.thread.show(conversation.path, state);
     at("thread").classList.remove("welcoming");
+    this.showBranches(conversation);
     this.changed(state);
     this.composer.running(state.running);
     document.body.classList.toggle("running", state.running);
@@ -232,12 +263,14 @@ class Page {
 
   redraw() {
     this.sidebar.load();
+    this.menu.describe(choiceLine(this.defaultChoice));
     this.menu.show(this.model);
     this.composer.running(this.conversation?.isRunning ?? false);
     if (this.conversation?.state) this.conversation.load().catch(showError);
     else if (document.body.dataset.view === "chat") this.welcome();
     if (document.body.dataset.view === "history") this.historyView.show(this.conversation);
     if (document.body.dataset.view === "plans") this.showPlans();
+    if (document.body.dataset.view === "compare") this.route();
   }
 
   showTitle(title) {
@@ -248,6 +281,41 @@ class Page {
   showModel(model) {
     this.model = model;
     if (model) this.menu.show(model);
+  }
+
+  get isWelcoming() {
+    return this.conversation === null && document.body.dataset.view === "chat";
+  }
+
+  /** Ask where models can be had from; servers on this machine are looked for meanwhile. */
+  async loadSources() {
+    const { sources, key_providers: providers } = await this.api.get("models").catch((error) => {
+      showError(error);
+      return { sources: this.sources, key_providers: this.keyProviders };
+    });
+    this.showSources(sources, providers);
+  }
+
+  showSources(sources, providers) {
+    this.sources = sources;
+    this.keyProviders = providers;
+    this.menu.offerSources(sources, providers.length > 0);
+    if (this.isWelcoming) this.welcome();
+  }
+
+  async pasteKey() {
+    const forget = (provider) =>
+      this.reporting(async () => {
+        const { sources } = await this.api.delete(`keys/${encodeURIComponent(provider)}`);
+        notice(say("keyForgotten", { provider }));
+        this.showSources(sources, this.keyProviders);
+      });
+    const given = await askForProviderKey(this.keyProviders, this.sources, forget);
+    if (given === null) return;
+    const { model, sources } = await this.api.post("keys", given);
+    notice(say("keyAdded", { provider: given.provider }));
+    this.showSources(sources, this.keyProviders);
+    if (model) await this.switchModel(model);
   }
 
   welcome() {
@@ -262,9 +330,22 @@ class Page {
         { class: "welcome" },
         element("h2", {}, say("welcome")),
         element("div", { class: "offers" }, offers),
-        this.choice && element("p", { class: "choice" }, this.choice),
+        this.defaultModel === TOUR && this.keyProviders.length > 0
+          ? sourceCard(this.sources, this.model, {
+              choose: (model) => this.switchModel(model),
+              pasteKey: () => this.reporting(() => this.pasteKey()),
+              // after the click, which closes an open menu
+              search: (provider) => setTimeout(() => this.menu.search(provider)),
+            })
+          : this.defaultChoice && element("p", { class: "choice" }, choiceLine(this.defaultChoice)),
       ),
     );
+  }
+
+  async showCompared(ids) {
+    this.showTabs(null);
+    this.showTitle(say("compareTitle"));
+    await this.compareView.show(ids);
   }
 
   async showPlans() {
@@ -304,6 +385,7 @@ class Page {
   async switchModel(model) {
     const before = this.model;
     this.showModel(model);
+    if (this.isWelcoming) this.welcome();
     if (this.conversation === null) return;
     try {
       await this.api.patch(this.opened.path, { model });
@@ -320,20 +402,52 @@ class Page {
     return id;
   }
 
-  /** Replace an old message, in a fork from just before it. */
-  editInFork(entry, text) {
+  /** Start a turn in a branch of the open conversation; gives its id. */
+  async branch(request) {
+    const { id } = await this.api.post(`${this.opened.path}/branches`, request);
+    this.sidebar.load();
+    return id;
+  }
+
+  /** Replace an old message, in a branch from just before it. */
+  editInBranch(entry, text) {
     return this.reporting(async () => {
       const conversation = this.opened.id;
-      const { id } = await this.api.post(`${this.opened.path}/fork`, { at: entry.sequence_number - 1 });
       // Attachments are already stored: they are sent by reference, whatever their size.
       const attached = entry.content.flatMap((part, index) =>
         part.type === "text" ? [] : [{ type: "part", conversation, entry: entry.sequence_number, part: index }],
       );
-      await this.api.post(`conversations/${encodeURIComponent(id)}/turns`, {
-        content: [{ type: "text", text }, ...attached],
-      });
-      location.hash = addressOf(id);
+      const content = [{ type: "text", text }, ...attached];
+      location.hash = addressOf(await this.branch({ at: entry.sequence_number - 1, content }));
     });
+  }
+
+  /** The number of the message that an output answers. */
+  questionOf(entry) {
+    const asked = this.opened.loadedState.entries.filter(
+      (one) => one.kind === "model_input" && one.effective !== false && one.sequence_number < entry.sequence_number,
+    );
+    return asked.at(-1)?.sequence_number ?? 0;
+  }
+
+  /** Answer a message again, in a branch; the answer that is there is kept. */
+  async regenerate(entry) {
+    location.hash = addressOf(await this.branch({ at: this.questionOf(entry) }));
+  }
+
+  /** Let another model answer the same message, and show both. */
+  async compare(entry) {
+    await this.loadSources();
+    const model = await askForModel(this.menu.models, this.model);
+    if (!model) return;
+    const here = this.opened.id;
+    const id = await this.branch({ at: this.questionOf(entry), model });
+    location.hash = `#/compare/${encodeURIComponent(here)}/${encodeURIComponent(id)}`;
+  }
+
+  async showBranches(conversation) {
+    const { points } = await this.api.get(`${conversation.path}/branches`).catch(() => ({ points: [] }));
+    if (this.conversation === conversation) this.thread.showBranches(points);
   }
 
   async settings() {

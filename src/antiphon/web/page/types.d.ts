@@ -55,6 +55,33 @@ interface Failure {
   key_variables: string[];
 }
 
+/** A place to get a model from, as `GET /chat/api/models` gives it. */
+interface ModelSource {
+  kind: string;
+  provider: string;
+  model: string;
+  models: string[];
+  variable: string;
+  is_stored: boolean;
+  is_ready: boolean;
+}
+
+/** Where conversations differ: after entry `at`. */
+interface BranchPoint {
+  at: number;
+  conversations: string[];
+  current: number;
+}
+
+/** What model calls used and cost, in dollars. */
+interface Spending {
+  usage: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };
+  cost: string;
+  by_model: Record<string, string>;
+  calls: number;
+  unpriced_calls: number;
+}
+
 /** A conversation as `GET /chat/api/conversations/{id}` gives it. */
 interface ConversationState {
   info: { title: string };
@@ -69,7 +96,7 @@ interface ConversationState {
   limits: Limits;
   tokens?: number;
   token_limit?: number;
-  usage?: { prompt_tokens?: number; completion_tokens?: number; cached_tokens?: number };
+  spending: Spending;
   last_event: string;
 }
 

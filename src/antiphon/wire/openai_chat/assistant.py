@@ -39,23 +39,17 @@ from antiphon.wire.openai_chat.content import (
     read_image_url,
     write_part,
 )
-from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
+from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS, RESPONSE_DIALECT, Dialect
 from antiphon.wire.openai_chat.tools import (
     read_calls,
     read_function_call,
     unreadable_calls,
     write_call,
 )
-from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI
 
-REASONING_FIELDS = ("reasoning_content", "reasoning")
-REASONING_STATE_FIELDS = name_set(
-    "reasoning_details reasoning_signature reasoning_opaque encrypted_content extra_content thought_signature"
-    " thinking_blocks"
-)
 GENERATED_IMAGE = "images"
 """The mark of a generated image: OpenRouter's field for them."""
 _ANTIPHON_FIELDS = ("field", "also", "part")

@@ -21,6 +21,7 @@ from antiphon.wire.capabilities import MediaKind
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.limits import LONG_CALL_ID, MISTRAL_CALL_ID, MISTRAL_ID_LENGTH, SHORT_CALL_ID
+from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper, NameMapper, tool_names
 
 ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking"]
@@ -31,6 +32,11 @@ NAMES = tool_names(FORMAT)
 MISTRAL_IDS = IdMapper(MISTRAL_CALL_ID, prefix="", length=MISTRAL_ID_LENGTH)
 
 
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+REASONING_STATE_FIELDS = name_set(
+    "reasoning_details reasoning_signature reasoning_opaque encrypted_content extra_content thought_signature"
+    " thinking_blocks"
+)
 _ALL_BUT_IMAGES = ALL_KINDS - {"image"}
 
 
@@ -77,6 +83,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     accepts_thought_signatures: bool = False
 
     @property
+    def host_fields(self) -> frozenset[str]:
+        """The names that its messages and parts may have beside OpenAI's: those of reasoning (OC-12, OC-31)."""
+        if self.echoes_reasoning:
+            return frozenset((*REASONING_FIELDS, *REASONING_STATE_FIELDS, "thinking"))
+        return self.reasoning_state_fields | {self.reasoning_field or ""}
+
+    @property
     def kinds_of_any_type(self) -> frozenset[MediaKind]:
         """The kinds of media whose types are not limited to those of OpenAI."""
         if self.accepts_any_image:
@@ -95,12 +108,14 @@ _OPENAI = Dialect(
     parses_arguments=False,
     echoes_reasoning=True,
 )
+OPENAI_ITSELF = structs.replace(_OPENAI, echoes_reasoning=False)
+"""For api.openai.com: it returns no reasoning and documents no field for it (OC-31). A host at another address may."""
 _REASONING_CONTENT = Dialect(reasoning_field="reasoning_content")
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "openai": _OPENAI,
-        "azure": structs.replace(_OPENAI, id_rule=SHORT_IDS, echoes_reasoning=False),
+        "azure": structs.replace(OPENAI_ITSELF, id_rule=SHORT_IDS),
         "compatible": Dialect(
             id_rule=LONG_IDS,
             empty_content=None,
@@ -138,6 +153,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         ),
         "vllm": _REASONING_CONTENT,
         "ollama": Dialect(reasoning_field="reasoning", has_developer_role=True),
+        "lmstudio": Dialect(reasoning_field="reasoning_content", accepts_named_choice=False),
         "llamacpp": Dialect(
             reasoning_field="reasoning_content", accepts_named_choice=False, allows_media_in_any_role=True
         ),

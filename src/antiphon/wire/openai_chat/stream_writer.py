@@ -32,8 +32,8 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import REASONING_FIELDS, AssistantWriter
-from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT
+from antiphon.wire.openai_chat.assistant import AssistantWriter
+from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, RESPONSE_DIALECT
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, finish_reason_for, write_usage
 from antiphon.wire.openai_chat.tools import write_call

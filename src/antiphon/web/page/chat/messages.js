@@ -34,9 +34,9 @@ export function inputMessage(entry, { api, path, edit, rollBack }) {
     element(
       "div",
       { class: "actions" },
-      iconButton("edit", say("editAndFork"), () => editing(body, words, (text) => edit(entry, text))),
+      edit && iconButton("edit", say("edit"), () => editing(body, words, (text) => edit(entry, text))),
       iconButton("copy", say("copyMessage"), () => copy(words)),
-      iconButton("clock", say("rollBackHere"), () => rollBack(entry.sequence_number - 1)),
+      rollBack && iconButton("clock", say("rollBackHere"), () => rollBack(entry.sequence_number - 1)),
     ),
   );
   return node;
@@ -45,7 +45,7 @@ export function inputMessage(entry, { api, path, edit, rollBack }) {
 function editing(body, words, send) {
   const before = [...body.childNodes];
   const leave = () => fill(body, before);
-  const field = element("textarea", { rows: "3", value: words, "aria-label": say("editAndFork") });
+  const field = element("textarea", { rows: "3", value: words, "aria-label": say("edit") });
   const form = element(
     "div",
     { class: "editing" },
@@ -53,7 +53,7 @@ function editing(body, words, send) {
     element(
       "div",
       { class: "buttons" },
-      button(say("forkAndSend"), () => field.value.trim() && send(field.value), { class: "button primary" }),
+      button(say("sendAsBranch"), () => field.value.trim() && send(field.value), { class: "button primary" }),
       button(say("cancel"), leave),
     ),
   );
@@ -106,8 +106,8 @@ export class Thought {
   }
 }
 
-/** The output of a model, from the log. `chipOf(call)` makes the chip of a call. */
-export function outputMessage(entry, { api, path, fork, chipOf }) {
+/** The output of a model, from the log. `chipOf(call)` makes the chip of a call; `used` is what its turn used so far. */
+export function outputMessage(entry, { api, path, fork, regenerate, compare, chipOf, used }) {
   const body = element("div", { class: "body" });
   let chips = null;
   for (const [index, part] of entry.content.entries()) {
@@ -133,7 +133,10 @@ export function outputMessage(entry, { api, path, fork, chipOf }) {
     "div",
     { class: "actions" },
     words && iconButton("copy", say("copyMessage"), () => copy(words)),
-    iconButton("fork", say("forkHere"), () => fork(entry.sequence_number)),
+    regenerate && iconButton("again", say("regenerate"), () => regenerate(entry)),
+    compare && iconButton("compare", say("compareWith"), () => compare(entry)),
+    fork && iconButton("fork", say("forkHere"), () => fork(entry.sequence_number)),
+    used && element("span", { class: "used" }, used),
   );
   return element(
     "article",
@@ -148,4 +151,21 @@ export function outputMessage(entry, { api, path, fork, chipOf }) {
 export function modelOf(entry) {
   const { provider = "", model = "" } = entry.origin ?? {};
   return provider && model && provider !== model ? `${provider}/${model}` : model || provider;
+}
+
+/**
+ * The switch between the alternatives of a message: the conversation as it is, and its branches.
+ *
+ * @param {BranchPoint} point
+ * @param {(id: string) => void} open
+ */
+export function branchSwitch({ conversations, current }, open) {
+  const to = (/** @type {number} */ position) => () => open(conversations[position]);
+  return element(
+    "nav",
+    { class: "branches", "aria-label": say("branchOf", { number: current + 1, all: conversations.length }) },
+    iconButton("before", say("branchBefore"), to(current - 1), { disabled: current === 0 }),
+    element("span", { class: "number", "aria-hidden": "true" }, `${current + 1}/${conversations.length}`),
+    iconButton("chevron", say("branchAfter"), to(current + 1), { disabled: current === conversations.length - 1 }),
+  );
 }

@@ -1,14 +1,23 @@
 // @ts-check
-/* The menu of models: those the server names, narrowed down while typing, or any other by its name. It is a combobox: the
+/* The menu of models: the sources first, and every model they list while typing, or any other by its name. It is a combobox: the
  * field keeps the focus and the arrows move through the list. */
 
 import { byId, element, fill } from "../ui/dom.js";
-import { say } from "../ui/i18n.js";
+import { describeSource } from "./model_sources.js";
+import { formatNumber, say } from "../ui/i18n.js";
 
-/** `choose(model)` is called with what was chosen. */
+const MOST_SHOWN = 60;
+const PASTE = "\u0000paste"; // the last row, which is not a model
+
+/** `choose(model)` is called with what was chosen, `opened()` when the list should be as it is now, `pasteKey()` for a key. */
 export class ModelMenu {
-  constructor(choose) {
+  constructor({ choose, opened, pasteKey }) {
     this._choose = choose;
+    this._opened = opened;
+    this._pasteKey = pasteKey;
+    /** @type {ModelSource[]} */
+    this._sources = [];
+    this._takesKeys = false;
     this._button = byId("model");
     this._menu = byId("model-menu");
     this._models = [];
@@ -24,8 +33,9 @@ export class ModelMenu {
       spellcheck: "false",
     });
     this._list = element("ul", { id: "model-list", role: "listbox" });
+    this._more = element("p", { class: "about", role: "status", hidden: true });
     this._about = element("p", { class: "about" });
-    fill(this._menu, this._field, this._list, this._about);
+    fill(this._menu, this._field, this._list, this._more, this._about);
     this._button.addEventListener("click", () => (this._menu.hidden ? this.open() : this.close()));
     this._field.addEventListener("input", () => {
       this._active = 0;
@@ -41,7 +51,31 @@ export class ModelMenu {
   /** The available models, and the default of the server. */
   offer(models, about) {
     this._models = models;
+    this.describe(about);
+  }
+
+  /** Every model it knows. */
+  get models() {
+    return this._models;
+  }
+
+  /** The text under the list. */
+  describe(about) {
     fill(this._about, about);
+  }
+
+  /**
+   * The sources with the models they list, once they are known.
+   *
+   * @param {ModelSource[]} sources
+   */
+  offerSources(sources, takesKeys) {
+    this._sources = sources;
+    this._takesKeys = takesKeys;
+    const ready = sources.filter((source) => source.is_ready && source.model);
+    const names = [...ready.map((source) => source.model), ...sources.flatMap((source) => source.models), ...this._models];
+    this._models = [...new Set(names)];
+    if (this.isOpen) this._draw();
   }
 
   show(model) {
@@ -60,6 +94,14 @@ export class ModelMenu {
     this._active = Math.max(0, this._models.indexOf(this._model));
     this._draw();
     this._field.focus();
+    this._opened();
+  }
+
+  /** Open it with the models of one provider. */
+  search(text) {
+    this.open();
+    this._field.value = text;
+    this._draw();
   }
 
   close(givesBack = true) {
@@ -74,8 +116,10 @@ export class ModelMenu {
 
   _offered() {
     const typed = this._field.value.trim();
-    const near = this._models.filter((model) => model.toLowerCase().includes(typed.toLowerCase()));
-    return typed && !this._models.includes(typed) ? [...near, typed] : near;
+    const paste = this._takesKeys ? [PASTE] : [];
+    if (!typed) return [...this._models.slice(0, MOST_SHOWN), ...paste];
+    const near = this._models.filter((model) => model.toLowerCase().includes(typed.toLowerCase())).slice(0, MOST_SHOWN);
+    return [...near, ...(this._models.includes(typed) ? [] : [typed]), ...paste];
   }
 
   _draw() {
@@ -90,15 +134,25 @@ export class ModelMenu {
             role: "option",
             id: `model-${position}`,
             "aria-selected": String(position === this._active),
-            class: model === this._model ? "current" : "",
+            class: model === this._model ? "current" : model === PASTE ? "paste" : "",
             onclick: () => this._take(model),
           },
-          this._models.includes(model) ? model : say("useNamed", { model }),
+          this._row(model),
         ),
       ),
     );
     this._field.setAttribute("aria-activedescendant", offered.length ? `model-${this._active}` : "");
     this._list.children[this._active]?.scrollIntoView({ block: "nearest" });
+    const hidden = this._field.value.trim() ? 0 : this._models.length - MOST_SHOWN;
+    fill(this._more, hidden > 0 ? say("moreModels", { count: formatNumber(hidden) }) : "");
+    this._more.hidden = hidden <= 0;
+  }
+
+  _row(model) {
+    if (model === PASTE) return `${say("pasteKey")}…`;
+    const source = this._sources.find((one) => one.model === model);
+    if (source) return [element("span", {}, model), element("small", {}, describeSource(source))];
+    return this._models.includes(model) ? model : say("useNamed", { model });
   }
 
   _key(event) {
@@ -121,6 +175,7 @@ export class ModelMenu {
 
   _take(model) {
     this.close();
-    if (model !== this._model) this._choose(model);
+    if (model === PASTE) this._pasteKey();
+    else if (model !== this._model) this._choose(model);
   }
 }

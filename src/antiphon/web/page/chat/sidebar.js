@@ -66,7 +66,7 @@ export class Sidebar {
             "span",
             { class: "when" },
             formatTime(row.updated ?? row.created),
-            row.parent && element("span", { class: "tag" }, say("forkOf")),
+            row.parent && element("span", { class: "tag" }, say(isBranch(row) ? "branchTag" : "forkOf")),
           ),
         ),
       );
@@ -78,6 +78,8 @@ export class Sidebar {
     fill(this._node, rows, empty, rest && element("li", {}, rest));
   }
 }
+
+const isBranch = (row) => row.tags?.includes(`branch:${row.parent}`);
 
 /** A text with the words that were searched for marked. */
 function marked(text, query) {

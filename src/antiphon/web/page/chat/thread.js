@@ -6,14 +6,15 @@
  * a reload in mid-stream, a second tab and a resumed turn all end in the same picture. */
 
 import { ApprovalCard } from "./approval_card.js";
-import { button, byId, element, fill } from "../ui/dom.js";
+import { button, element, fill } from "../ui/dom.js";
 import { drawn, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
-import { inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
+import { branchSwitch, inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
 import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
+import { turnUsage } from "./token_meter.js";
 import { formatNumber, say } from "../ui/i18n.js";
 
 const NEAR = 120;
@@ -39,19 +40,21 @@ const ADVICE = {
  * @property {Thought | null} thought
  */
 
-/** `actions` has: edit(entry, text), fork(at), rollBack(to), decide(call, decision), resume(), chooseModel(). */
+/** `actions` has: edit(entry, text), fork(at), regenerate(entry), compare(entry), open(id), rollBack(to), decide(call, decision),
+ * resume(), chooseModel(); messages have a button for each of the first ones that there is. */
 export class Thread {
   /**
    * @param {import("../ui/api.js").Api} api
    * @param {HTMLElement} node
    * @param {Record<string, (...values: any[]) => any>} actions
+   * @param {HTMLElement} latest the button that scrolls to the end
    */
-  constructor(api, node, actions) {
+  constructor(api, node, actions, latest) {
     this._api = api;
     this._actions = actions;
     this._scroller = /** @type {HTMLElement} */ (node.parentElement);
     this._node = node;
-    this._latest = byId("to-latest");
+    this._latest = latest;
     this._path = "";
     /** @type {Set<number>} */
     this._known = new Set();
@@ -64,6 +67,8 @@ export class Thread {
     this._model = "";
     /** @type {Entry | null} */
     this._output = null;
+    /** @type {Entry[]} */
+    this._turnOutputs = [];
     /** @type {OutputDraft | null} */
     this._draft = null;
     /** @type {HTMLElement | null} */
@@ -87,6 +92,7 @@ export class Thread {
     this._approvals.clear();
     this._model = "";
     this._output = null;
+    this._turnOutputs = [];
     this._draft = null;
     this._ending = null;
     this._isFollowing = true;
@@ -107,6 +113,22 @@ export class Thread {
     else this._showUnfinished(state);
     if (isSame && !wasFollowing) this._scroller.scrollTop = before;
     else this._scrollToEnd(true);
+  }
+
+  /**
+   * Show where there are branches: before the first message after each point.
+   *
+   * @param {BranchPoint[]} points
+   */
+  showBranches(points) {
+    for (const before of this._node.querySelectorAll(".branches")) before.remove();
+    const messages = [...this._node.querySelectorAll(".message[data-sequence]")];
+    for (const point of points) {
+      const message = messages.find((one) => Number(/** @type {HTMLElement} */ (one).dataset.sequence) > point.at);
+      const nav = branchSwitch(point, this._actions.open);
+      if (message) message.before(nav);
+      else this._insert(nav);
+    }
   }
 
   /** Update everything but the entries, after a turn. */
@@ -241,9 +263,19 @@ export class Thread {
       api: this._api,
       path: this._path,
       fork: this._actions.fork,
+      regenerate: this._actions.regenerate,
+      compare: this._actions.compare,
       chipOf: (call) => this._newChip(call),
+      used: this._used(entry),
     });
     this._insert(message);
+  }
+
+  /** What the turn of an output used up to it; only the last output of a turn shows it. */
+  _used(entry) {
+    if (this._turnOutputs[0]?.turn !== entry.turn) this._turnOutputs = [];
+    this._turnOutputs.push(entry);
+    return turnUsage(this._turnOutputs);
   }
 
   _draw_tool_call_started(entry) {

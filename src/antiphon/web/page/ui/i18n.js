@@ -58,6 +58,14 @@ export function formatNumber(number) {
   return new Intl.NumberFormat(locale(), { maximumFractionDigits: 1 }).format(number);
 }
 
+/** Dollars: two decimals from one dollar on, else four; the smallest amounts as such. */
+export function formatMoney(dollars) {
+  const amount = Number(dollars);
+  if (amount > 0 && amount < 0.0001) return "< $0.0001";
+  const digits = amount >= 1 ? 2 : 4;
+  return `$${new Intl.NumberFormat(locale(), { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(amount)}`;
+}
+
 /** A time span, in its shortest form. */
 export function formatDuration(seconds) {
   if (seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;

@@ -15,7 +15,7 @@ from antiphon.wire.loss import lose_native
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import defer_media
 from antiphon.wire.openai_chat.content import write_part
-from antiphon.wire.openai_chat.dialects import MISTRAL_IDS, NAMES, SHORT_IDS
+from antiphon.wire.openai_chat.dialects import MISTRAL_IDS, NAMES, SHORT_IDS, get_dialect
 from antiphon.wire.openai_chat.limits import (
     legal_participant_name,
 )
@@ -43,7 +43,8 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
         return [Violation("OC-01", "", f"Invalid body: expected an object, but got {json_type_name(body)}.")]
     model = body.get("model")
     capabilities = look_up(model if isinstance(model, str) else "", FORMAT, options.capabilities)
-    return RULES.check(RuleContext(body, capabilities, advisories))
+    host_fields = get_dialect(options.dialect).host_fields if options.dialect else frozenset[str]()
+    return RULES.check(RuleContext(body, capabilities, advisories, host_fields))
 
 
 RULES = RuleBook(

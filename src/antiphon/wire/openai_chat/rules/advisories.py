@@ -38,10 +38,10 @@ _MEDIA = {
 
 def check_advisories(context: RuleContext) -> None:
     if context.advisories:
-        context.violations.extend(_find_advisories(context.body))
+        context.violations.extend(_find_advisories(context.body, context.host_fields))
 
 
-def _find_advisories(body: dict[str, Any]) -> Iterator[Violation]:
+def _find_advisories(body: dict[str, Any], host_fields: frozenset[str]) -> Iterator[Violation]:
     """What some models or hosts refuse in a body."""
     model, messages = body.get("model"), body.get("messages")
     if not model:  # Azure and Bedrock name it in the URL (OC-01, errata)
@@ -53,7 +53,7 @@ def _find_advisories(body: dict[str, Any]) -> Iterator[Violation]:
     chat_messages = [(index, message) for index, message in entries if isinstance(message, dict)]
     for index, message in chat_messages:
         yield from _call_advisories(f"messages[{index}]", message)
-        yield from _content_advisories(f"messages[{index}]", message)
+        yield from _content_advisories(f"messages[{index}]", message, host_fields)
     yield from _tool_advisories(body.get("tools"))
     if isinstance(model, str):
         yield from _host_advisories(model, body, chat_messages)
@@ -86,10 +86,10 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _content_advisories(path: str, message: dict[str, Any]) -> Iterator[Violation]:
+def _content_advisories(path: str, message: dict[str, Any], host_fields: frozenset[str]) -> Iterator[Violation]:
     role, content = message.get("role"), message.get("content")
     for field in message:
-        if field not in MESSAGE_FIELDS:
+        if field not in MESSAGE_FIELDS and field not in host_fields:
             yield openai.unknown_field("OC-31", f"{path}.{quote_value(field)}", advisory=True)
     for place, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, dict):
@@ -100,7 +100,7 @@ def _content_advisories(path: str, message: dict[str, Any]) -> Iterator[Violatio
             held = f"but this message with role '{quote_value(role)}' contains {_MEDIA[kind][1]}."
             yield _advisory("OC-30", path, f"Invalid '{path}'. {only}, {held}")
         for field in part:
-            if field not in PART_FIELDS:
+            if field not in PART_FIELDS and field not in host_fields:
                 yield openai.unknown_field("OC-31", f"{path}.content[{place}].{quote_value(field)}", advisory=True)
 
 

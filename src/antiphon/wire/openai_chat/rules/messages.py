@@ -98,14 +98,16 @@ def check_messages(context: RuleContext) -> None:
         return
     if not messages:
         violations.append(openai.empty_array("OC-01", "messages"))
-    _check_each_message(violations, messages, context.model)
+    _check_each_message(violations, messages, context.model, context.host_fields)
     violations.extend(check_sequence(messages))
     violations += [
         Violation("OC-13", path, reason) for path, reason in media_problems(messages, "messages", context.model)
     ]
 
 
-def _check_each_message(violations: Violations, messages: list[Any], capabilities: Capabilities) -> None:
+def _check_each_message(
+    violations: Violations, messages: list[Any], capabilities: Capabilities, host_fields: frozenset[str]
+) -> None:
     # Reasoning models of the first generation have no system role.
     system_roles = ("system", "developer") if capabilities.system_messages == "none" else ()
     for index, message in enumerate(messages):
@@ -121,7 +123,7 @@ def _check_each_message(violations: Violations, messages: list[Any], capabilitie
             text = f"Unsupported value: 'messages[{index}].role' does not support '{role}' with this model."
             violations.append(Violation("OC-02", f"messages[{index}].role", text))
         if type(message.get("content")) is not str:
-            _check_content(violations, index, message)
+            _check_content(violations, index, message, host_fields)
         if role == "assistant" and message.get("tool_calls") is not None:
             _check_calls(violations, index, message["tool_calls"])
         if role == "function" or message.get("name") is not None:
@@ -141,14 +143,14 @@ def _check_name(violations: Violations, index: int, message: dict[str, Any]) -> 
         violations.append(openai.pattern_mismatch("OC-25", path, f"^[^{NOT_IN_PARTICIPANT_NAME}]+$"))
 
 
-def _check_content(violations: Violations, index: int, message: dict[str, Any]) -> None:
+def _check_content(violations: Violations, index: int, message: dict[str, Any], host_fields: frozenset[str]) -> None:
     content, role = message.get("content"), message.get("role")
     if isinstance(content, list):
         if not content:
             violations.append(openai.empty_array("OC-11", f"messages[{index}].content"))
         for place, part in enumerate(content):
             if not openai.is_plain_text(part, "text"):
-                _check_part(violations, f"messages[{index}].content[{place}]", part, role)
+                _check_part(violations, f"messages[{index}].content[{place}]", part, role, host_fields)
     elif content is not None:
         violations.append(
             wrong_type("OC-10", f"messages[{index}].content", "one of a string or array of objects", content)
@@ -158,13 +160,15 @@ def _check_content(violations: Violations, index: int, message: dict[str, Any]) 
         violations.append(Violation("OC-10", f"messages[{index}].content", text))
 
 
-def _check_part(violations: Violations, path: str, part: Any, role: Any) -> None:
+def _check_part(violations: Violations, path: str, part: Any, role: Any, host_fields: frozenset[str]) -> None:
     if not isinstance(part, dict):
         violations.append(wrong_type("OC-12", path, "an object", part))
         return
     kind = part.get("type")
     if kind is None:
         violations.append(missing_field("OC-11", f"{path}.type"))
+    elif isinstance(kind, str) and kind in host_fields and role == "assistant":  # Mistral's thinking
+        check_type(violations, "OC-12", f"{path}.{kind}", part.get(kind), list, "an array of objects")
     elif kind not in PART_TYPES or (kind == "refusal" and role != "assistant"):
         violations.append(unsupported_value("OC-12", f"{path}.type", kind, PART_TYPES))
     elif kind == "image_url":

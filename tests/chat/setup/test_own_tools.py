@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.chat.own_tools import load_tools, mcp_server, own_tools
+from antiphon.chat.setup.own_tools import load_tools, mcp_server, own_tools
 from antiphon.errors import InvalidTool
 from antiphon.tools import ToolRegistry
 from web.chat_process import antiphon_chat, web_chat
 
-MCP_PROGRAM = Path(__file__).parents[1] / "tools" / "mcp" / "server_program.py"
+MCP_PROGRAM = Path(__file__).parents[2] / "tools" / "mcp" / "server_program.py"
 TOOLS = """
 import antiphon as ap
 

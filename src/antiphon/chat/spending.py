@@ -1,0 +1,60 @@
+"""What a conversation used and cost: tokens, cache hits and money, by call and in all. Both surfaces show these.
+
+Money is derived from the price table at the time of each call; a call whose model has no known price is counted, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import ROUND_HALF_UP, Decimal
+
+from msgspec import Struct
+
+from antiphon.history import HistoryEntry, ModelOutputEntry, Origin, TokenUsage
+from antiphon.prices import cost_of, spend_of
+
+_SMALLEST = Decimal("0.0001")
+
+
+class Spending(Struct, frozen=True):
+    """The tokens of model calls and what they cost in US dollars. `unpriced_calls` are not in the cost."""
+
+    usage: TokenUsage
+    cost: Decimal
+    by_model: dict[str, Decimal]
+    unpriced_calls: int = 0
+    calls: int = 0
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the price of any call is known."""
+        return self.unpriced_calls < self.calls
+
+
+def spending_of(entries: Iterable[HistoryEntry]) -> Spending:
+    """What the model calls of a conversation used and cost; also those that were rolled back."""
+    outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry) and usage_of(entry).total]
+    spend = spend_of(outputs)
+    usage = sum(map(usage_of, outputs), TokenUsage())
+    return Spending(usage, spend.total, spend.by_model, spend.unpriced_calls, len(outputs))
+
+
+def usage_of(entry: ModelOutputEntry) -> TokenUsage:
+    """The tokens of a call, as far as the provider reported them."""
+    return (entry.metadata.usage if entry.metadata else None) or TokenUsage()
+
+
+def cost_of_entry(entry: ModelOutputEntry) -> Decimal | None:
+    """What a call cost; None if that is not known."""
+    usage, origin = usage_of(entry), entry.origin or Origin()
+    if not usage.total:
+        return None
+    cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp)
+    return cost.total if cost is not None else None
+
+
+def format_money(amount: Decimal) -> str:
+    """Dollars with two decimals from one dollar on, else with four; the smallest amounts as such."""
+    if 0 < amount < _SMALLEST:
+        return f"< ${_SMALLEST}"
+    return f"${amount.quantize(Decimal('0.01') if amount >= 1 else _SMALLEST, ROUND_HALF_UP):,}"
