@@ -30,7 +30,7 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import metered_cost, metered_usage
+from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
@@ -287,10 +287,10 @@ class Gateway:
             if services.ledger is not None:
                 services.ledger.add_all(usage_rows(trace, usage, metering))
             if context.key.is_limited:
-                services.limits.charge_tokens(context.key, usage.total)
+                services.limits.charge_tokens(context.key, charged_tokens(trace, usage))
             if context.key.has_budget:
                 cost = metered_cost(trace, usage, metering, context.loaded.prices)
-                services.budgets.charge(context.key, usage.total, cost)
+                services.budgets.charge(context.key, charged_tokens(trace, usage), cost)
         context.request.is_recorded = True
         log_finished_request(trace, seconds, overhead)
 

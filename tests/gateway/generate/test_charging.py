@@ -14,7 +14,7 @@ from msgspec import structs
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon.gateway.generate.charging import metered_usage, prompt_estimate
+from antiphon.gateway.generate.charging import charged_tokens, metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -211,3 +211,10 @@ def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
     stream_bytes = blank.join([filters, text, usage, last, b""])
     assert without_usage(stream_bytes) == blank.join([filters, text, last, b""])
     assert without_usage(text + blank) == text + blank
+
+
+def test_a_stream_that_another_target_finished_is_charged_too() -> None:
+    """The second answer reports its usage; the first one was cut before it could, so it is estimated."""
+    trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
+    trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
+    assert charged_tokens(trace, metered_usage(trace)[0]) == 35

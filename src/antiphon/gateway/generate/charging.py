@@ -42,6 +42,11 @@ def prompt_estimate(body: bytes) -> int:
     return ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS
 
 
+def estimated_tokens(text: str) -> int:
+    """The approximate number of tokens of a text."""
+    return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+
+
 def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
     """The tokens of a finished request, and where the numbers come from. One without a response costs nothing."""
     usage = trace.usage
@@ -60,6 +65,11 @@ def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
     return structs.replace(
         reported, prompt_tokens=prompt, completion_tokens=completion, total_tokens=total
     ), "estimated"
+
+
+def charged_tokens(trace: RequestTrace, usage: TokenUsage) -> int:
+    """What a client is charged for a request: its answer, and streams that broke and were finished by another target."""
+    return usage.total + trace.broken_tokens
 
 
 def metered_cost(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal | None:

@@ -73,6 +73,8 @@ class RequestTrace(Struct, kw_only=True):
     """The text of the answer so far, in bytes of UTF-8; counted if the provider reports no usage."""
     service_tier: str = ""
     """The tier that the request asks for, which changes its price."""
+    broken_tokens: int = 0
+    """An estimate for streams that broke without reporting usage and were finished by another target."""
     span: Any = None
     """Its span of OpenTelemetry, if it is traced."""
     span_began: int = 0
