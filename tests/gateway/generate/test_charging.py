@@ -14,7 +14,7 @@ from msgspec import structs
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon.gateway.generate.charging import metered_usage, prompt_estimate
+from antiphon.gateway.generate.charging import charged_tokens, metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
 from antiphon.gateway.ledger.metering import usage_rows
@@ -219,6 +219,7 @@ def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     """The second answer reports its usage; the first one was cut before it could, so it is estimated."""
     trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
     trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
+    assert charged_tokens(trace, metered_usage(trace)[0]) == 35
     trace.attempts += [Attempt(provider="first", status=200), Attempt(provider="second", status=200)]
     broken, answered = usage_rows(trace, *metered_usage(trace))
     assert (broken.metering, broken.prompt_tokens, broken.completion_tokens) == ("estimated", 8, 12)

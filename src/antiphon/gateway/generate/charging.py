@@ -67,6 +67,11 @@ def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
     ), "estimated"
 
 
+def charged_tokens(trace: RequestTrace, usage: TokenUsage) -> int:
+    """What a client is charged for a request: its answer, and streams that broke and were finished by another target."""
+    return usage.total + trace.broken_tokens
+
+
 def metered_cost(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal | None:
     """What these tokens of a finished request cost; None if the price, or the usage, is not known."""
     if metering == "unknown":

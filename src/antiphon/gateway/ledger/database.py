@@ -1,4 +1,4 @@
-"""The operator database: one SQLite file or PostgreSQL schema with what an operator keeps (usage, sums per day).
+"""The operator database: one SQLite file or PostgreSQL schema with what an operator keeps: usage, keys, the audit log.
 
 Several workers and hosts use it at once. A migration only adds, so a process of the version before can still read what it knows;
 a feature that needs tables of its own adds a migration at the end of `MIGRATIONS`. Statements are shared by both databases: times
@@ -85,7 +85,37 @@ FROM usage u JOIN buckets b ON b.id = u.bucket_id JOIN names k ON k.id = u.key_i
     JOIN names f ON f.id = u.client_format_id JOIN names p ON p.id = u.price_version_id
 """
 
-MIGRATIONS = (_USAGE,)
+_ADMIN = """
+CREATE TABLE client_keys (
+    id          text PRIMARY KEY,
+    name        text NOT NULL,
+    hash        text NOT NULL,      -- "sha256:…"; empty once it is deleted
+    old_hash    text NOT NULL,      -- of the key before a rotation, accepted until old_until
+    old_until   bigint NOT NULL,
+    rules       text NOT NULL,      -- models and limits, as a JSON object
+    is_disabled integer NOT NULL,
+    created_at  bigint NOT NULL,
+    changed_at  bigint NOT NULL,
+    rotated_at  bigint NOT NULL,    -- 0: never, as deleted_at
+    deleted_at  bigint NOT NULL,
+    revision    bigint NOT NULL     -- of its last change
+);
+CREATE UNIQUE INDEX client_key_names ON client_keys (name) WHERE deleted_at = 0;
+CREATE INDEX client_key_revisions ON client_keys (revision);
+CREATE TABLE key_revision (only_row integer PRIMARY KEY, value bigint NOT NULL);
+INSERT INTO key_revision (only_row, value) VALUES (1, 0);
+CREATE TABLE audit (
+    id       {identity},
+    at       bigint NOT NULL,
+    operator text NOT NULL,         -- the name of the admin key
+    peer     text NOT NULL,
+    action   text NOT NULL,
+    target   text NOT NULL,
+    details  text NOT NULL          -- a JSON object
+)
+"""
+
+MIGRATIONS = (_USAGE, _ADMIN)
 """The tables in the order in which they were added, for both databases; statements end with a semicolon and a line break."""
 
 _SQLITE = {"identity": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}

@@ -110,12 +110,13 @@ class UsageLedger:
 
     def flush(self, timeout: float) -> bool:
         """Wait until the rows added so far are written, at most `timeout` seconds. Whether they are."""
-        if self._thread is None:
+        added = self._added
+        if self._thread is None or self._written >= added:
             return True
         with self._idle:
             self._hurry.set()
             self._has_rows.set()
-            return self._idle.wait_for(lambda: not self._pending and not self._batch, timeout)
+            return self._idle.wait_for(lambda: self._written >= added, timeout)
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is left, at most `timeout` seconds, and end the thread."""
@@ -166,8 +167,6 @@ class UsageLedger:
                 self._has_rows.set()
             else:
                 delay = _FIRST_RETRY_SECONDS
-                with self._idle:
-                    self._idle.notify_all()
                 self._purge()
         if self._writer is not None:
             self._writer.close()
@@ -181,6 +180,8 @@ class UsageLedger:
             writer.write(self._name, self._written + 1, self._batch)
             self._written += len(self._batch)
             self._batch = []
+            with self._idle:  # after each batch: under load there may be a next one for a long time
+                self._idle.notify_all()
             if self._journal is not None:
                 self._journal.committed(self._written)
             if self._problem:
