@@ -190,6 +190,23 @@ def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
     assert len(outputs(branch)) == len(outputs(first)) == 1
 
 
+def test_a_conversation_is_saved_to_read_elsewhere(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat", "--language", "zh") as terminal:
+        terminal.sees("Ctrl-D 退出")
+        terminal.send("你是谁？")
+        terminal.sees("1 回合")
+        for name in ("talk.md", "talk.html", "talk.json"):
+            terminal.send(f"/export {tmp_path / name}")
+            terminal.sees(f"已保存为 {tmp_path / name}")
+        terminal.send("/title auto")
+        terminal.sees("没有写出标题")  # the tour writes none
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+    assert "## 你\n\n你是谁？" in (tmp_path / "talk.md").read_text()
+    assert '<html lang="zh">' in (tmp_path / "talk.html").read_text()
+    assert b"model_output" in (tmp_path / "talk.json").read_bytes()
+
+
 def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_path: Path) -> None:
     environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "offline/plain"}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
