@@ -24,6 +24,8 @@ PAIRS = (
     ("anthropic", "openai-responses"),
     ("openai-chat", "gemini"),
     ("gemini", "openai-chat"),
+    ("openai-chat", "gemini-interactions"),
+    ("gemini-interactions", "openai-chat"),
 )
 MORE_PAIRS = (
     ("gemini", "anthropic"),

@@ -6,11 +6,21 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from antiphon.wire import FORMATS
-from clients.program import CHAT, RESPONSES, Place, Program
+from clients.program import (
+    ANTHROPIC,
+    CHAT,
+    COMPLETIONS,
+    GEMINI,
+    INTERACTIONS,
+    OLLAMA,
+    RESPONSES,
+    Place,
+    Program,
+)
 
 _SNIPPETS = Path(__file__).parent / "snippets"
 _OPENAI = (CHAT, RESPONSES)
+_FOUR = (*_OPENAI, ANTHROPIC, GEMINI)
 
 
 def _environment(place: Place, wire: str, folder: str) -> Mapping[str, str]:
@@ -24,7 +34,10 @@ def _environment(place: Place, wire: str, folder: str) -> Mapping[str, str]:
     }
 
 
-def _programs(name: str, wires: tuple[str, ...], snippet: str, *packages: str) -> list[Program]:
+def _programs(
+    name: str, wires: tuple[str, ...], snippet: str, *packages: str, in_words: tuple[str, ...] = ()
+) -> list[Program]:
+    """One for each wire. Those of `in_words` have no tools there."""
     is_javascript = snippet.endswith(".mjs")
     folder = name.replace(" ", "-").lower()
     return [
@@ -35,6 +48,7 @@ def _programs(name: str, wires: tuple[str, ...], snippet: str, *packages: str) -
             packages=packages,
             command=lambda _: ["node" if is_javascript else "python", str(_SNIPPETS / snippet)],
             environment=partial(_environment, wire=wire, folder=folder),
+            asks_in_words=wire in in_words,
         )
         for wire in wires
     ]
@@ -42,15 +56,26 @@ def _programs(name: str, wires: tuple[str, ...], snippet: str, *packages: str) -
 
 LIBRARIES: tuple[Program, ...] = (
     *_programs(
-        *("LangChain", FORMATS, "langchain_agent.py", "langchain"),
+        *("LangChain", _FOUR, "langchain_agent.py", "langchain"),
         *("langchain-openai", "langchain-anthropic", "langchain-google-genai"),
     ),
-    *_programs("pydantic-ai", FORMATS, "pydantic_ai_agent.py", "pydantic-ai"),
+    *_programs("pydantic-ai", _FOUR, "pydantic_ai_agent.py", "pydantic-ai"),
     *_programs("OpenAI Agents", _OPENAI, "openai_agents_agent.py", "openai-agents"),
     *_programs("OpenAI Agents JS", _OPENAI, "openai_agents.mjs", "@openai/agents", "openai", "zod"),
     *_programs(
-        *("Vercel AI SDK", FORMATS, "vercel_ai.mjs", "ai"),
+        *("Vercel AI SDK", _FOUR, "vercel_ai.mjs", "ai"),
         *("@ai-sdk/openai", "@ai-sdk/anthropic", "@ai-sdk/google", "zod"),
     ),
-    *_programs("JS SDKs", FORMATS, "official_sdks.mjs", "openai", "@anthropic-ai/sdk", "@google/genai"),
+    *_programs(
+        *("LlamaIndex", (CHAT, COMPLETIONS), "llama_index_agent.py", "llama-index-llms-openai-like"),
+        *("llama-index-core",),
+        in_words=(COMPLETIONS,),
+    ),
+    *_programs("DSPy", (*_FOUR, COMPLETIONS), "dspy_calls.py", "dspy", in_words=(*_FOUR, COMPLETIONS)),
+    *_programs("Haystack", (CHAT,), "haystack_agent.py", "haystack-ai"),
+    *_programs("Semantic Kernel", (CHAT,), "semantic_kernel_agent.py", "semantic-kernel"),
+    *_programs("LiteLLM", (*_FOUR, OLLAMA), "litellm_calls.py", "litellm"),
+    *_programs("Ollama Python", (OLLAMA,), "ollama_agent.py", "ollama"),
+    *_programs("Ollama JS", (OLLAMA,), "ollama_agent.mjs", "ollama"),
+    *_programs("JS SDKs", (*_FOUR, INTERACTIONS), "official_sdks.mjs", "openai", "@anthropic-ai/sdk", "@google/genai"),
 )

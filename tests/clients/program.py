@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
+INTERACTIONS, COMPLETIONS, OLLAMA = "gemini-interactions", "openai-completions", "ollama"
 ANY_MODEL = "to-the-upstream"
 """A name that no program knows."""
 PROMPT = "Read the file note.txt in this folder with one of your tools, then say what it holds."

@@ -19,7 +19,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
-from antiphon.wire import formats
+from antiphon.wire.clients import client_formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from clients.faults import Trouble
 from clients.program import Place, Program, text_of_file
@@ -112,7 +112,7 @@ def run(program: Program, format_name: str, installed: Path, trouble: Trouble = 
             on.upstream.faults.append(trouble.first(on.upstream))
         code, output = _ran(program, place)
         requests = tuple(on.tap.requests())
-        problems = [*_problems(code, output, script, on.upstream), *_missing(program.wire, requests, on)]
+        problems = [*_problems(code, output, script, on.upstream), *_missing(requests, on)]
         if program.is_websocket != any(request.is_message for request in requests):
             problems.append("it did not use a WebSocket" if program.is_websocket else "it used a WebSocket")
         if trouble.is_harmless and script.calls > 1:
@@ -202,18 +202,16 @@ def _problems(code: int, output: str, script: Script, upstream: StrictUpstream) 
     yield from (f"refused: {reason}" for reason in dict.fromkeys(upstream.refused))
 
 
-def _missing(wire: str, requests: Sequence[SeenRequest], on: Stage) -> Iterator[str]:
+def _missing(requests: Sequence[SeenRequest], on: Stage) -> Iterator[str]:
     """What a client sent and the upstream never received. Text may be moved and framed; other losses are reported."""
     received = "\0".join(word for body in on.upstream.bodies for word in _words(on.upstream.wire.read_request(body)))
-    for request in filter(_generates, requests):
-        missing = [word for word in _words(formats[wire].read_request(request.body)) if word not in received]
-        if missing:
-            yield f"never received: {missing[0][:120]!r}"
-
-
-def _generates(request: SeenRequest) -> bool:
-    endpoint = match_route(request.method, request.path.partition("?")[0], request.headers)
-    return isinstance(endpoint, Endpoint) and endpoint.action == "generate"
+    for request in requests:
+        endpoint = match_route(request.method, request.path.partition("?")[0], request.headers)
+        if isinstance(endpoint, Endpoint) and endpoint.action == "generate":
+            sent = client_formats[endpoint.format].read_request(request.body)
+            missing = [word for word in _words(sent) if word not in received]
+            if missing:
+                yield f"never received: {missing[0][:120]!r}"
 
 
 def _words(request: ModelRequest) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The public suite llm-comply, which bundles the API specifications, against the gateway with the offline model.
 
-What may be skipped is listed with its reason; everything else passes, without warnings. The WebSocket scenarios of the Open
-Responses suite, which is not on a registry, are in `endpoints/responses_api/test_websocket.py`; here their events are held to the
-same specification.
+What may be skipped or declined is listed with its reason; everything else passes, without warnings. The Open Responses suite
+is not on a registry (looked for on 2026-11-16). Its published list has 17 cases: the ten over HTTP are in llm-comply as
+`open-responses`, under the same names; the seven over WebSocket are in `endpoints/responses_api/test_websocket.py`, written from
+their names and descriptions, and here their events are held to the same specification.
 """
 
 from __future__ import annotations
@@ -29,13 +30,23 @@ SPECS = {
     "openai-chat": "openai_chat.json",
     "anthropic": "anthropic.json",
     "google-genai": None,
+    "google-interactions": "google_interactions.json",
 }
 SKIPPED = {
     "open-responses": {"reasoning-summary": "the offline model does not think"},
     "openai-chat": {"chat-reasoning-summary": "the offline model does not think"},
     "anthropic": {"anth-thinking-display": "the offline model does not think"},
     "google-genai": {},
+    "google-interactions": {},
 }
+CANNOT = {
+    "google-interactions": {
+        "interactions-thinking": "the offline model does not think",
+        "interactions-tool-calling": "the offline model calls a tool only if it must, and the request leaves it free",
+    }
+}
+"""What a model may decline, and the suite has no word for. With one that thinks and calls, all nine pass, to upstreams of each
+format: `endpoints/test_interactions.py`."""
 WARNED = {"google-thinking": "the offline model does not think"}
 
 
@@ -56,7 +67,7 @@ def spec_of(name: str) -> Any:
 
 
 def run_suite(name: str, port: int, model: str) -> Any:
-    base_url = f"http://127.0.0.1:{port}" + ("" if name == "google-genai" else "/v1")
+    base_url = f"http://127.0.0.1:{port}" + ("" if name.startswith("google") else "/v1")
     settings = config.ComplianceConfig(base_url=base_url, api_key="any", model=model)
     return runner.TestRunner(settings, suites.get_tests(name), spec_of(name)).run_all()
 
@@ -67,7 +78,7 @@ def test_the_suite_passes_with_the_offline_model(port: int, name: str) -> None:
     failed = {each.id: each.errors for each in results if each.status is status.FAILED}
     skipped = {each.id for each in results if each.status is status.SKIPPED}
     warned = {each.id: each.warnings for each in results if each.warnings and each.id not in WARNED}
-    assert failed == {}
+    assert failed.keys() == CANNOT.get(name, {}).keys(), failed
     assert skipped == set(SKIPPED[name])
     assert warned == {}
 

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
-from bench.failover import SCENARIOS, Scenario, run_scenario
+from bench.failover import SCENARIOS, Scenario, ask, run_scenario
 from bench.failover_upstream import HEALTHY, FaultyProvider, Times
 
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
@@ -32,7 +35,15 @@ TIMES = Times(
     longest=60.0,
 )
 """Faults that last far longer than the limits of the gateway, so that a slow machine changes no verdict."""
-SETTINGS = GatewaySettings(port=0, format_port=0, log_level="error", hold_seconds=0.2, first_token_seconds=1.5)
+SETTINGS = GatewaySettings(
+    port=0,
+    format_port=0,
+    log_level="error",
+    hold_seconds=0.2,
+    first_token_seconds=1.5,
+    circuit_seconds=0.5,
+    circuit_max_seconds=1.0,
+)
 NOT_RESCUED = {"S08", "S09", "S14"}
 
 
@@ -63,3 +74,23 @@ def gateway_url(provider: FaultyProvider) -> Iterator[str]:
 def test_client_of_a_failing_provider_is_served(scenario: Scenario, provider: FaultyProvider, url: str) -> None:
     result = run_scenario(scenario, provider, url, TIMES)
     assert result.verdict == ("safe" if scenario.id in NOT_RESCUED else "pass"), result
+
+
+def test_dead_target_is_asked_seldom_and_shown_in_the_status(provider: FaultyProvider, url: str) -> None:
+    scenario = next(each for each in SCENARIOS if each.id == "S04")
+    provider.restart()
+    gots = [ask(url, scenario.model, 30.0) for _ in range(8)]
+    assert all(got.is_complete and got.model == HEALTHY for got in gots)
+    assert len(provider.seen(scenario.model)) <= 8  # three for each request without a circuit
+    assert len(provider.seen(HEALTHY)) == 8
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0, timeout=30)
+    try:
+        connection.request("GET", "/status?format=json")
+        status = msgspec.json.decode(connection.getresponse().read())
+        connection.request("GET", "/metrics")
+        metrics = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    circuits = {row["target"]: row for row in status["circuits"]}
+    assert "overloaded" in circuits[f"wall/{scenario.model}"]["last_error"]
+    assert f'antiphon_circuits_open{{worker="",provider="wall",model="{scenario.model}"' in metrics

@@ -1,6 +1,6 @@
 """L12 at the gateway: clients, keys, limits, faults and reloads in any order, against a model of what must come of each step.
 
-Every world is a fresh gateway in a process of its own, with five upstreams on real sockets. The steps are drawn from a seed, so a
+Every world is a fresh gateway in a process of its own, with six upstreams on real sockets. The steps are drawn from a seed, so a
 run can be repeated; a failure is cut down to the fewest and plainest steps that still show it, and printed to be pasted into
 `FOUND`. `HYPOTHESIS_PROFILE=long` runs many more worlds.
 """

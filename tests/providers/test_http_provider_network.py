@@ -12,7 +12,8 @@ import pytest
 
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest
+from antiphon.providers.transport.environment import NetworkEnvironment
+from antiphon.providers.transport.request import HttpRequest, Origin
 from providers.http_client import CHAT, KEY, ONCE, ask, asked, client_of
 from providers.sample_answers import error_of, text_of
 from providers.scripted_server import Reply, ScriptedServer
@@ -68,6 +69,15 @@ def test_the_proxy_of_the_environment_is_used(environ: dict[str, str], is_used: 
     else:
         assert error_of(deltas).code == "dns_failed"
         assert targets == []
+
+
+@pytest.mark.parametrize(
+    ("host", "is_direct"),
+    [("169.254.169.254", True), ("metadata.google.internal", True), ("fd00:ec2::254", True), ("api.test", False)],
+)
+def test_metadata_services_are_reached_without_a_proxy(host: str, is_direct: bool) -> None:
+    environment = NetworkEnvironment({"HTTP_PROXY": "http://proxy.test:3128"})
+    assert (environment.proxy_for(Origin("http", host, 80)) is None) is is_direct
 
 
 def test_a_proxy_that_cannot_be_used_is_named_without_its_password() -> None:

@@ -107,7 +107,7 @@ def test_an_unknown_name_is_answered_with_near_ones() -> None:
     [
         ("openai", {}, r"openai needs a key: set OPENAI_API_KEY and use provider\('openai'\)"),
         ("openai", {"OPENAI_API_KEY": "  "}, "openai needs a key"),
-        ("azure-openai", {"AZURE_OPENAI_API_KEY": KEY}, "no default URL; pass base_url=, or set AZURE_OPENAI_ENDPOINT"),
+        ("azure-openai", {"AZURE_OPENAI_API_KEY": KEY}, "needs a resource: .*base_url .AZURE_OPENAI_ENDPOINT"),
         ("compatible", {}, "has no default URL; pass base_url="),
     ],
 )  # fmt: skip

@@ -77,7 +77,7 @@ class ScriptedPool:
         self._case = case
         self.requests = 0
 
-    def acquire(self, model: str, *, in_order: bool = False) -> Any:
+    def acquire(self, model: str, *, in_order: bool = False, preferred: str = "") -> Any:
         assert model == self._case.model
         outcome = outcome_of(self._case, self.requests)
         self.requests += 1

@@ -1,14 +1,16 @@
-"""A small HTTP server on this machine with scripted answers, for tests with official SDKs."""
+"""`LocalServer`: a small HTTP server on this machine with scripted answers, for tests with official SDKs."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Self
 
 
 class LocalServer:
-    """`answer` says what the next requests get; `received` is the body of the last one."""
+    """`answer` sets what the next requests get; `received` is the body of the last one. Use it as a context manager."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -20,7 +22,7 @@ class LocalServer:
             disable_nagle_algorithm = True
 
             def do_POST(self) -> None:
-                outer.received = self.rfile.read(int(self.headers["content-length"]))
+                outer.receive(self.path, dict(self.headers), self.rfile.read(int(self.headers["content-length"])))
                 status, kind, body = outer._answer
                 self.send_response(status)
                 self.send_header("content-type", kind)
@@ -39,7 +41,12 @@ class LocalServer:
     def answer(self, status: int, kind: str, body: bytes) -> None:
         self._answer = (status, kind, body)
 
-    def __enter__(self) -> LocalServer:
+    def receive(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        """A request arrived; it is answered when this returns."""
+        del path, headers
+        self.received = body
+
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from support.local_server import LocalServer
 
 
 class ReceivedSpan(Struct, frozen=True):
@@ -26,43 +26,26 @@ class ReceivedSpan(Struct, frozen=True):
     events: tuple[str, ...]
 
 
-class OtlpReceiver:
-    """Use it as a context manager. `spans` and `metrics` hold what has arrived."""
+class OtlpReceiver(LocalServer):
+    """`spans` and `metrics` hold what has arrived."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.spans: list[ReceivedSpan] = []
         self.metrics: dict[str, list[dict[str, Any]]] = {}
         """By name: the attributes of each data point."""
         self.resource: dict[str, Any] = {}
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if self.headers.get("content-encoding") == "gzip":
-                    body = gzip.decompress(body)
-                outer._receive(self.path, body)
-                self.send_response(200)
-                self.send_header("content-type", "application/x-protobuf")
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.answer(200, "application/x-protobuf", b"")
 
     def named(self, name: str) -> ReceivedSpan:
         """The only span of that name."""
         (found,) = [span for span in self.spans if span.name == name]
         return found
 
-    def _receive(self, path: str, body: bytes) -> None:
+    def receive(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Decode one export."""
+        if {name.lower(): value for name, value in headers.items()}.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
         if path == "/v1/traces":
             for exported in ExportTraceServiceRequest.FromString(body).resource_spans:
                 self.resource = _attributes(exported.resource.attributes)
@@ -74,17 +57,6 @@ class OtlpReceiver:
                 for metric in scope.metrics:
                     points = metric.histogram.data_points or metric.sum.data_points
                     self.metrics.setdefault(metric.name, []).extend(_point(point) for point in points)
-
-    def __enter__(self) -> OtlpReceiver:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def _span(span: Any) -> ReceivedSpan:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
-from antiphon.wire import Message, ModelOutput, ModelRequest, ToolDefinition, formats
+from antiphon.wire import FORMATS, Message, ModelOutput, ModelRequest, ToolDefinition, formats
 from antiphon.wire.tool_calls import CallRestorer
 
 CHAT, RESPONSES, CLAUDE = formats["openai-chat"], formats["openai-responses"], formats["anthropic"]
@@ -245,3 +245,35 @@ def test_the_empty_message_added_for_chat_is_reported() -> None:
     body, losses = CHAT.write_request(ModelRequest(model="gpt-4o"))
     assert body["messages"] == [{"role": "user", "content": ""}]
     assert [(loss.path, loss.why.endswith("(OC-01)")) for loss in losses] == [("messages", True)]
+
+
+ITEMS: list[dict[str, Any]] = [
+    {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+    {
+        "id": "msg_1",
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Rain?", "annotations": []}],
+    },
+    {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "status": "completed"},
+]
+
+
+@pytest.mark.parametrize("target", [name for name in FORMATS if name != "openai-responses"])
+def test_the_labels_of_items_are_no_loss_and_come_back_to_their_origin(target: str) -> None:
+    output = formats["openai-responses"].read_response({"id": "resp_1", "status": "completed", "output": ITEMS})
+    losses = formats[target].write_response(output).losses
+    assert [str(loss) for loss in losses if loss.path.startswith("parts")] == []
+    assert [item["id"] for item in formats["openai-responses"].write_response(output).body["output"]] == [
+        "rs_1",
+        "msg_1",
+        "fc_1",
+    ]
+
+
+def test_what_an_item_says_besides_its_labels_is_a_loss() -> None:
+    marked = [{**ITEMS[1], "status": "incomplete", "phase": "commentary"}]
+    output = formats["openai-responses"].read_response({"id": "resp_1", "status": "completed", "output": marked})
+    losses = formats["anthropic"].write_response(output).losses
+    assert any(loss.path.startswith("parts[0]") for loss in losses)

@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.wire import ModelRequest, formats
 from antiphon.wire.json_schema import SchemaCache
+from antiphon.wire.request import ToolDefinition
 from antiphon.wire.tool_calls import raw_json_object
 
 SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
@@ -81,3 +82,24 @@ NO_OBJECTS = [
 @pytest.mark.parametrize("text", [*NO_OBJECTS, DEEP])
 def test_anything_but_an_object_is_none(text: str) -> None:
     assert raw_json_object(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("openai-chat", "$defs"),
+        ("openai-chat", "definitions"),
+        ("openai-responses", "$defs"),
+        ("openai-responses", "definitions"),
+        ("anthropic", "$defs"),  # it calls the other ones `$defs`
+    ],
+)
+def test_wrapped_parameters_keep_shared_definitions_at_the_root(name: str, key: str) -> None:
+    schema = {"type": "array", "items": {"$ref": f"#/{key}/Town"}, key: {"Town": {"type": "string"}}}
+    request = ModelRequest(tools=(ToolDefinition("rain", None, schema),), model="m", max_output_tokens=9)
+    body, losses = formats[name].write_request(request)
+    tool = body["tools"][0]
+    parameters = tool.get("function", tool).get("parameters") or tool["input_schema"]
+    assert parameters[key] == {"Town": {"type": "string"}}
+    assert parameters["properties"] == {"value": {"type": "array", "items": {"$ref": f"#/{key}/Town"}}}
+    assert [loss.what for loss in losses if "wrapped" in loss.why] == ["schema"]

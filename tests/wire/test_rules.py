@@ -1,6 +1,6 @@
 """The rules of every format: one entry per rule, its cases, and bodies that no check may fail on.
 
-The cases of most formats are in their folder (`rule_cases.py`): `CASES` and `ADVICE`, the `WORDS` of the bodies, and the
+The cases of each format are in its folder (`rule_cases.py`): `CASES` and `ADVICE`, the `WORDS` of the bodies, and the
 `OPTIONS` under which a body is checked, if there are several.
 """
 
@@ -36,7 +36,6 @@ from support.rule_cases import (
 )
 
 WIRE = Path(antiphon.wire.__file__).parent
-WITH_CASES = [name for name in FORMATS if (Path(__file__).parent / name.replace("-", "_") / "rule_cases.py").exists()]
 RULE_ID = re.compile(r"[A-Z]{2}-\d{2}")
 
 
@@ -67,25 +66,25 @@ def bodies_of(name: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "case"), [(name, case) for name in WITH_CASES for case in cases_of(name).CASES], ids=label
+    ("name", "case"), [(name, case) for name in FORMATS for case in cases_of(name).CASES], ids=label
 )
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(name: str, case: Case) -> None:
     assert_only_this_rule_is_broken(check_of(name), case)
 
 
 @pytest.mark.parametrize(
-    ("name", "case"), [(name, case) for name in WITH_CASES for case in cases_of(name).ADVICE], ids=label
+    ("name", "case"), [(name, case) for name in FORMATS for case in cases_of(name).ADVICE], ids=label
 )
 def test_an_advisory_is_given_on_demand(name: str, case: Case) -> None:
     assert_advised_on_demand(check_of(name), case)
 
 
-@pytest.mark.parametrize("name", WITH_CASES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_rule_of_the_book_has_a_case(name: str) -> None:
     assert {case.rule for case in [*cases_of(name).CASES, *cases_of(name).ADVICE]} == set(book_of(name))
 
 
-@pytest.mark.parametrize("name", WITH_CASES)
+@pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
 @settings(max_examples=400, deadline=None)
 def test_no_body_makes_the_check_fail(name: str, data: st.DataObject) -> None:
@@ -95,7 +94,7 @@ def test_no_body_makes_the_check_fail(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("value", AWKWARD_VALUES, ids=repr)
-@pytest.mark.parametrize("name", WITH_CASES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_no_value_anywhere_in_a_body_makes_the_check_fail(name: str, value: Any) -> None:
     legal = [case.legal for case in [*cases_of(name).CASES, *cases_of(name).ADVICE]]
     assert_awkward_value_is_reported(check_of(name), [body for body in legal if len(str(body)) < 2_000], value)

@@ -162,7 +162,8 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
             raise
         raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
     preset = PRESETS.get(provider)
-    if preset is not None and preset.needs_key and not first_set_variable(key_variables(preset), environ):
+    needs_key = preset is not None and preset.needs_key and not preset.find_token_source(environ)
+    if preset is not None and needs_key and not first_set_variable(key_variables(preset), environ):
         raise ProviderSetupError(
             f"{name} needs a key: set {' or '.join(key_variables(preset))}, or paste one (/key {provider}); "
             "offline/plain needs none"

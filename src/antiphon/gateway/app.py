@@ -104,6 +104,7 @@ class Gateway:
         """Set the gauges of the metrics to the current state."""
         services = self._services
         services.metrics.set_credentials(self._loaded.credentials)
+        services.metrics.set_circuits(self._loaded.target_health.status())
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 
@@ -219,6 +220,7 @@ class Gateway:
             now=datetime.now(UTC),
             seen=self._services.recent.activity(),
             credentials=loaded.credentials,
+            circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),

@@ -99,7 +99,7 @@ async def serve(
     """
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.credential_pools)
+    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources)
     kept = config.gateway.state_seconds
     state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
     services = Services(

@@ -53,7 +53,8 @@ class HttpProviderClient(ProviderClient):
     """A provider over HTTP.
 
     `preset` is a row of `PRESETS`, or its name; other arguments override its fields. `keys` are secrets (literal, `env:NAME`,
-    `file:PATH`), `Credential`s, or a `CredentialPool`, which may be shared. Values of `headers` may be `env:NAME` or `file:PATH`
+    `file:PATH`, or a token source such as `command:…`), `Credential`s, or a `CredentialPool`, which may be shared. `region`,
+    `project`, `resource` and `workspace` are settings of hosts in a cloud. Values of `headers` may be `env:NAME` or `file:PATH`
     too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `capabilities` adds facts about
     its models to the built-in ones; `reasoning_as_text` sends readable reasoning of other providers as labelled text instead of
     dropping it. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
@@ -68,6 +69,10 @@ class HttpProviderClient(ProviderClient):
         keys: Keys | None = None,
         headers: Mapping[str, str] | None = None,
         api_version: str | None = None,
+        region: str | None = None,
+        project: str | None = None,
+        resource: str | None = None,
+        workspace: str | None = None,
         timeouts: Timeouts | None = None,
         transport: Transport | None = None,
         retry: RetryPolicy | None = None,
@@ -80,6 +85,12 @@ class HttpProviderClient(ProviderClient):
     ) -> None:
         preset = get_preset(preset) if isinstance(preset, str) else preset
         name = name or preset.name
+        given = {"region": region, "project": project, "resource": resource, "workspace": workspace}
+        settings = {setting: value for setting, value in given.items() if value}
+        if preset.settings or settings:
+            from antiphon.providers.cloud.settings import fill_preset  # on first use: most providers have no settings
+
+            preset = fill_preset(preset, settings, name=name, has_base_url=bool(base_url))
         if not base_url and not preset.base_url:
             variables = " or ".join(preset.base_url_variables)
             raise ProviderSetupError(
@@ -223,8 +234,9 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
         if not variable:
             variable = first_set_variable(preset.bearer_variables, environ)
             preset = structs.replace(preset, auth="bearer") if variable else preset
-        if variable:
-            overrides["keys"] = CredentialPool([f"env:{variable}"], environ=environ)
+        reference = f"env:{variable}" if variable else preset.find_token_source(environ)
+        if reference:
+            overrides["keys"] = CredentialPool([reference], environ=environ)
     if not overrides.get("base_url") and (variable := first_set_variable(preset.base_url_variables, environ)):
         overrides["base_url"] = environ[variable]
     if not overrides.get("api_version") and (variable := first_set_variable(preset.api_version_variables, environ)):
@@ -233,5 +245,14 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
         header: f"env:{variable}" for header, variable in preset.header_variables if environ.get(variable, "").strip()
     }
     overrides["headers"] = {**own, **(overrides.get("headers") or {})}
+    if preset.settings:
+        from antiphon.providers.cloud.settings import find_settings
+
+        keys = overrides.get("keys")
+        references = (
+            keys.secrets if isinstance(keys, CredentialPool) else [key for key in keys or () if isinstance(key, str)]
+        )
+        given = {setting.name: overrides.get(setting.name) or "" for setting in preset.settings}
+        overrides |= find_settings(preset, given, references, environ)
     overrides.setdefault("environ", environ)
     return HttpProviderClient(preset, **overrides)

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_status
 from antiphon.providers.presets import Preset
 from antiphon.providers.transport.request import Timeouts, read_body
@@ -40,6 +41,8 @@ class ModelListReply(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     problem: str = ""
+    has_no_token: bool = False
+    """Whether nothing was sent because the key has no token."""
 
     def names(self, owner: str = "") -> tuple[str, ...]:
         """The listed models; with `owner` those whose `owned_by` is that. Raises `ValueError` if the body is not JSON."""
@@ -60,7 +63,7 @@ class KeyTrial(Struct, frozen=True, kw_only=True):
 
 def models_url(preset: Preset, base_url: str, api_version: str = "", *, endpoint: str = "/models") -> str | None:
     """Where a host lists its models; None if it is not known to list them."""
-    if preset.known_models:
+    if preset.known_models or preset.serves_only_generation:
         return None
     if preset.format == "anthropic":
         return structs.replace(preset, path=f"/v1{endpoint}", paths=()).url_for(base_url, "", api_version)
@@ -100,18 +103,19 @@ async def request_models(
 
     Never raises for what the host does.
     """
-    secrets = provider.pool.secrets if with_key and provider.pool is not None else ()
-    headers = provider.preset.credential_header(secrets[0]) if secrets else None
-    request = structs.replace(provider.request(url, (), headers, None, None), method="GET", timeouts=timeouts)
+    request = structs.replace(provider.request(url, (), None, None, None), method="GET", timeouts=timeouts)
     try:
         async with asyncio.timeout(_MOST_SECONDS):
-            response = await provider.transport.send(request)
+            sending = provider.send_with_first_key(request) if with_key else provider.transport.send(request)
+            response = await sending
             try:
                 body = await read_body(response, _MAX_BYTES)
             finally:
                 await response.aclose()
     except TimeoutError:
         return ModelListReply(problem=f"no answer within {_MOST_SECONDS:g} s")
+    except UpstreamFailed as failure:
+        return ModelListReply(problem=failure.error.message, has_no_token=True)
     except AntiphonError as error:
         return ModelListReply(problem=str(error))
     return ModelListReply(status=response.status, headers=response.headers, body=body)
@@ -121,6 +125,8 @@ async def try_key(provider: Provider, source: str) -> KeyTrial:
     """What the provider says to its key, which comes from `source` (`env:NAME`)."""
     endpoint = _KEY_PATHS.get(provider.preset.name, "/models")
     url = models_url(provider.preset, provider.base_url, provider.api_version, endpoint=endpoint)
+    if url is None and provider.has_tokens:
+        return await _try_token(provider)
     if url is None:
         return KeyTrial(verdict="no list", text="cannot be tried: this host has no free call that needs a key")
     reply = await request_models(provider, url)
@@ -134,8 +140,21 @@ async def try_key(provider: Provider, source: str) -> KeyTrial:
     return trial
 
 
+async def _try_token(provider: Provider) -> KeyTrial:
+    try:
+        async with asyncio.timeout(_MOST_SECONDS):
+            await provider.check_token()
+    except TimeoutError:
+        return KeyTrial(verdict="unreachable", text=f"no token within {_MOST_SECONDS:g} s")
+    except UpstreamFailed as failure:
+        return KeyTrial(verdict="rejected", text=f"no token: {failure.error.message}")
+    return KeyTrial(verdict="works", text="ok: a token is available; the host has no free call to try it with")
+
+
 def _judge(provider: Provider, reply: ModelListReply, source: str) -> KeyTrial:
     status = reply.status
+    if reply.has_no_token:
+        return KeyTrial(verdict="rejected", text=f"no token: {reply.problem}")
     if status is None:
         text = f"unreachable: {reply.problem}; check base_url, the network and the proxy"
         return KeyTrial(verdict="unreachable", text=text)

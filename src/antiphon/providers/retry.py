@@ -175,8 +175,18 @@ class RetryPlan:
         """The first step."""
         return NextTarget(self.target)
 
-    def begin(self, settings: RetrySettings) -> Step:
-        """The request for the current target is prepared (once more, if it was rewritten): its budgets begin."""
+    @property
+    def others(self) -> Sequence[Target]:
+        """The targets that may be tried after the current one."""
+        return self._others
+
+    def begin(self, settings: RetrySettings, *, is_probe: bool = False) -> Step:
+        """The request for the current target is prepared (once more, if it was rewritten): its budgets begin.
+
+        `is_probe`: the target failed before, so it is tried once if another one is left.
+        """
+        if is_probe and self._others:
+            settings = structs.replace(settings, policy=structs.replace(settings.policy, retries=0))
         self._settings = settings
         self._retries = self._rotations = 0
         self._deadline = None if settings.total is None else settings.clock() + settings.total

@@ -26,6 +26,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
 from antiphon.providers.engine.client_call import ClientCall
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
+from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.providers.routes import Route, RouteTable, Target
@@ -42,7 +43,8 @@ class ProviderRouter(ProviderClient):
     `roles` are names for jobs in a conversation (planner, executor, reviewer). `fallbacks` are tried last, whatever the model.
     `default` is the model of calls that name none. Other providers are built from `environ`, by default the process's. With
     `only_routes` only names in `roles` and `routes` are accepted. A target without a visible delta after `first_token_seconds`
-    is given up if another one is left (None: it is waited for); `Timeouts.first_token` of a provider takes precedence.
+    is given up if another one is left (None: it is waited for); `Timeouts.first_token` of a provider takes precedence. `circuit`
+    says when a target that fails is skipped for a while.
     """
 
     def __init__(
@@ -57,13 +59,17 @@ class ProviderRouter(ProviderClient):
         name: str = "router",
         only_routes: bool = False,
         first_token_seconds: float | None = FIRST_TOKEN_SECONDS,
+        circuit: CircuitPolicy | None = None,
     ) -> None:
         self.name = name
         self._first_token_seconds = first_token_seconds
         self.default = default
         self._environ = os.environ if environ is None else environ
         self._clients = dict(providers or {})
-        self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes)
+        measures = any(route.order == "fastest" for route in routes)
+        self.target_health = TargetHealth(circuit, measures=measures)
+        arrange = self.target_health.arrange
+        self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes, arrange=arrange)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -107,6 +113,7 @@ class ProviderRouter(ProviderClient):
             accepts_empty=True,
             request_id=options.request_id,
             first_token=self._first_token_seconds,
+            health=self.target_health,
         )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:

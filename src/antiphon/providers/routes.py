@@ -10,11 +10,12 @@ requested name: `Route("*", ["openrouter/*"])` sends everything to one provider.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import itemgetter
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -32,11 +33,21 @@ class Target(Struct, frozen=True):
         return f"{self.provider}/{self.model}" if self.model else self.provider
 
 
+TargetOrder: TypeAlias = Literal["listed", "weighted", "fastest"]
+"""Which target of a route a call asks first: the first one, one by its weight, or the one with the shortest answer times."""
+Arrange: TypeAlias = Callable[[Sequence[Target], TargetOrder, Sequence[float]], list[Target]]
+
+
 class Route(Struct, frozen=True):
-    """Targets for model names that match `pattern`; each is tried if the one before it failed."""
+    """Targets for model names that match `pattern`; each is tried if the one before it failed.
+
+    `order` decides which one is asked first; `weights` has a number for each target, for the order `weighted`.
+    """
 
     pattern: str
     targets: Sequence[str]
+    order: TargetOrder = "listed"
+    weights: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if not self.pattern or isinstance(self.targets, str) or not self.targets:
@@ -44,6 +55,19 @@ class Route(Struct, frozen=True):
                 f"route {self.pattern!r} has targets {self.targets!r}; "
                 'expected a pattern and a list: Route("claude-*", ["anthropic/*", "openai/gpt-5"])'
             )
+        if self.weights and len(self.weights) != len(self.targets):
+            raise RoutingError(
+                f"route {self.pattern!r} has {len(self.targets)} targets and {len(self.weights)} weights; "
+                "give each target a weight, or none"
+            )
+
+
+class _Resolved(NamedTuple):
+    """The targets of a name. The first of them, as many as there are weights, are those of its route."""
+
+    targets: tuple[Target, ...]
+    order: TargetOrder = "listed"
+    weights: tuple[float, ...] = ()
 
 
 def _generality(pattern: str) -> int:
@@ -65,7 +89,9 @@ class RouteTable:
         providers: Callable[[], Mapping[str, Sequence[str]]],
         *,
         only_routes: bool = False,
+        arrange: Arrange | None = None,
     ) -> None:
+        self._arrange = arrange
         self._routes = tuple(routes)
         self._roles = dict(roles)
         self._fallbacks = tuple(fallbacks)
@@ -75,13 +101,25 @@ class RouteTable:
 
     def resolve(self, model: str) -> list[Target]:
         """The targets for `model`, in order and without duplicates. Raises `RoutingError` or `InvalidModelName`."""
-        return list(self._targets(model))
+        targets, order, weights = self._targets(model)
+        if order == "listed" or self._arrange is None:
+            return list(targets)
+        count = len(weights)
+        return [*self._arrange(targets[:count], order, weights), *targets[count:]]
 
-    def _resolve_uncached(self, model: str) -> tuple[Target, ...]:
+    def _resolve_uncached(self, model: str) -> _Resolved:
         check_model_name(model)
         name = self._expand_roles(model)
-        names = (*self._candidate_names(name, is_listed=name != model), *self._fallbacks)
-        return tuple(dict.fromkeys(map(self._target, names)))
+        route = next((route for route in self._routes if fnmatchcase(name, route.pattern)), None)
+        if route is None:
+            if self._only_routes and name == model:
+                raise RoutingError(f"cannot find the model {name!r}: no route matches it. Add it to the routes")
+            return _Resolved(tuple(dict.fromkeys(map(self._target, (name, *self._fallbacks)))))
+        weights: dict[Target, float] = {}
+        for target, weight in zip(route.targets, route.weights or [1.0] * len(route.targets), strict=True):
+            weights.setdefault(self._target(target.replace("*", name)), weight)
+        targets = tuple(dict.fromkeys((*weights, *map(self._target, self._fallbacks))))
+        return _Resolved(targets, route.order, tuple(weights.values()))
 
     def _expand_roles(self, name: str) -> str:
         chain = [name]
@@ -91,15 +129,6 @@ class RouteTable:
                 raise RoutingError(f"roles form a cycle: {' -> '.join([*chain, name])}; let one of them name a model")
             chain.append(name)
         return name
-
-    def _candidate_names(self, name: str, *, is_listed: bool) -> Iterator[str]:
-        for route in self._routes:
-            if fnmatchcase(name, route.pattern):
-                yield from (target.replace("*", name) for target in route.targets)
-                return
-        if self._only_routes and not is_listed:
-            raise RoutingError(f"cannot find the model {name!r}: no route matches it. Add it to the routes")
-        yield name
 
     def _target(self, name: str) -> Target:
         providers = self._providers()

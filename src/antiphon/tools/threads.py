@@ -1,4 +1,4 @@
-"""Runs plain functions in threads, so that they do not block the event loop.
+"""`run_in_daemon_thread`: runs plain functions in threads, so that they do not block the event loop.
 
 A thread cannot be killed. So these are daemon threads of our own and not asyncio's: a call that hangs keeps its thread to
 itself, while closing the loop waits for nothing (asyncio joins the threads of its executor), and the end of the interpreter
@@ -35,7 +35,7 @@ _idle_lock = threading.Lock()
 _numbers = itertools.count(1)
 
 
-async def run_in_thread(function: Callable[[], Any]) -> Any:
+async def run_in_daemon_thread(function: Callable[[], Any]) -> Any:
     """What `function` gives, called in a thread with the caller's context variables. Cancelled, it returns at once."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()

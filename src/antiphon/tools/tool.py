@@ -27,7 +27,7 @@ from antiphon.errors import InvalidTool, ToolError, ToolWarning
 from antiphon.parts import ToolCallRequest
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
-from antiphon.tools.threads import run_in_thread
+from antiphon.tools.threads import run_in_daemon_thread
 from antiphon.tools.validation import SchemaValidator, SignatureValidator, invalid_json_error
 from antiphon.wire.request import ToolDefinition
 
@@ -225,7 +225,7 @@ class FunctionTool(Tool, Generic[P, R]):
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
-        value = await run_in_thread(functools.partial(function, **arguments))
+        value = await run_in_daemon_thread(functools.partial(function, **arguments))
         return await value if inspect.isawaitable(value) else value
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -255,7 +255,7 @@ class SchemaTool(Tool):
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:
             return await self.handler(arguments, context)
-        value = await run_in_thread(functools.partial(self.handler, arguments, context))
+        value = await run_in_daemon_thread(functools.partial(self.handler, arguments, context))
         return await value if inspect.isawaitable(value) else value
 
 

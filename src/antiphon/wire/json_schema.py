@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.wire.loss import Loss
+
 T = TypeVar("T")
 
 SchemaPath: TypeAlias = "tuple[SchemaPath, str | int] | None"
@@ -27,6 +29,7 @@ _MAX_CACHED_BYTES = 32_768
 _MAX_SHOWN = 80
 _MAX_SHOWN_DEPTH = 20
 _NOT_IN_STRICT_MODE = ("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas")
+_SHARED = ("$defs", "definitions")
 _NOT_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
 _encode = msgspec.json.Encoder().encode
 
@@ -116,6 +119,19 @@ def is_object_schema(node: dict[str, Any]) -> bool:
     """Whether a schema allows objects, possibly among other types."""
     kind = node.get("type")
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
+
+
+def with_object_root(schema: dict[str, Any], losses: list[Loss], path: str, rule: str) -> dict[str, Any]:
+    """The schema of a tool's parameters with an object at its root, which `rule` requires: another one is wrapped."""
+    if is_object_schema(schema):
+        return schema
+    if schema.get("type") is None:
+        return {**schema, "type": "object"}
+    losses.append(Loss(path, "schema", f'the root schema must be an object; wrapped as property "value" ({rule})'))
+    inner = {name: value for name, value in schema.items() if name not in _SHARED}
+    shared = {name: schema[name] for name in _SHARED if name in schema}  # references to them start at the root
+    wrapped = {"type": "object", "properties": {"value": inner}, "required": ["value"], "additionalProperties": False}
+    return {**wrapped, **shared}
 
 
 def _context(path: SchemaPath) -> str:

@@ -14,8 +14,8 @@ _STORED_TURNS = frozenset(
     {"previous_response_id", "previous_interaction_id", "conversation", "prompt", "thread", "cachedContent"}
 )
 
-_SAME_AS_ABSENT = {"caller": {"type": "direct"}}
-"""Extras with a value that says nothing: Anthropic writes that the model itself made a call."""
+_LABELLED = "openai-responses"
+"""Its items have an id, by which only its own server finds them again."""
 
 
 class Loss(Struct, frozen=True):
@@ -43,8 +43,25 @@ def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *kno
             losses.extend(
                 Loss(f"{path}.{name}", name, foreign_reason(origin, name))
                 for name, value in extras.items()
-                if name not in _SAME_AS_ABSENT or value != _SAME_AS_ABSENT[name]
+                if not _says_nothing(origin, name, value)
             )
+
+
+def _says_nothing(origin: str, name: str, value: Any) -> bool:
+    """Whether an extra tells another provider nothing: it is not content, and what it says is so without it.
+
+    The id of an item, that it is complete, a summary in one piece (its text is the thought), and Anthropic's note that the model
+    itself made a call. All of them are kept as extras of their origin, which gets them back.
+    """
+    if name == "caller":
+        return bool(value == {"type": "direct"})
+    if origin != _LABELLED:
+        return False
+    if name == "item":
+        return isinstance(value, dict) and all(_says_nothing(origin, *field) for field in value.items())
+    if name == "summary":
+        return isinstance(value, list) and len(value) == 1 and value[0].keys() <= {"type", "text"}
+    return value == "completed" if name == "status" else name == "id" and isinstance(value, str)
 
 
 def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *known: str) -> dict[str, Any]:

@@ -75,6 +75,34 @@ async function gemini(streams) {
   }
 }
 
-const talk = { "openai-chat": chat, "openai-responses": responses, anthropic, gemini }[wire];
+async function interactions(streams) {
+  const { GoogleGenAI } = await load("@google/genai");
+  const client = new GoogleGenAI({ apiKey, httpOptions: { baseUrl: url } });
+  const tools = [{ type: "function", name, description, parameters: schema }];
+  const input = [{ type: "user_input", content: [{ type: "text", text: question }] }];
+  for (;;) {
+    const asked = { model, input, tools, store: false };
+    const steps = streams
+      ? await assembled(await client.interactions.create({ ...asked, stream: true }))
+      : (await client.interactions.create(asked)).steps;
+    const calls = steps.filter((step) => step.type === "function_call");
+    if (!calls.length) return steps.flatMap((step) => step.content ?? []).map((part) => part.text).join("");
+    input.push(...steps, ...calls.map((call) => ({ type: "function_result", call_id: call.id, name: call.name, result: note })));
+  }
+}
+
+async function assembled(events) {
+  const steps = [];
+  for await (const event of events) {
+    if (event.event_type === "step.start") steps[event.index] = { ...event.step, json: "" };
+    const step = steps[event.index];
+    const delta = event.event_type === "step.delta" ? event.delta : {};
+    if (delta.type === "text") step.content = [{ type: "text", text: (step.content?.[0]?.text ?? "") + delta.text }];
+    if (delta.arguments !== undefined) step.json += delta.arguments;
+  }
+  return steps.map(({ json, ...step }) => (json ? { ...step, arguments: JSON.parse(json) } : step));
+}
+
+const talk = { "openai-chat": chat, "openai-responses": responses, anthropic, gemini, "gemini-interactions": interactions }[wire];
 console.log(await talk(true));
 console.log("--\n", await talk(false));

@@ -207,6 +207,19 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
             (11, "models[0].targets[5]", "duplicate"),
         ],
     ),
+    "weights without their order": (
+        PROVIDER + '[[models]]\nname = "m"\ntargets = ["openai/x", "openai/y"]\nweights = [1, 2]\n',
+        [(6, "models[0].weights", 'no effect with order = "listed"')],
+    ),
+    "a weight is missing": (
+        PROVIDER
+        + '[[models]]\nname = "m"\ntargets = ["openai/x", "openai/y"]\norder = "weighted"\nweights = [1]\n',
+        [(7, "models[0].weights", "has 1 numbers for 2 targets")],
+    ),
+    "no weight at all": (
+        PROVIDER + '[[models]]\nname = "m"\ntargets = ["openai/x"]\norder = "weighted"\nweights = [0]\n',
+        [(7, "models[0].weights", "all 0")],
+    ),
     "no targets": (PROVIDER + '[[models]]\nname = "m"\ntargets = []\n', [(5, "models[0].targets", "must not be empty")]),
     "no providers": ('[[models]]\nname = "m"\ntargets = ["a/b"]\n', [(3, "models[0].targets[0]", "available: none")]),
     "never reached": (
@@ -553,6 +566,7 @@ def test_the_page_names_every_key() -> None:
 def test_every_preset_can_be_configured(file: Path) -> None:
     for name in PRESETS:
         text = f'[gateway]\nport = 7999\n[[providers]]\nname = "{name}"\nkeys = ["env:OPENAI_API_KEY"]\nbase_url = "https://host/v1"\n'
+        text += "".join(f'{setting.name} = "some-name"\n' for setting in PRESETS[name].settings)
         file.write_text(text)
         assert load_config(file, ENVIRON).providers[0].effective_preset.format == PRESETS[name].format
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from laws.gateway_simulation.fault_upstream import RETRY_AFTER, Attempt
 from laws.gateway_simulation.steps import targets_of
 
-RETRIES: Mapping[str, int] = {"chat": 0, "responses": 1, "anthropic": 0, "gemini": 0, "spare": 0}
+RETRIES: Mapping[str, int] = {"chat": 0, "responses": 1, "anthropic": 0, "gemini": 0, "interactions": 0, "spare": 0}
 """How often each provider is asked again because of a bad moment."""
 STATUSES = {
     "authentication": 502,

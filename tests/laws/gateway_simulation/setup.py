@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.state.store import PREVIOUS_FIELDS
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
@@ -24,12 +25,14 @@ PROVIDERS = {
     "responses": ("openai-responses", 1),
     "anthropic": ("anthropic", 2),
     "gemini": ("gemini", 1),
+    "interactions": ("gemini-interactions", 2),
     "spare": ("openai-chat", 0),
 }
 """Each provider's format, and how many keys there are for it. The last of `chat` is configured by a reload only."""
 CLIENT_KEYS = {name: f"sk-client-{name}-0123456789abcdef" for name in ("open", "globbed", "few", "thrifty", "added")}
 OPERATOR = "sk-client-operator-0123456789abcdef"
 WRONG = "sk-client-unknown-key-0123456789abcdef"
+_KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key", "gemini-interactions": "x-goog-api-key"}
 TOKEN = "team-token-7f3a9c51e2"
 NOTE = "note-of-the-team-5b1d8e"
 CLIENTS = {
@@ -139,8 +142,9 @@ def request_body(step: Ask, mark: str) -> bytes:
         body.pop("stream_options", None)
         if step.has_usage:
             body["stream_options"] = {"include_usage": True}
-    if step.client == "openai-responses" and step.continues:
-        body["previous_response_id"] = "resp_that_nobody_has"
+    if step.continues:
+        field = PREVIOUS_FIELDS[step.client]
+        body[field] = "resp_that_nobody_has"
     return msgspec.json.encode(body)
 
 
@@ -149,7 +153,7 @@ def credential(client: str, key: str) -> dict[str, str]:
     secret = CLIENT_KEYS.get(key) or (WRONG if key == "wrong" else "")
     if not secret:
         return {}
-    header = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(client)
+    header = _KEY_HEADERS.get(client)
     return {header: secret} if header else bearer(secret)
 
 

@@ -18,6 +18,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "to-openai-responses": ("responses/gpt-5",),
     "to-anthropic": ("anthropic/claude-sonnet-4-5",),
     "to-gemini": ("gemini/gemini-2.5-flash",),
+    "to-gemini-interactions": ("interactions/gemini-3.6-flash",),
     "pair": ("anthropic/claude-sonnet-4-5", "spare/gpt-4o"),
     "trio": ("chat/gpt-4o", "gemini/gemini-2.5-flash", "spare/gpt-4o"),
     "gpt-4-*": ("chat/*",),
@@ -182,7 +183,7 @@ def _ask(random: Random) -> Ask:
         is_kept=not long_answer and random.random() < 0.5,
         reads_slowly=long_answer and not leaves,
         long_answer=long_answer and not leaves,
-        continues=client == "openai-responses" and random.random() < 0.15,
+        continues=client in ("openai-responses", "gemini-interactions") and random.random() < 0.15,
     )
 
 

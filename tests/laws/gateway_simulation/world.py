@@ -266,7 +266,8 @@ class World:
 
     def _is_store_asked(self, step: Ask) -> bool:
         """Whether the gateway looks up itself what a request continues from: its first target cannot."""
-        return not targets_of(step.model)[0].startswith("responses/")
+        same_format = {"openai-responses": "responses/", "gemini-interactions": "interactions/"}[step.client]
+        return not targets_of(step.model)[0].startswith(same_format)
 
     def _is_usage_unknown(self, step: Ask, last: Attempt) -> bool:
         """Whether an upstream was not asked what its stream cost: the client did not, and is not limited by tokens."""
@@ -348,11 +349,12 @@ class World:
             if names and self.model.has_keys:
                 yield f"readyz: names providers to anybody: {', '.join(names)}"
             return
+        if self.model.has_keys and step.path.startswith(("/status", "/metrics")):  # refused before limits are looked at
+            if got.status not in (401, 403):
+                yield f"status: {step.path} is answered with {got.status} to a client that is not the operator"
+            return
         is_in = yield from self._gate(step.key, got, begin, time.monotonic())
-        is_for_operators = step.path.startswith(("/status", "/metrics"))
-        if is_in and self.model.has_keys and is_for_operators and got.status != 403:
-            yield f"status: {step.path} is answered with {got.status} to a client that is not the operator"
-        elif is_in and got.status != 200 and not (self.model.has_keys and is_for_operators):
+        if is_in and got.status != 200:
             yield f"status: {step.path} is {got.status}"
 
     def _foreign(self, step: Foreign) -> Iterator[str]:

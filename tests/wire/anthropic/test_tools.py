@@ -108,6 +108,7 @@ def test_strict_tools_within_their_limits() -> None:
                 "type": "object",
                 "properties": {"value": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
                 "required": ["value"],
+                "additionalProperties": False,
                 "$defs": {"A": {}},
             },
             [""],

@@ -225,7 +225,7 @@ def test_illegal_names_get_the_same_replacement_everywhere() -> None:
         (Document("application/pdf", "aGk=", name="a.pdf"), "messages[0].parts[0].name"),
         (Text("x", native={"anthropic": {"cache_control": {}}}), "messages[0].parts[0].cache_control"),
         (ToolCallRequest("f", "c", "[1]"), "messages[0].parts[0].arguments"),
-        (ToolCallRequest("f", "c", native={"openai-responses": {"id": "fc_1"}}), "messages[0].parts[0].id"),
+        (ToolCallRequest("f", "c", native={"openai-responses": {"phase": "p"}}), "messages[0].parts[0].phase"),
         (
             ToolCallResult("f", "c", content=(Text("x", native={"anthropic": {"citations": []}}),)),
             "messages[0].parts[0].content[0].citations",

@@ -1,4 +1,4 @@
-"""`SharedKeyHealth`: what each process knows about the providers' keys, shared with all of them.
+"""`SharedKeyHealth`: what each process knows about the providers' keys and circuits, shared with all of them.
 
 Requests never wait for it. Each process has its own pools; a few times a second their state is merged with the store's. A key
 is a sorted set written only with `ZADD GT`, which keeps the later of two times, so writers cannot undo each other:
@@ -19,8 +19,7 @@ from math import inf
 
 from antiphon.gateway.cluster.redis_store import PREFIX, Command, SharedStore
 from antiphon.history.ids import new_id
-from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
+from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, HealthSource, SharedHealth
 
 _MARKER_KEY = f"{PREFIX}mark"
 _DAY = 86_400
@@ -32,7 +31,7 @@ _TIMEOUT = 1.0
 class SharedKeyHealth:
     """The shared keys of some pools. `pools` gives the pools in use, each with the URL of its keys."""
 
-    def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
+    def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, HealthSource]]]) -> None:
         self._store = store
         self._pools = pools
         self._stored: dict[str, SharedHealth] = {}

@@ -20,8 +20,8 @@ from antiphon.gateway.cluster.shared_budgets import SharedBudgets
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.credentials.shared_state import HealthSource
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -36,7 +36,7 @@ class ClusterSync:
     def __init__(
         self,
         store: SharedStore,
-        pools: Callable[[], Iterable[tuple[str, CredentialPool]]],
+        pools: Callable[[], Iterable[tuple[str, HealthSource]]],
         ledger: BudgetExchange | None = None,
     ) -> None:
         self.store = store
@@ -114,7 +114,7 @@ class ClusterSync:
 def cluster_sync(
     settings: GatewaySettings,
     environ: Mapping[str, str] | None,
-    pools: Callable[[], Iterable[tuple[str, CredentialPool]]],
+    pools: Callable[[], Iterable[tuple[str, HealthSource]]],
     ledger: BudgetExchange | None = None,
 ) -> ClusterSync | None:
     """The sync loop of a configuration; None if it names no store. `ledger` has the first values of budgets."""

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from urllib.parse import parse_qsl, urlsplit
 
-from antiphon.errors import AntiphonError, ConversationError, InvalidModelName
+from antiphon.errors import AntiphonError, ConversationError, CredentialError, InvalidModelName
 from antiphon.gateway.access.client_keys import HASH_PREFIX, key_digest
 from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, InvalidStoreUrl, is_installed, parse_store_url
 from antiphon.gateway.config.schema import Problem, did_you_mean
@@ -26,9 +26,12 @@ from antiphon.gateway.config.settings import (
 )
 from antiphon.history.location import is_postgres_url
 from antiphon.prices.table import KINDS
-from antiphon.providers.credentials.secret import Credential, looks_secret
+from antiphon.providers.cloud.settings import describe_missing
+from antiphon.providers.cloud.signers import check_reference
+from antiphon.providers.credentials.secret import Credential, is_token_source, looks_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
+from antiphon.providers.transport.client import HttpClient
 from antiphon.tools.embedded import parse_setting
 from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS
 from antiphon.wire.capabilities import capability_data, find_family
@@ -165,7 +168,8 @@ def _provider(
             yield Problem((*place, "format"), f"required: {provider.name!r} is not a known provider{near}")
         return
     for number, key in enumerate(provider.keys):
-        if reason := _secret(key, environ):
+        reason = _token(key, provider, environ) if is_token_source(key) else _secret(key, environ)
+        if reason:
             yield Problem((*place, "keys", number), reason)
     for header, value in provider.headers.items():
         if reason := _header(header, value, environ):
@@ -173,6 +177,7 @@ def _provider(
     if provider.is_offline:
         return
     row = PRESETS[preset]
+    yield from _host_settings(provider, row, place)
     if provider.embedded_calls and row.format == "openai-responses":
         problem = "not available with openai-responses, where the provider stores its answers; use openai-chat"
         yield Problem((*place, "embedded_calls"), problem)
@@ -191,9 +196,36 @@ def _provider(
         yield Problem((*place, "keys"), f"required: {variables} is not set; set it or add {example}")
 
 
+def _host_settings(provider: ProviderSettings, row: Preset, place: ConfigPath) -> Iterator[Problem]:
+    known = [setting.name for setting in row.settings]
+    for name, value in provider.host_settings.items():
+        if name not in known:
+            yield Problem((*place, name), f"has no effect with preset {row.name}; remove it")
+            continue
+        try:
+            row.with_settings({name: value})
+        except AntiphonError:
+            yield Problem((*place, name), "not valid; use letters, digits, - . _ and :")
+    for setting in row.missing_settings(provider.host_settings, has_base_url=bool(provider.base_url)):
+        yield Problem((*place, setting.name), f"required: {describe_missing(row, setting)}")
+
+
+def _token(reference: str, provider: ProviderSettings, environ: Mapping[str, str]) -> str:
+    """What is wrong with the reference to a token. No token is fetched and no command is run."""
+    row = PRESETS.get(provider.preset_name)
+    try:
+        if row is not None:
+            check_reference(reference, row, environ, HttpClient({}))
+    except CredentialError as error:
+        return f"not usable: {error}"
+    return ""
+
+
 def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) -> str:
     """What is wrong with the provider's URL; empty if it can be used."""
     given = provider.base_url or row.base_url
+    if not given and row.base_urls:
+        return ""  # made of the settings
     if not given:
         return f"required: preset {provider.preset_name} has no default URL"
     try:
@@ -231,6 +263,8 @@ def _secret(written: str, environ: Mapping[str, str], *, takes_hash: bool = Fals
     if takes_hash and kind + colon == HASH_PREFIX:
         is_hash = re.fullmatch(r"[0-9a-fA-F]{64}", rest)
         return "" if is_hash else f"not a valid hash; expected {HASH_PREFIX} and 64 hexadecimal digits"
+    if is_token_source(written):
+        return 'names a token source, which only keys of providers may; use "env:NAME" or "file:PATH"'
     if kind not in ("env", "file") or not colon:
         return f"contains a literal key; {_USE_HASH if takes_hash else _USE_REFERENCE}"
     if not rest:
@@ -260,6 +294,13 @@ def _routes(config: Config) -> Iterator[Problem]:
                 yield Problem((*place, "targets", index), reason)
             elif target in model.targets[:index]:
                 yield Problem((*place, "targets", index), "duplicate")
+        if model.weights and model.order != "weighted":
+            yield Problem((*place, "weights"), f'has no effect with order = "{model.order}"; set order = "weighted"')
+        elif model.weights and len(model.weights) != len(model.targets):
+            reason = f"has {len(model.weights)} numbers for {len(model.targets)} targets; give each target a weight"
+            yield Problem((*place, "weights"), reason)
+        elif model.weights and not any(model.weights):
+            yield Problem((*place, "weights"), "are all 0; give at least one target a weight")
 
 
 def _target(target: str, known: list[str]) -> str:

@@ -34,6 +34,7 @@ from antiphon.gateway.config.settings import (
     ProviderSettings,
 )
 from antiphon.gateway.config.toml_lines import line_numbers
+from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
@@ -244,7 +245,11 @@ def config_from_environment(
 def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]) -> ProviderSettings:
     """A provider without keys and URL, completed from the environment; others unchanged."""
     row = PRESETS.get(provider.preset_name)
-    if row is None or provider.keys or provider.base_url:
+    if row is None:
+        return provider
+    if row.settings or row.token_source:
+        provider = _fill_cloud_settings(provider, row, environ)
+    if provider.keys or provider.base_url:
         return provider
     key = first_set_variable(row.key_variables, environ)
     bearer = "" if key else first_set_variable(row.bearer_variables, environ)
@@ -263,6 +268,19 @@ def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]
         api_version=provider.api_version or (environ[version] if version else ""),
         headers={**headers, **provider.headers},
     )
+
+
+def _fill_cloud_settings(provider: ProviderSettings, row: Preset, environ: Mapping[str, str]) -> ProviderSettings:
+    """A provider in a cloud with its region, project and so on, and with its token source if no key is set."""
+    keys = provider.keys
+    if not keys and not first_set_variable((*row.key_variables, *row.bearer_variables), environ):
+        keys = tuple(filter(None, [row.find_token_source(environ)]))
+    known = {setting.name for setting in row.settings}
+    found = find_settings(row, provider.host_settings, keys, environ)
+    settings = {name: value for name, value in found.items() if name in known}
+    address = first_set_variable(row.base_url_variables, environ)
+    base_url = provider.base_url or (environ[address] if address else "")
+    return structs.replace(provider, keys=keys, base_url=base_url, **settings)
 
 
 def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:

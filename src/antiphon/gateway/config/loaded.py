@@ -19,7 +19,9 @@ from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.shared_state import HealthSource
 from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
@@ -55,12 +57,15 @@ class LoadedConfig:
         self.pass_through = {each.name: each.pass_through for each in config.providers if each.pass_through}
         """The endpoints that each provider serves for clients that name none."""
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
-        self.routes = [Route(model.name, model.targets) for model in config.models]
+        self.routes = [Route(model.name, model.targets, model.order, model.weights) for model in config.models]
+        self.target_health = self._health(config, previous)
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}
         self.provider_models = ProviderModels()
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
         """Whether only the names in `[[models]]` are served."""
-        self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
+        self._table = RouteTable(
+            self.routes, {}, (), lambda: known, only_routes=self.only_routes, arrange=self.target_health.arrange
+        )
 
     def resolve(self, model: str) -> list[Target]:
         """The targets of `model`, in order. Raises `RoutingError`, and `InvalidModelName` for an impossible name."""
@@ -79,9 +84,28 @@ class LoadedConfig:
         return [(upstream.base_url, upstream.pool) for upstream in providers if upstream.pool is not None]
 
     @property
+    def health_sources(self) -> list[tuple[str, HealthSource]]:
+        """What processes share: the keys and the circuits of each host, with its URL."""
+        circuits = [(url, HostCircuits(self.target_health, name)) for name, url in self.base_urls.items()]
+        return [*self.credential_pools, *circuits]
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret in use, for code that masks secrets."""
         return tuple(chain.from_iterable([upstream.secrets for upstream in self.providers.values()]))
+
+    def _health(self, config: Config, previous: LoadedConfig | None) -> TargetHealth:
+        """That of the configuration before, unless something about it changed."""
+        settings = config.gateway
+        policy = CircuitPolicy(
+            failures=settings.circuit_failures,
+            seconds=settings.circuit_seconds,
+            max_seconds=max(settings.circuit_seconds, settings.circuit_max_seconds),
+        )
+        measures = any(model.order == "fastest" for model in config.models)
+        known = previous.target_health if previous is not None and previous.base_urls == self.base_urls else None
+        is_same = known is not None and known.policy == policy and known.measures == measures
+        return known if known is not None and is_same else TargetHealth(policy, measures=measures)
 
     def _upstream(
         self, settings: ProviderSettings, transport: Transport, previous: LoadedConfig | None
@@ -114,7 +138,10 @@ class LoadedConfig:
         if not settings.keys:
             return None
         before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
-        is_same_host = bool(before) and before[0].base_url == settings.base_url
+        is_same_host = bool(before) and (before[0].base_url, before[0].host_settings) == (
+            settings.base_url,
+            settings.host_settings,
+        )
         kept = previous.providers[settings.name].pool if previous is not None and is_same_host else None
         return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 

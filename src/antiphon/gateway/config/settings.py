@@ -20,6 +20,7 @@ from antiphon.errors import AntiphonError
 from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
+from antiphon.providers.routes import TargetOrder
 from antiphon.wire.capabilities import CapabilityOverride
 
 ConfigPath: TypeAlias = tuple[str | int, ...]
@@ -103,6 +104,21 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "is tried. Without another target, and for answers that are not streamed, read_seconds applies."
         ),
     ] = FIRST_TOKEN_SECONDS
+    circuit_failures: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Failures of a target in a row (errors 5xx, timeouts, broken connections) after which its "
+            "circuit opens: requests skip it while they have another target. 0: never.",
+        ),
+    ] = 5
+    circuit_seconds: Annotated[
+        Seconds, Meta(description="How long a circuit stays open until one request probes the target.")
+    ] = 5.0
+    circuit_max_seconds: Annotated[
+        Seconds, Meta(description="Each probe that fails doubles that time, up to this one.")
+    ] = 20.0
     keep_alive_seconds: Annotated[Seconds, Meta(description="Silence after which a stream sends a keep-alive.")] = 15.0
     serve_unlisted_models: Annotated[
         bool,
@@ -148,7 +164,12 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, Meta(description="Base URL as the provider's own SDK takes it. Default: the preset's.")
     ] = ""
     keys: Annotated[
-        tuple[Annotated[str, Meta(description='"env:NAME" or "file:PATH".')], ...],
+        tuple[
+            Annotated[
+                str, Meta(description='"env:NAME", "file:PATH", "command:PROGRAM …", "entra:…", "google:…" or "aws:…".')
+            ],
+            ...,
+        ],
         Meta(description="API keys, used in turn. Default: the variable of the provider's own SDK."),
     ] = ()
     auth: Annotated[
@@ -157,6 +178,10 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = ""
     dialect: Annotated[str, Meta(description="Dialect of openai-chat or anthropic.")] = ""
     api_version: Annotated[str, Meta(description="API version in the URL (Azure).")] = ""
+    region: Annotated[str, Meta(description="Region of the host (AWS, Vertex AI).")] = ""
+    project: Annotated[str, Meta(description="Project of Google Cloud (Vertex AI).")] = ""
+    resource: Annotated[str, Meta(description="Name of the resource (Azure).")] = ""
+    workspace: Annotated[str, Meta(description="Workspace of the Claude Platform on AWS.")] = ""
     headers: Annotated[
         dict[str, str], Meta(description='Headers sent with every request; secret values as "env:NAME" or "file:PATH".')
     ] = {}
@@ -216,7 +241,14 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
         completions = self.completions or row.completions
-        return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect, completions=completions)
+        changed = structs.replace(row, auth=auth, dialect=self.dialect or row.dialect, completions=completions)
+        return changed.with_settings(self.host_settings) if row.settings else changed
+
+    @property
+    def host_settings(self) -> dict[str, str]:
+        """What is set of the settings that only hosts in a cloud have."""
+        given = {"region": self.region, "project": self.project, "resource": self.resource, "workspace": self.workspace}
+        return {name: value for name, value in given.items() if value}
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,6 +261,17 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tuple[Annotated[str, Meta(description="`provider/model`; `provider/*` keeps the requested name.")], ...],
         Meta(min_length=1, description="Targets, in order; each is used when the one before it failed."),
     ]
+    order: Annotated[
+        TargetOrder,
+        Meta(
+            description="Which target is asked first: the first one listed, one by its weight, or the fastest (by the "
+            "time to the first output of its last answers). The others follow as fallbacks. Default: listed."
+        ),
+    ] = "listed"
+    weights: Annotated[
+        tuple[Annotated[float, Meta(ge=0, le=1_000_000)], ...],
+        Meta(description='A weight for each target, for order = "weighted". Default: all the same.'),
+    ] = ()
 
 
 Dollars: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]

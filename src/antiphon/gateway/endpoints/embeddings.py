@@ -109,7 +109,8 @@ class _Embedding:
             trace.error = priced
             return error_response(format_name, priced)
         context.services.spans.start(trace, context.request.headers)
-        call = ModelCall(priced, self._prepare, CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks))
+        report = CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks)
+        call = ModelCall(priced, self._prepare, report, health=context.loaded.target_health)
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
@@ -236,6 +237,8 @@ def embeddings_url(
     preset: Preset, base_url: str, model: str, api_version: str = "", *, verb: str = "batchEmbedContents"
 ) -> str | None:
     """The URL of a provider's embeddings endpoint; None if it has none. `verb` is the call of a Gemini host."""
+    if preset.serves_only_generation:
+        return None
     if preset.format == "gemini":
         return preset.url_of_verb(verb, base_url, model, api_version)
     if preset.format not in OPENAI_FORMATS:

@@ -154,7 +154,9 @@ class _Passing:
         able = {
             name: provider
             for name, provider in self._context.loaded.providers.items()
-            if isinstance(provider, Provider) and provider.format in _APIS[self._endpoint.format]
+            if isinstance(provider, Provider)
+            and provider.format in _APIS[self._endpoint.format]
+            and not provider.preset.serves_only_generation
         }
         what = f"{self._endpoint.kind} ({self._request.path[:200]})"
         named = self._request.headers.get(PROVIDER_HEADER) or self._request.query.get(PROVIDER_PARAMETER)

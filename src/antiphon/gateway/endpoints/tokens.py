@@ -159,7 +159,7 @@ def count_url(preset: Preset, base_url: str, model: str, api_version: str = "") 
         return counting.url_for(base_url, model, api_version)
     if preset.format == "gemini":
         return preset.url_of_verb("countTokens", base_url, model, api_version)
-    if preset.format != "anthropic":
+    if preset.format != "anthropic" or preset.serves_only_generation:
         return None
     counting = structs.replace(preset, path=f"{preset.path}/count_tokens", paths=())
     return counting.url_for(base_url, model, api_version)

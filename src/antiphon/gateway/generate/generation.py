@@ -169,6 +169,7 @@ class Generation:
             CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks),
             rewrite=self._prepare_again,
             first_token=self._loaded.config.gateway.first_token_seconds,
+            health=self._loaded.target_health,
         )
         early = self._early_start() if trace.streams else None
         try:
@@ -196,7 +197,7 @@ class Generation:
         if prepared.passes_answer:
             trace.usage = reply.content
             if self._is_stored_upstream(prepared):
-                self._remember(msgspec.json.decode(reply.body, type=_Answer).id)
+                self._remember(msgspec.json.decode(reply.body, type=_Answer).id, prepared)
             body = with_requested_model(self._endpoint.format, reply.body, self._answer_model(prepared))
             return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=body))
         return await self._translate(reply.content, prepared)
@@ -283,7 +284,7 @@ class Generation:
         if self._should_record(prepared):
             await self._keep(parsed_request, restored, body)
         elif self._is_stored_upstream(prepared):
-            self._remember(output.id)
+            self._remember(output.id, prepared)
         return self._with_report_headers(Response.json(body))
 
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
@@ -307,7 +308,7 @@ class Generation:
         if headers is _ARRAY_HEADERS:
             encoder = JsonArrayEncoder(encoder)
         if self._is_stored_upstream(prepared):
-            self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""))
+            self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""), prepared)
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.passes_answer:
             self._preparer.drop()
@@ -376,12 +377,12 @@ class Generation:
         body = self._request.body
         return b'"store"' not in body or bytes(top_level_fields(body).get("store", b"")).strip() != b"false"
 
-    def _remember(self, answer_id: str) -> None:
+    def _remember(self, answer_id: str, prepared: Prepared) -> None:
         """Remember which provider has an answer, and which key gets it."""
         if answer_id:
             trace = self._trace
             credential = trace.attempts[-1].credential if trace.attempts else ""
-            answer = UpstreamAnswer(trace.provider, credential, trace.requested_model)
+            answer = UpstreamAnswer(trace.provider, credential, self._answer_model(prepared))
             self._services.upstream_answers.remember(answer_id, self._key.name, answer)
 
     def _input_items(self) -> list[Any]:

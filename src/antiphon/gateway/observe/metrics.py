@@ -26,6 +26,7 @@ from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, 
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState
+from antiphon.providers.engine.target_health import CircuitStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 
@@ -133,6 +134,13 @@ class Metrics:
                 ("worker", "provider", "state"),
             )
         )
+        self._circuits = self._register(
+            Gauge(
+                "antiphon_circuits_open",
+                "Circuits of targets that are not closed, as each worker sees them.",
+                ("worker", "provider", "model", "state"),
+            )
+        )
         self._shared = self._register(
             Gauge("antiphon_shared_store_up", "1 if the worker can reach the shared store, else 0.", ("worker",))
         )
@@ -223,6 +231,12 @@ class Metrics:
         for provider, statuses in credentials.items():
             for state in STATES:
                 self._credentials.set((worker, provider, state), sum(_state(status) == state for status in statuses))
+
+    def set_circuits(self, circuits: Sequence[CircuitStatus]) -> None:
+        """Set the circuits that are not closed."""
+        self._circuits.rows.clear()
+        for circuit in circuits:
+            self._circuits.set((self._worker, circuit.target.provider, circuit.target.model, circuit.state), 1)
 
     def set_store_up(self, *, is_unavailable: bool) -> None:
         """Set whether the shared store is available."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.observe.recent import Activity, Minute, RequestRecord, percentile
 from antiphon.providers.credentials.health import CredentialStatus
+from antiphon.providers.engine.target_health import CircuitStatus
 
 
 class ReloadResult(Struct, frozen=True, kw_only=True):
@@ -65,6 +66,15 @@ class CredentialRow(Struct, frozen=True, kw_only=True):
     last_error: str
 
 
+class CircuitRow(Struct, frozen=True, kw_only=True):
+    """A target that is skipped after failures in a row. `until` is when it is probed next."""
+
+    target: str
+    state: str
+    until: datetime | None
+    last_error: str
+
+
 class ModelRow(Struct, frozen=True):
     """A route: the name clients use, and its targets in order."""
 
@@ -104,6 +114,7 @@ class Status(Struct, frozen=True, kw_only=True):
     credentials: tuple[CredentialRow, ...]
     models: tuple[ModelRow, ...]
     seen: Activity
+    circuits: tuple[CircuitRow, ...] = ()
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
@@ -112,6 +123,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     server: ServerStatus
     uptime_seconds: float
     credentials: tuple[CredentialRow, ...]
+    circuits: tuple[CircuitRow, ...]
     models: tuple[ModelRow, ...]
     minutes: list[MinuteRow]
     requests: list[RequestRecord]
@@ -125,6 +137,7 @@ def build_status(
     seen: Activity,
     credentials: Mapping[str, Sequence[CredentialStatus]],
     models: Mapping[str, Sequence[str]],
+    circuits: Sequence[CircuitStatus] = (),
     config_file: str = "",
     reload: ReloadResult | None = None,
     shared: SharedStatus | None = None,
@@ -145,6 +158,7 @@ def build_status(
         ),
         models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
         seen=seen,
+        circuits=tuple(_circuit_row(circuit, now) for circuit in circuits),
     )
 
 
@@ -155,6 +169,7 @@ def status_json(status: Status) -> bytes:
             server=status.server,
             uptime_seconds=status.server.uptime,
             credentials=status.credentials,
+            circuits=status.circuits,
             models=status.models,
             minutes=[MinuteRow.of(minute) for minute in status.seen.minutes],
             requests=status.seen.records,
@@ -176,6 +191,16 @@ def _credential_row(provider: str, status: CredentialStatus, now: datetime) -> C
         calls=status.calls,
         successes=status.successes,
         failures=status.failures,
+        last_error=f"{error.kind}: {error.message}" if error is not None else "",
+    )
+
+
+def _circuit_row(circuit: CircuitStatus, now: datetime) -> CircuitRow:
+    error = circuit.last_error
+    return CircuitRow(
+        target=str(circuit.target),
+        state=circuit.state,
+        until=_until(circuit.seconds, now),
         last_error=f"{error.kind}: {error.message}" if error is not None else "",
     )
 

@@ -16,6 +16,7 @@ from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.charts import PERCENTILES, format_duration, latency_plot, requests_plot
 from antiphon.gateway.observe.recent import AttemptRecord, Minute, RequestRecord, percentile
 from antiphon.gateway.observe.status import (
+    CircuitRow,
     CredentialRow,
     MinuteRow,
     ModelRow,
@@ -66,6 +67,7 @@ def status_page(status: Status) -> bytes:
         _summary(status.seen.minutes),
         _plots(status.seen.minutes),
         _credentials(status.credentials, status.server),
+        _circuits(status.circuits),
         _models(status.models),
         _requests(status.seen.records, status.server),
     ]
@@ -176,6 +178,23 @@ def _credentials(credentials: Sequence[CredentialRow], server: ServerStatus) -> 
     note = '<p class="note">As seen by the worker that wrote this page.</p>' if rows and server.workers > 1 else ""
     table = _table("Credentials", names, rows) if rows else '<p class="note">No provider needs a key.</p>'
     return f'<section aria-labelledby="credentials"><h2 id="credentials">Credentials</h2>{note}{table}</section>'
+
+
+def _circuits(circuits: Sequence[CircuitRow]) -> str:
+    if not circuits:
+        return ""
+    names = ("Target", "State", "Next probe", "Last error")
+    rows = [
+        [
+            (_text(row.target), ""),
+            (_text(row.state.replace("_", "-")), ""),
+            (f"{row.until:%H:%M:%S}" if row.until is not None else "now", ""),
+            (_text(row.last_error), "" if row.last_error else "nothing"),
+        ]
+        for row in circuits
+    ]
+    table = _table("Circuits", names, rows)
+    return f'<section aria-labelledby="circuits"><h2 id="circuits">Circuits</h2>{table}</section>'
 
 
 def _named(row: CredentialRow) -> str:

@@ -1,8 +1,9 @@
 """Secrets: where a key is read from, how it is displayed, and how it is removed from text.
 
-A secret is a literal, `env:NAME` or `file:PATH`. It leaves this package only in the header of a request. Law L10: everything that
-shows a provider's text (an error, a log line, a report) passes it through `scrub` first, because some providers repeat a rejected
-key in full.
+A secret is a literal, `env:NAME` or `file:PATH`. It leaves this package only in the header of a request. `command:…`, `aws:…`,
+`google:…` and `entra:…` name where a token comes from that expires (`providers.cloud`): what is stored here is only that name.
+Law L10: everything that shows a provider's text (an error, a log line, a report) passes it through `scrub` first, because some
+providers repeat a rejected key in full.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import CredentialError
+from antiphon.providers.credentials.command import parse_command
 from antiphon.wire.output import ProviderError
 
 HIDDEN = "…"
@@ -25,11 +27,20 @@ _MIN_SCRUBBED_LENGTH = 4
 """A shorter value would match ordinary text."""
 
 
+TOKEN_SOURCES = ("command:", "aws:", "google:", "entra:")
+"""How references to tokens begin."""
+
+
+def is_token_source(secret: str) -> bool:
+    """Whether it names where a token comes from; it is not a secret itself."""
+    return secret.startswith(TOKEN_SOURCES)
+
+
 class Credential(Struct, frozen=True, kw_only=True):
     """A key: `name` is its name in reports, `weight` its share of the calls."""
 
     secret: str
-    """The secret itself, or `env:NAME` or `file:PATH`."""
+    """The secret itself, or a reference: `env:NAME`, `file:PATH`, `command:…`, `aws:…`, `google:…`, `entra:…`."""
     name: str = ""
     weight: int = 1
 
@@ -45,18 +56,24 @@ class Credential(Struct, frozen=True, kw_only=True):
     @property
     def source_name(self) -> str:
         """The name, or where the secret is read from: `env:NAME`, or `file:` and the name of the file; empty for a literal."""
-        if self.name or not self.is_reference:
+        if self.name or not (self.is_reference or is_token_source(self.secret)):
             return self.name
         kind, _, place = self.secret.partition(":")
-        return self.secret if kind == "env" else f"file:{Path(place).name}"
+        if kind == "command":  # its arguments may name what should stay private
+            return parse_command(self.secret).display_name
+        return f"file:{Path(place).name}" if kind == "file" else self.secret
 
     @property
     def display_name(self) -> str:
         """For display: the name, the reference, or the masked secret."""
+        if is_token_source(self.secret):
+            return self.source_name
         return self.name or (self.secret if self.is_reference else mask(self.secret))
 
     def read(self, environ: Mapping[str, str] | None = None) -> str:
-        """The secret. Raises `CredentialError` if there is none."""
+        """The secret; of a token source, its name. Raises `CredentialError` if there is none."""
+        if is_token_source(self.secret):
+            return self.secret
         kind, _, place = self.secret.partition(":") if self.is_reference else ("", "", "")
         secret = self.secret
         if kind == "env":
@@ -119,7 +136,8 @@ def mask(secret: str) -> str:
 def longest_first(secrets: Iterable[str]) -> list[str]:
     """The secrets in the order in which text is cleared of them: if one is a prefix of another, masking the short one first
     would leave the rest of the long one."""
-    return sorted((secret for secret in secrets if len(secret) >= _MIN_SCRUBBED_LENGTH), key=len, reverse=True)
+    long = (secret for secret in secrets if len(secret) >= _MIN_SCRUBBED_LENGTH and not is_token_source(secret))
+    return sorted(long, key=len, reverse=True)
 
 
 def scrub_text(text: str, secrets: Iterable[str]) -> str:

@@ -169,7 +169,7 @@ class UpstreamAttempt:
     async def _open(self) -> HttpResponse:
         """Send the request; the response if its status is a success."""
         try:
-            response = await self._provider.transport.send(self._request)
+            response = await self._provider.send(self._request, self._lease)
         except TransportError as lost:
             failed = error_from_transport(lost)
         else:

@@ -75,7 +75,7 @@ class _ForwardedAttempt(UpstreamAttempt):
         prepared = self._prepared
         assert isinstance(prepared, ForwardedRequest)
         try:
-            response = await self._provider.transport.send(self._request)
+            response = await self._provider.send(self._request, self._lease)
         except TransportError as lost:
             failed = error_from_transport(lost)
             raise UpstreamFailed(failed) from None

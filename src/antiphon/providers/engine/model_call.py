@@ -18,12 +18,16 @@ from typing import Protocol, TypeAlias
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.providers")
+
+_CIRCUIT_OPEN = ProviderError("the circuit is open after failures in a row", "overloaded", code="circuit_open")
+_NO_CIRCUITS = TargetHealth(CircuitPolicy(failures=0))
 
 
 class CallAttempt(Protocol):
@@ -59,6 +63,7 @@ class ModelCall:
 
     `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
     one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
+    `health`: targets with an open circuit are skipped, and results are reported to it.
     """
 
     def __init__(
@@ -71,8 +76,10 @@ class ModelCall:
         accepts_empty: bool = False,
         request_id: str | None = None,
         first_token: float | None = None,
+        health: TargetHealth | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
+        self._attempt_seconds = 0.0
         self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
@@ -80,6 +87,8 @@ class ModelCall:
         self._accepts_empty = accepts_empty
         self._request_id = request_id
         self._first_token = first_token
+        self._health = health if health is not None else _NO_CIRCUITS
+        self._probe = 0
 
     async def reply(self) -> Reply:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
@@ -87,17 +96,23 @@ class ModelCall:
         step: Step = plan.first()
         while True:
             if isinstance(step, NextTarget):
+                if self._health.is_watched and self._health.should_skip(step.target, plan.others):
+                    step = plan.skip(_CIRCUIT_OPEN)
+                    continue
                 try:
                     prepared = await self._prepare(step.target)
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
-                step = plan.begin(prepared.settings)
+                self._probe = self._health.begin(step.target) if self._health.is_watched else 0
+                step = plan.begin(prepared.settings, is_probe=bool(self._probe))
             if isinstance(step, Send):
                 attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
                 reply, error = await self._run(prepared, attempt)
                 if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
+                    if self._health.is_watched:
+                        self._health.on_answer(plan.target, self._attempt_seconds)
                     return reply
                 assert error is not None, "no reply without an error"
                 is_empty = error is EMPTY_RESPONSE
@@ -105,12 +120,15 @@ class ModelCall:
                 if reply is not None:
                     await reply.aclose()
                 target = plan.target
+                self._health.on_failure(target, self._probe, error)
                 rewritten = await self._rewrite(target, error) if self._rewrite is not None else None
                 if rewritten is not None:
                     prepared = rewritten
                     step = plan.begin(prepared.settings)
                     continue
                 should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
+                if self._health.is_watched and self._health.should_skip(target, plan.others):
+                    should_retry = "false"
                 step = plan.after(error, should_retry=should_retry)
                 self._log(target, error, step)
             elif isinstance(step, Wait):
@@ -150,9 +168,11 @@ class ModelCall:
             return None, ProviderError(message, "timeout", code="first_token_timeout")
         except BaseException:
             attempt.close()
+            self._health.release(self._plan.target, self._probe)
             raise
         finally:
-            self.waiting_seconds += time.monotonic() - began
+            self._attempt_seconds = time.monotonic() - began
+            self.waiting_seconds += self._attempt_seconds
         return reply, prepared.judge(reply)
 
     async def _wait(self, prepared: TargetCall, seconds: float) -> None:

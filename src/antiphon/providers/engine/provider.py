@@ -12,24 +12,27 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from random import random as random_fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from antiphon.errors import ProviderSetupError
 from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import read_headers, scrub
+from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
-from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
 from antiphon.wire.output import ProviderError
 
+if TYPE_CHECKING:
+    from antiphon.providers.cloud.authentication import Authentication
+
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
 _PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible", "codebuddy"})
-_GEMINI_STREAM, _GEMINI_WHOLE = ":streamGenerateContent?alt=sse", ":generateContent"
+_GEMINI_CALLS = (":streamGenerateContent?alt=sse", ":generateContent")
 
 
 class Provider:
@@ -87,8 +90,18 @@ class Provider:
             fraction=fraction,
         )
         self.sleep = sleep
+        self._authentication = self._create_authentication(environ)
         self._timeouts = timeouts
         self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
+
+    def _create_authentication(self, environ: Mapping[str, str] | None) -> Authentication | None:
+        """What signs requests; None if they are sent as they are written."""
+        references = () if self.pool is None else tuple(filter(is_token_source, self.pool.secrets))
+        if not references and not self.preset.host and not self.preset.service:
+            return None
+        from antiphon.providers.cloud.authentication import Authentication  # on first use: most providers need none
+
+        return Authentication.create(self.preset, references, self.transport, environ=environ, clock=self.clock)
 
     @property
     def wire_options(self) -> dict[str, Any]:
@@ -110,8 +123,9 @@ class Provider:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every value that must not be shown: the keys, and secret headers."""
-        return (*(self.pool.secrets if self.pool is not None else ()), *self._header_secrets)
+        """Every value that must not be shown: the keys, tokens in use, and secret headers."""
+        tokens = () if self._authentication is None else self._authentication.secrets
+        return (*(self.pool.secrets if self.pool is not None else ()), *tokens, *self._header_secrets)
 
     def scrub(self, error: ProviderError) -> ProviderError:
         """The error without any of the secrets."""
@@ -148,11 +162,39 @@ class Provider:
     ) -> HttpRequest:
         """The HTTP request of an attempt, with its key and what is left of the total timeout."""
         combined = {**self._headers, **headers} if headers else self._headers
-        if lease is not None:
+        if lease is not None and (self._authentication is None or not is_token_source(lease.secret)):
             combined = {**combined, **self.preset.credential_header(lease.secret)}
         timeouts = self._timeouts if time_left is None else structs.replace(self._timeouts, total=time_left)
         return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts)
 
+    def send(self, request: HttpRequest, lease: Lease | None) -> Awaitable[HttpResponse]:
+        """Send a request of an attempt, signed if its key is a token. Raises `TransportError` or `UpstreamFailed`."""
+        if self._authentication is None:
+            return self.transport.send(request)
+        return self._authentication.send(request, None if lease is None else lease.secret)
+
+    async def send_with_first_key(self, request: HttpRequest) -> HttpResponse:
+        """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key."""
+        secret = self.pool.secrets[0] if self.pool is not None else ""
+        if secret and not is_token_source(secret):
+            request = structs.replace(request, headers={**request.headers, **self.preset.credential_header(secret)})
+        if self._authentication is None:
+            return await self.transport.send(request)
+        return await self._authentication.send(request, secret)
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether its first key is a token that expires, or a signature."""
+        return self.pool is not None and is_token_source(self.pool.secrets[0])
+
+    async def check_token(self) -> None:
+        """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
+        if self._authentication is not None and self.pool is not None:
+            await self._authentication.sign(HttpRequest(url=self.base_url), self.pool.secrets[0])
+
     def _url_for(self, model: str, stream: bool = True) -> str:
         url = self.preset.url_for(self.base_url, model, self.api_version)
-        return url if stream or self.format != "gemini" else url.replace(_GEMINI_STREAM, _GEMINI_WHOLE)
+        if stream:
+            return url
+        streamed, whole = _GEMINI_CALLS if self.format == "gemini" else self.preset.whole_call
+        return url.replace(streamed, whole) if streamed else url

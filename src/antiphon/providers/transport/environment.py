@@ -18,6 +18,9 @@ from msgspec import Struct
 from antiphon.errors import ProviderSetupError, TransportError
 from antiphon.providers.transport.request import DEFAULT_PORTS, Origin
 
+_METADATA_HOSTS = ("metadata.google.internal", "fd00:ec2::23", "fd00:ec2::254")
+"""Services of a machine in a cloud, beside those with a link-local address. They answer only to that machine."""
+
 
 class Proxy(Struct, frozen=True):
     """An HTTP proxy. `authorization` is the value of its header, empty without credentials."""
@@ -86,7 +89,9 @@ def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bypasses_proxy(host: str, port: int, exempt: str) -> bool:
-    """Whether NO_PROXY names the host, a domain it is in, or everything."""
+    """Whether NO_PROXY names the host, a domain it is in, or everything. A proxy cannot reach metadata services."""
+    if host.startswith("169.254.") or host in _METADATA_HOSTS:
+        return True
     names = [name.strip().lower().lstrip(".") for name in exempt.split(",") if name.strip()]
     written = (host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}")
     return any(name == "*" or f".{place}".endswith(f".{name}") for name in names for place in written)

@@ -18,7 +18,7 @@ import msgspec
 
 from antiphon.wire.anthropic.limits import PROPERTY_KEY
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.json_schema import format_path, walk
+from antiphon.wire.json_schema import format_path, is_object_schema, walk, with_object_root
 from antiphon.wire.loss import Loss
 from antiphon.wire.tool_calls import NameMapper
 from antiphon.wire.vendors.anthropic import quote_value
@@ -40,7 +40,7 @@ def as_object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss
             schema = _with_defs(schema)
         schema = _merge_combinators(schema, schema.get("$defs"), path, losses)
     if schema.get("type") != "object":
-        schema = _wrap_as_object(schema, path, losses)
+        schema = _as_object(schema, path, losses)
     properties = schema.get("properties")
     if isinstance(properties, dict) and any(_KEYS.to_wire(key) != key for key in properties):
         schema = _with_valid_keys(schema, properties, path, losses)
@@ -138,17 +138,12 @@ def _required(schema: dict[str, Any]) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
-def _wrap_as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
-    kind = schema.get("type")
-    if kind is None:
-        return {**schema, "type": "object"}
-    if isinstance(kind, list) and "object" in kind:
+def _as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
+    """The schema with an object, and nothing else, at its root."""
+    if isinstance(schema.get("type"), list) and is_object_schema(schema):
         losses.append(Loss(f"{path}.type", "type", "the root schema must be an object; sent only that type (AN-16)"))
         return {**schema, "type": "object"}
-    losses.append(Loss(path, "schema", 'the root schema must be an object; wrapped as property "value" (AN-16)'))
-    inner = {name: value for name, value in schema.items() if name != "$defs"}
-    wrapped: dict[str, Any] = {"type": "object", "properties": {"value": inner}, "required": ["value"]}
-    return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped
+    return with_object_root(schema, losses, path, "AN-16")
 
 
 def _with_valid_keys(

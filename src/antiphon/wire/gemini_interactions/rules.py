@@ -214,7 +214,7 @@ def _check_content(context: RuleContext, content: Any, path: str) -> None:
             )
         if data is None and content.get("uri") is None:
             context.error("GI-05", path, f"{path}: data or uri is required")
-        if mime_type is not None and mime_type not in media_types(kind):
+        if mime_type is not None and (not isinstance(mime_type, str) or mime_type not in media_types(kind)):
             context.error("GI-06", f"{path}.mime_type", f"Unsupported MIME type: {str(mime_type)[:80]}")
 
 

@@ -148,8 +148,16 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         return index
 
     def _on_delta(self, event: StreamEvent) -> None:
-        delta = event.delta
+        delta, index = event.delta, event.index
         kind = delta.get("type") if type(delta) is dict else None
+        if kind == "text" and len(delta) == 2 and event.metadata is None and type(index) is int:
+            open_step = self._steps.get(index)  # most events add plain text to a part that is open
+            if open_step is not None and open_step.kind == "model_output" and open_step.part is not None:
+                text = delta.get("text")
+                if type(text) is str:
+                    if text:
+                        self._out.append(PartDelta(open_step.part, text))
+                    return
         if type(kind) is not str:
             return
         self._read_usage(event.metadata.get("total_usage") if type(event.metadata) is dict else None)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Native, ToolCallRequest
-from antiphon.wire.json_schema import first_strict_problem, is_object_schema
+from antiphon.wire.json_schema import first_strict_problem, with_object_root
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
@@ -39,7 +39,6 @@ _CUSTOM_FIELDS = frozenset({"name", "description"})
 NOT_STRICT = (
     "schema does not meet strict mode (additionalProperties must be false everywhere); sent without strict (OC-17)"
 )
-_WRAPPED_ROOT = 'the root schema must be an object; wrapped as property "value" (OC-16)'
 _CHOICE_MODES: dict[str, Literal["auto", "none", "required"]] = {
     "auto": "auto",
     "none": "none",
@@ -142,7 +141,7 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
     parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
     if parameters is not None:
         if dialect.enforces_schemas:
-            parameters = _with_object_root(parameters, losses, path)
+            parameters = with_object_root(parameters, losses, f"{path}.parameters", "OC-16")
         function["parameters"] = parameters
     if tool.strict is not None:
         if tool.strict and dialect.enforces_schemas and first_strict_problem(parameters or {}) is not None:
@@ -152,16 +151,6 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
     if tool.native is not None and LEGACY_FUNCTION in tool.native.get(FORMAT, ()):
         lose_native(losses, path, tool.native, FORMAT)
     return function
-
-
-def _with_object_root(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
-    """A schema whose root is an object (OC-16)."""
-    if is_object_schema(parameters):
-        return parameters
-    if parameters.get("type") is None:
-        return {**parameters, "type": "object"}
-    losses.append(Loss(f"{path}.parameters", "parameters", _WRAPPED_ROOT))
-    return {"type": "object", "properties": {"value": parameters}, "required": ["value"], "additionalProperties": False}
 
 
 def read_choice(choice: Any) -> ToolChoice | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.json_schema import first_strict_problem, is_object_schema
+from antiphon.wire.json_schema import first_strict_problem, with_object_root
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import block_type
@@ -77,7 +77,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
                 losses.append(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped"))
     else:
         if tool.parameters is not None:
-            body["parameters"] = _object_schema(tool.parameters, losses, f"{path}.parameters")
+            body["parameters"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "OR-12")
         if tool.strict is not None:
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
@@ -85,16 +85,6 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
     native = translate_grammar(tool.native, FORMAT) if tool.freeform else tool.native
     body.update(own_extras(native, losses, path, OPENAI, FORMAT))
     return body
-
-
-def _object_schema(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
-    """Parameters whose root is an object (OR-12)."""
-    if is_object_schema(parameters):
-        return parameters
-    if parameters.get("type") is None:
-        return {"type": "object", **{key: value for key, value in parameters.items() if key != "type"}}
-    losses.append(Loss(path, "schema", 'the root schema must be an object; wrapped as property "value" (OR-12)'))
-    return {"type": "object", "properties": {"value": parameters}, "required": ["value"]}
 
 
 def allows_strict(schema: dict[str, Any] | None, losses: list[Loss], path: str) -> bool:

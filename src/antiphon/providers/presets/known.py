@@ -1,150 +1,27 @@
-"""`Preset`: the URL, authentication, format and dialect of a provider, as data; `PRESETS` has the known ones by name.
+"""`PRESETS`: the known providers by name. A new host is a new row, or the row `compatible` with a base URL.
 
-A new host is a new row, or the row `compatible` with a base URL. No I/O here, and the environment is not read.
-
-URLs: `path` follows the base URL; `{model}` and `{api_version}` in it are filled in for each call. If the base URL already ends
-with the start of the path (`…/v1` before `/v1/messages`), that part is not repeated. If the base URL decides the path (Azure),
-the first of `paths` whose expression matches it is used instead.
+`Preset` explains the fields. No I/O here, and the environment is not read.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, TypeAlias
-from urllib.parse import quote, urlsplit
 
-from msgspec import Struct, structs
-
-from antiphon.errors import ProviderSetupError, UnknownProvider
-from antiphon.providers.model_name import quote_path
-
-AuthStyle: TypeAlias = Literal["bearer", "x-api-key", "x-goog-api-key", "api-key", "none"]
-
-
-class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One provider: address, authentication, format and dialect."""
-
-    name: str
-    format: str = "openai-chat"
-    base_url: str = ""
-    """As the provider's own SDK takes it. If empty, the user must set it."""
-    path: str = "/chat/completions"
-    paths: tuple[tuple[str, str], ...] = ()
-    auth: AuthStyle = "bearer"
-    headers: tuple[tuple[str, str], ...] = ()
-    dialect: str | None = None
-    key_variables: tuple[str, ...] = ()
-    bearer_variables: tuple[str, ...] = ()
-    """Variables whose key is sent as a bearer token, regardless of `auth`."""
-    base_url_variables: tuple[str, ...] = ()
-    header_variables: tuple[tuple[str, str], ...] = ()
-    """Headers that are sent if a variable is set: (header, variable)."""
-    api_version: str = ""
-    api_version_variables: tuple[str, ...] = ()
-    needs_key: bool = True
-    models: tuple[str, ...] = ()
-    """Globs of model names that belong to this provider without a prefix."""
-    is_alternative: bool = False
-    """Another API of a host that has a preset already: used where it is named, and not because its key is set."""
-    known_models: tuple[str, ...] = ()
-    """Models of a host that does not list them; `/v1/models` of the gateway shows these."""
-    completions: tuple[str, ...] = ()
-    """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
-
-    def url_beside(self, endpoint: str, base_url: str, model: str, api_version: str = "") -> str:
-        """The URL of another endpoint of an OpenAI-like host, such as `/embeddings`, for a call of `model`."""
-        paths = tuple((pattern, _replace_endpoint(path, endpoint)) for pattern, path in self.paths)
-        beside = structs.replace(self, path=_replace_endpoint(self.path, endpoint), paths=paths)
-        return beside.url_for(base_url, model, api_version)
-
-    def url_of_verb(self, verb: str, base_url: str, model: str, api_version: str = "") -> str:
-        """The URL of another call of a Gemini-like host, such as `countTokens`."""
-        path = _GENERATE_VERB.sub(f":{verb}", self.path)
-        return structs.replace(self, path=path, paths=()).url_for(base_url, model, api_version)
-
-    def url_for(self, base_url: str, model: str, api_version: str = "") -> str:
-        """The URL for a call of `model`."""
-        base, _, query = base_url.partition("?")
-        base = base.rstrip("/")
-        path = next((path for pattern, path in self.paths if re.search(pattern, base)), self.path)
-        path, _, own_query = path.partition("?")
-        path = _without_overlap(base, path)
-        if "{model}" in path:
-            # If more path follows (Azure), a slash in the name would address another resource.
-            name = quote_path(model.removeprefix("models/"), is_one_segment="{model}/" in path)
-            path = path.replace("{model}", name)
-        queries = [query, own_query.format(api_version=quote(api_version or self.api_version))]
-        return base + path + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
-
-    def credential_header(self, secret: str) -> dict[str, str]:
-        """The header that carries a key; empty if the provider needs none."""
-        if self.auth == "none":
-            return {}
-        header, scheme = _AUTH[self.auth]
-        return {header: scheme + secret}
-
-
-_AUTH: dict[str, tuple[str, str]] = {
-    "bearer": ("authorization", "Bearer "),
-    "x-api-key": ("x-api-key", ""),
-    "x-goog-api-key": ("x-goog-api-key", ""),
-    "api-key": ("api-key", ""),
-}
-
-
-_GENERATING = ("/chat/completions", "/responses")
-_GENERATE_VERB = re.compile(r":(?:streamG|g)enerateContent(?:\?alt=sse)?")
-
-
-def first_set_variable(variables: Iterable[str], environ: Mapping[str, str]) -> str:
-    """The first of the variables that is set; empty if none is."""
-    return next((variable for variable in variables if environ.get(variable, "").strip()), "")
-
-
-def _replace_endpoint(path: str, endpoint: str) -> str:
-    for generating in _GENERATING:
-        path = path.replace(generating, endpoint)
-    return path
-
-
-def _without_overlap(base: str, path: str) -> str:
-    """The path without the segments that the base URL already ends with."""
-    segments = path.split("/")
-    for count in range(len(segments) - 1, 1, -1):
-        beginning = "/".join(segments[:count])
-        if "{" not in beginning and base.endswith(beginning):
-            return path[len(beginning) :]
-    return path
-
-
-def normalize_base_url(base_url: str, name: str) -> str:
-    """A base URL that can be used and shown. Raises `ProviderSetupError`.
-
-    Ollama's variable has `host:port` only; a server that listens on 0.0.0.0 is reached on 127.0.0.1.
-    """
-    text = base_url.strip()
-    if text and "://" not in text:
-        text = f"http://{text}"
-    text = text.replace("://0.0.0.0", "://127.0.0.1", 1)
-    try:
-        parts = urlsplit(text)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise ProviderSetupError(f"{name}: the base URL is not an http or https URL; use one like https://host/v1")
-    if parts.username is not None or parts.password is not None:
-        raise ProviderSetupError(
-            f"{name}: the base URL contains a user name or password; pass it in headers or keys instead"
-        )
-    return text
-
+from antiphon.errors import UnknownProvider
+from antiphon.providers.presets.preset import Preset, PresetSetting
 
 _OPENAI_HEADERS = (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID"))
 _ANTHROPIC_HEADERS = (("anthropic-version", "2023-06-01"),)
+_ENTRA_VARIABLES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "IDENTITY_ENDPOINT")
+_AWS_REGION = PresetSetting("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "us-east-1")
+_VERTEX_URLS = (
+    ("^global$", "https://aiplatform.googleapis.com"),
+    ("^(us|eu)$", "https://aiplatform.{region}.rep.googleapis.com"),
+    ("", "https://{region}-aiplatform.googleapis.com"),
+)
+_VERTEX_PATH = "/v1/projects/{project}/locations/{region}/publishers"
 _DEPLOYMENT = "/deployments/{model}/chat/completions?api-version={api_version}"
 
 _ROWS = (
@@ -203,6 +80,8 @@ _ROWS = (
     ),
     Preset(
         name="azure-openai",
+        base_urls=(("", "https://{resource}.openai.azure.com"),),
+        settings=(PresetSetting("resource", ("AZURE_OPENAI_RESOURCE",), "my-resource"),),
         path=f"/openai{_DEPLOYMENT}",
         paths=(
             (r"/openai/v1$", "/chat/completions"),
@@ -216,6 +95,9 @@ _ROWS = (
         base_url_variables=("AZURE_OPENAI_ENDPOINT",),
         api_version="2024-10-21",
         api_version_variables=("OPENAI_API_VERSION",),
+        token_source="entra:",
+        token_variables=_ENTRA_VARIABLES,
+        token_scope="https://cognitiveservices.azure.com/.default",
     ),
     Preset(
         name="vllm",
@@ -417,6 +299,96 @@ _ROWS = (
         key_variables=("MINIMAX_API_KEY",),
         base_url_variables=("MINIMAX_BASE_URL",),
         models=("MiniMax-*",),
+    ),
+    Preset(
+        name="azure-anthropic",
+        format="anthropic",
+        base_urls=(("", "https://{resource}.services.ai.azure.com/anthropic"),),
+        settings=(PresetSetting("resource", ("ANTHROPIC_FOUNDRY_RESOURCE",), "my-resource"),),
+        path="/v1/messages",
+        auth="x-api-key",
+        headers=_ANTHROPIC_HEADERS,
+        key_variables=("ANTHROPIC_FOUNDRY_API_KEY",),
+        base_url_variables=("ANTHROPIC_FOUNDRY_BASE_URL",),
+        token_source="entra:",
+        token_variables=_ENTRA_VARIABLES,
+        token_scope="https://ai.azure.com/.default",
+        is_alternative=True,
+    ),
+    Preset(
+        name="vertex",
+        format="gemini",
+        base_urls=_VERTEX_URLS,
+        settings=(
+            PresetSetting("project", ("GOOGLE_CLOUD_PROJECT",), "my-project"),
+            PresetSetting("region", ("GOOGLE_CLOUD_LOCATION", "CLOUD_ML_REGION"), "us-central1", "global"),
+        ),
+        path=_VERTEX_PATH + "/google/models/{model}:streamGenerateContent?alt=sse",
+        base_url_variables=("GOOGLE_VERTEX_BASE_URL",),
+        token_source="google:",
+        is_alternative=True,
+        serves_only_generation=True,
+    ),
+    Preset(
+        name="vertex-anthropic",
+        format="anthropic",
+        base_urls=_VERTEX_URLS,
+        settings=(
+            PresetSetting("project", ("ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT"), "my-project"),
+            PresetSetting("region", ("CLOUD_ML_REGION", "GOOGLE_CLOUD_LOCATION"), "us-east5", "global"),
+        ),
+        path=_VERTEX_PATH + "/anthropic/models/{model}:streamRawPredict",
+        whole_call=(":streamRawPredict", ":rawPredict"),
+        base_url_variables=("ANTHROPIC_VERTEX_BASE_URL",),
+        token_source="google:",
+        host="vertex",
+        is_alternative=True,
+        serves_only_generation=True,
+    ),
+    Preset(
+        name="bedrock",
+        format="anthropic",
+        base_urls=(
+            ("^cn-", "https://bedrock-runtime.{region}.amazonaws.com.cn"),
+            ("", "https://bedrock-runtime.{region}.amazonaws.com"),
+        ),
+        settings=(_AWS_REGION,),
+        path="/model/{model}/invoke-with-response-stream",
+        whole_call=("/invoke-with-response-stream", "/invoke"),
+        key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+        base_url_variables=("ANTHROPIC_BEDROCK_BASE_URL",),
+        token_source="aws:",
+        service="bedrock",
+        host="bedrock",
+        is_alternative=True,
+        serves_only_generation=True,
+    ),
+    Preset(
+        name="bedrock-mantle",
+        format="anthropic",
+        base_urls=(("", "https://bedrock-mantle.{region}.api.aws/anthropic"),),
+        settings=(_AWS_REGION,),
+        path="/v1/messages",
+        headers=_ANTHROPIC_HEADERS,
+        key_variables=("AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AWS_API_KEY"),
+        base_url_variables=("ANTHROPIC_BEDROCK_MANTLE_BASE_URL",),
+        token_source="aws:",
+        service="bedrock-mantle",
+        is_alternative=True,
+    ),
+    Preset(
+        name="anthropic-aws",
+        format="anthropic",
+        base_urls=(("", "https://aws-external-anthropic.{region}.api.aws"),),
+        settings=(_AWS_REGION, PresetSetting("workspace", ("ANTHROPIC_AWS_WORKSPACE_ID",), "wrkspc_…")),
+        path="/v1/messages",
+        auth="x-api-key",
+        headers=(*_ANTHROPIC_HEADERS, ("anthropic-workspace-id", "{workspace}")),
+        key_variables=("ANTHROPIC_AWS_API_KEY",),
+        base_url_variables=("ANTHROPIC_AWS_BASE_URL",),
+        token_source="aws:",
+        service="aws-external-anthropic",
+        is_alternative=True,
     ),
     Preset(name="compatible", dialect="compatible", needs_key=False),
 )

@@ -1,0 +1,11 @@
+"""Providers that are not reached with a fixed API key: tokens that expire, signed requests, and hosts that wrap a known format.
+
+A key of such a provider names where its token comes from: `command:…`, `entra:…` (Azure), `google:…` (Vertex AI), `aws:…`
+(Bedrock, Claude Platform on AWS). `Authentication` makes the last step between a written request and its bytes: it signs the
+request, and signs it once more with a new token if the host rejects the first.
+
+- `token_cache`: one token, fetched by one request at a time, replaced before it expires;
+- `sources`: a reference to what fetches its tokens; `command_source`, `entra`, `google`, `aws_keys`;
+- `sigv4`: signatures of requests to AWS;
+- `event_stream`: the framing of Bedrock's streams; `hosts`: what Bedrock and Vertex AI change in a request and a response.
+"""

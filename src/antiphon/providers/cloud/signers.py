@@ -1,0 +1,206 @@
+"""Signers: what a key adds to a request. `make_signer` builds the one that a reference names.
+
+A `HeaderSigner` adds headers with a token (`command:`, `entra:`, `google:`), a `SignatureSigner` the signature of AWS (`aws:`).
+`sign` never blocks the event loop: files are read, commands run and tokens fetched elsewhere, and not once per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
+
+from msgspec import structs
+
+from antiphon.errors import CredentialError
+from antiphon.providers.cloud import aws_keys, entra, google
+from antiphon.providers.cloud.aws_keys import AwsSource
+from antiphon.providers.cloud.entra import EntraSource
+from antiphon.providers.cloud.google import GoogleSource
+from antiphon.providers.cloud.sigv4 import AwsKeys, sign
+from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
+from antiphon.providers.cloud.token_request import clock_difference
+from antiphon.providers.credentials import command
+from antiphon.providers.credentials.command import Command, find_program, parse_command, run_command, secret_in
+from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.presets import Preset
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
+from antiphon.providers.transport.request_head import parse_url
+
+_EXPIRED_KEYS = frozenset(
+    {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"}
+)
+"""Errors of AWS after which other keys may be accepted."""
+_MIN_CLOCK_DIFFERENCE = 120.0
+"""Seconds. AWS accepts signatures for five minutes."""
+
+
+class Signer(Protocol):
+    """Signs the requests of one key."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every value in use that must not be shown."""
+
+    async def sign(self, request: HttpRequest) -> HttpRequest:
+        """The request with what proves who sends it. Raises `CredentialError`."""
+
+    def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
+        """Whether the host rejected the token or the time of the signature, and another signature may be accepted."""
+
+
+class HeaderSigner:
+    """Adds the headers that `fetch` gets."""
+
+    def __init__(
+        self,
+        name: str,
+        fetch: Callable[[], Awaitable[Fetched[Mapping[str, str]]]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cache: TokenCache[Mapping[str, str]] = TokenCache(name, fetch, clock=clock)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        headers = self._cache.current or {}
+        return tuple(value.rpartition(" ")[2] for value in headers.values())
+
+    async def sign(self, request: HttpRequest) -> HttpRequest:
+        return structs.replace(request, headers={**request.headers, **await self._cache.get()})
+
+    def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
+        used = self._cache.current
+        if response.status != 401:
+            return False
+        if used is not None and used.items() <= signed.headers.items():
+            self._cache.discard(used)
+        return True
+
+
+class SignatureSigner:
+    """Signs requests to a service of AWS."""
+
+    def __init__(
+        self,
+        name: str,
+        source: AwsSource,
+        *,
+        region: str,
+        service: str,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache: TokenCache[AwsKeys] = TokenCache(name, source.fetch, clock=clock)
+        self._region = region
+        self._service = service
+        self._wall_clock = wall_clock
+        self._ahead = 0.0  # by how many seconds the clock of AWS is ahead of ours
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        keys = self._cache.current
+        return () if keys is None else tuple(filter(None, (keys.secret_key, keys.session_token)))
+
+    async def sign(self, request: HttpRequest) -> HttpRequest:
+        if request.stream is not None:
+            raise TokenError("aws: an upload cannot be signed while it arrives; use an API key for files and batches")
+        keys = await self._cache.get()
+        origin, target = parse_url(request.url)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        added = sign(
+            keys,
+            method=request.method,
+            host=headers.get("host", origin.authority),
+            target=target,
+            headers=headers,
+            body=request.body,
+            region=self._region,
+            service=self._service,
+            timestamp=self._wall_clock() + self._ahead,
+        )
+        return structs.replace(request, headers={**request.headers, **added})
+
+    def learn_from_rejection(self, signed: HttpRequest, response: HttpResponse) -> bool:
+        if response.status not in (400, 401, 403):
+            return False
+        error = error_type(response.headers)
+        keys = self._cache.current
+        if error in _EXPIRED_KEYS:
+            if keys is not None and f"Credential={keys.access_key}/" in signed.headers["authorization"]:
+                self._cache.discard(keys)
+            return True
+        ahead = clock_difference(response.headers.get("date", "")) + time.time() - self._wall_clock()
+        if "date" in response.headers and abs(ahead - self._ahead) > _MIN_CLOCK_DIFFERENCE:
+            self._ahead = ahead
+            return True
+        return False
+
+
+def error_type(headers: Mapping[str, str]) -> str:
+    """The error that AWS names in a header: `ThrottlingException:http://…`; empty if it names none."""
+    return headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
+
+
+def make_signer(
+    reference: str,
+    preset: Preset,
+    *,
+    environ: Mapping[str, str],
+    transport: Transport,
+    clock: Callable[[], float] = time.monotonic,
+) -> Signer:
+    """The signer that a reference names. Raises `CredentialError` for one that cannot be used with the preset."""
+    name = Credential(secret=reference).display_name
+    if reference.startswith(command.PREFIX):
+        return HeaderSigner(name, _CommandSource(parse_command(reference), preset, environ).fetch, clock)
+    if reference.startswith(google.PREFIX):
+        place = reference.removeprefix(google.PREFIX)
+        return HeaderSigner(name, GoogleSource(place, environ=environ, transport=transport).fetch, clock)
+    if reference.startswith(entra.PREFIX):
+        options = parse_options(reference, entra.PREFIX, entra.OPTIONS)
+        source = EntraSource(options, preset.token_scope, environ=environ, transport=transport)
+        return HeaderSigner(name, source.fetch, clock)
+    if not preset.service:
+        raise CredentialError(f"{name} signs requests to AWS, and preset {preset.name} is not one of its services")
+    options = parse_options(reference, aws_keys.PREFIX, aws_keys.OPTIONS)
+    keys = AwsSource(options, preset.region, environ=environ, transport=transport)
+    return SignatureSigner(name, keys, region=preset.region, service=preset.service, clock=clock)
+
+
+def check_reference(reference: str, preset: Preset, environ: Mapping[str, str], transport: Transport) -> None:
+    """Raise `CredentialError` for a reference that cannot work. Nothing is fetched and no command is run."""
+    make_signer(reference, preset, environ=environ, transport=transport)
+    if reference.startswith(command.PREFIX):
+        find_program(parse_command(reference), environ)
+
+
+def parse_options(reference: str, prefix: str, known: Iterable[str]) -> dict[str, str]:
+    """`a=1,b` as a dictionary; `process` takes the rest of the text. Raises `CredentialError`."""
+    options: dict[str, str] = {}
+    rest = reference.removeprefix(prefix).strip()
+    while rest:
+        if rest.startswith("process="):
+            options["process"] = rest.removeprefix("process=")
+            break
+        part, _, rest = rest.partition(",")
+        name, _, value = part.strip().partition("=")
+        if name not in known or name in options:
+            problem = "duplicate" if name in options else "unknown"
+            raise CredentialError(f"{prefix} has the {problem} option {name!r}; known: {', '.join(known)}")
+        options[name] = value.strip()
+    return options
+
+
+class _CommandSource:
+    """Runs a command for a key, in a thread."""
+
+    def __init__(self, parsed: Command, preset: Preset, environ: Mapping[str, str]) -> None:
+        self._command = parsed
+        self._preset = preset
+        self._environ = environ
+
+    async def fetch(self) -> Fetched[Mapping[str, str]]:
+        output = await asyncio.to_thread(run_command, self._command, self._environ)
+        headers = self._preset.credential_header(secret_in(self._command, output))
+        return Fetched(headers, command.DEFAULT_TTL if output.lifetime is None else output.lifetime)

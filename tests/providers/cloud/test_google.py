@@ -1,0 +1,222 @@
+"""Vertex AI, against a stand-in that verifies assertions and tokens; google-auth's own requests are the judge of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.errors import CredentialError, ProviderSetupError
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.cloud.google import signed_jwt
+from antiphon.providers.http_provider import HttpProviderClient, provider
+from antiphon.providers.transport.client import HttpClient
+from antiphon.wire.output import ProviderError
+from providers.cloud.stand_in import PRIVATE_PEM, GoogleStandIn, _unbase64, json_reply
+from providers.http_client import ONCE
+from providers.sample_answers import deltas_from, error_of, text_of
+from providers.scripted_server import Reply, ScriptedServer
+
+BASE = {"GOOGLE_CLOUD_PROJECT": "my-project", "GOOGLE_CLOUD_LOCATION": "us-east5", "HOME": "/nonexistent"}
+
+
+class Vertex:
+    """A stand-in with its server and a service account."""
+
+    def __init__(self, host: GoogleStandIn, server: ScriptedServer, folder: Path) -> None:
+        self.host = host
+        self.server = server
+        self.account: dict[str, Any] = {
+            "type": "service_account",
+            "project_id": "project-of-the-file",
+            "private_key_id": "key-1",
+            "private_key": PRIVATE_PEM,
+            "client_email": "robot@my-project.iam.gserviceaccount.com",
+            "token_uri": f"{server.url}/token",
+        }
+        self.path = folder / "account.json"
+        self.write(self.account)
+
+    def write(self, account: Any) -> None:
+        self.path.write_text(json.dumps(account))
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**BASE, "GOOGLE_APPLICATION_CREDENTIALS": str(self.path)}
+
+    def client(self, preset: str = "vertex", environ: dict[str, str] | None = None, **more: Any) -> HttpProviderClient:
+        given = {"retry": ONCE, "transport": HttpClient({}), **more}
+        return provider(preset, environ=self.environ if environ is None else environ, base_url=self.server.url, **given)
+
+    def ask(self, client: HttpProviderClient, model: str = "gemini-3-pro") -> str:
+        return text_of(asyncio.run(deltas_from(client, ProviderCallOptions(model=model))))
+
+    def error(self, client: HttpProviderClient, model: str = "gemini-3-pro") -> ProviderError:
+        return error_of(asyncio.run(deltas_from(client, ProviderCallOptions(model=model))))
+
+
+@pytest.fixture
+def vertex(tmp_path: Path) -> Iterator[Vertex]:
+    host = GoogleStandIn()
+    with ScriptedServer(host) as server:
+        yield Vertex(host, server, tmp_path)
+
+
+def test_gemini_with_a_service_account(vertex: Vertex) -> None:
+    client = vertex.client()
+    assert [vertex.ask(client), vertex.ask(client)] == ["Rain.", "Rain."]
+    path = (
+        "/v1/projects/my-project/locations/us-east5/publishers/google/models/gemini-3-pro:streamGenerateContent?alt=sse"
+    )
+    assert [request.target for request in vertex.server.received] == ["/token", path, path]  # one token for both
+
+
+def test_claude_on_vertex(vertex: Vertex) -> None:
+    assert vertex.ask(vertex.client("vertex-anthropic"), "claude-sonnet-4-5@20250929") == "Rain."
+    request = vertex.server.received[-1]
+    models = "/v1/projects/my-project/locations/us-east5/publishers/anthropic/models"
+    assert request.target == f"{models}/claude-sonnet-4-5@20250929:streamRawPredict"
+    body = json.loads(request.body)
+    assert (body["anthropic_version"], body["stream"]) == ("vertex-2023-10-16", True)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east5", "us-east5-aiplatform.googleapis.com"),
+        ("global", "aiplatform.googleapis.com"),
+        ("eu", "aiplatform.eu.rep.googleapis.com"),
+    ],
+)
+def test_hosts_of_regions(region: str, host: str) -> None:
+    client = provider("vertex-anthropic", environ=BASE, region=region)
+    assert client.base_url == f"https://{host}"
+
+
+def test_a_project_is_required_and_may_come_from_the_file(vertex: Vertex) -> None:
+    with pytest.raises(
+        ProviderSetupError, match=r"vertex needs a project: set GOOGLE_CLOUD_PROJECT or project = \"my-project\""
+    ):
+        provider("vertex", environ={"HOME": "/nonexistent"})
+    client = vertex.client(environ={"GOOGLE_APPLICATION_CREDENTIALS": str(vertex.path)})
+    assert vertex.ask(client) == "Rain."
+    assert "/projects/project-of-the-file/locations/global/" in vertex.server.received[-1].target
+    with pytest.raises(ProviderSetupError, match="project 'a/b' is not valid"):
+        provider("vertex", environ=BASE, project="a/b")
+
+
+def test_a_rejected_token_is_fetched_again_once(vertex: Vertex) -> None:
+    client = vertex.client()
+    assert vertex.ask(client) == "Rain."
+    vertex.host.valid = "revoked"
+    assert vertex.ask(client) == "Rain."
+    assert vertex.host.issued == 2
+    vertex.host.refusal = json_reply({"access_token": "never-valid-canary", "expires_in": 3600})
+    vertex.host.valid = "revoked"
+    count = len(vertex.server.received)
+    error = vertex.error(client)
+    assert error.kind == "authentication"
+    assert len(vertex.server.received) - count == 3  # rejected, one new token, rejected again
+
+
+def test_a_token_that_expires_is_replaced_before(vertex: Vertex) -> None:
+    now = [1000.0]
+    client = vertex.client(clock=lambda: now[0])
+    vertex.ask(client)
+    now[0] += 3601
+    vertex.ask(client)
+    assert vertex.host.issued == 2
+    assert [request.headers.get("authorization") for request in vertex.server.received[1::2]] == [
+        "Bearer token-canary-00000001",
+        "Bearer token-canary-00000002",
+    ]
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+def test_a_wrong_clock_is_corrected_by_googles(vertex: Vertex, ahead: float) -> None:
+    vertex.host.ahead = ahead
+    assert vertex.ask(vertex.client()) == "Rain."
+    assert [request.target for request in vertex.server.received[:2]] == ["/token", "/token"]
+
+
+def test_a_users_own_login(vertex: Vertex) -> None:
+    user = {"type": "authorized_user", "client_id": "c", "client_secret": "client-secret-canary"}
+    vertex.write(
+        {
+            **user,
+            "refresh_token": "refresh-canary",
+            "quota_project_id": "quota",
+            "token_uri": vertex.account["token_uri"],
+        }
+    )
+    assert vertex.ask(vertex.client()) == "Rain."
+    assert vertex.server.received[-1].headers["x-goog-user-project"] == "quota"
+
+
+def test_the_metadata_server(vertex: Vertex) -> None:
+    host = vertex.server.url.removeprefix("http://")
+    environ = {**BASE, "GCE_METADATA_HOST": host}
+    assert vertex.ask(vertex.client(environ=environ)) == "Rain."
+    assert vertex.ask(vertex.client(environ={**vertex.environ, **environ}, keys=["google:metadata"])) == "Rain."
+    path = "/computeMetadata/v1/instance/service-accounts/default/token"
+    assert [request.target for request in vertex.server.received[::2]] == [path, path]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"private_key": "not a key"}, "private_key of the service account is not an RSA key"),
+        ({"client_email": None}, "lacks client_email; download the key file again"),
+        (
+            {"type": "external_account"},
+            "credentials of type 'external_account'; supported: service_account, authorized_user",
+        ),
+    ],
+)
+def test_bad_files(vertex: Vertex, changes: dict[str, Any], message: str) -> None:
+    vertex.write({**vertex.account, **changes})
+    error = vertex.error(vertex.client())
+    assert error.kind == "authentication"
+    assert message in error.message
+    assert "PRIVATE KEY" not in error.message
+
+
+def test_a_refused_account_is_reported_with_googles_words(vertex: Vertex) -> None:
+    vertex.host.refusal = json_reply(
+        {"error": "invalid_grant", "error_description": "Invalid grant: account not found"}, 400
+    )
+    error = vertex.error(vertex.client())
+    assert error.kind == "authentication"
+    assert "invalid_grant: Invalid grant: account not found" in error.message
+
+
+def test_an_endpoint_that_is_down_is_not_the_keys_fault(vertex: Vertex) -> None:
+    vertex.host.refusal = Reply(status=503, body=b"down")
+    client = vertex.client()
+    assert vertex.error(client).kind == "server"
+    assert client.credentials is not None
+    assert [status.state for status in client.credentials.status()] == ["healthy"]
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(
+        CredentialError, match=r"no credentials file /no/such.json \(named by GOOGLE_APPLICATION_CREDENTIALS\)"
+    ):
+        provider("vertex", environ={**BASE, "GOOGLE_APPLICATION_CREDENTIALS": "/no/such.json"})
+
+
+def test_google_auth_makes_the_same_assertion(vertex: Vertex) -> None:
+    from google.oauth2 import service_account
+
+    scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+    theirs = service_account.Credentials.from_service_account_info(vertex.account, scopes=scopes)  # type: ignore[no-untyped-call]
+    expected = theirs._make_authorization_grant_assertion().decode().split(".")
+    ours = signed_jwt(vertex.account, vertex.account["token_uri"], 1_700_000_000.0).split(".")
+    assert json.loads(_unbase64(ours[0])) == json.loads(_unbase64(expected[0]))
+    claims, their_claims = json.loads(_unbase64(ours[1])), json.loads(_unbase64(expected[1]))
+    # google-auth names the public endpoint as the audience, whatever the token_uri; both are accepted
+    assert {**their_claims, "iat": 1_700_000_000, "exp": 1_700_003_600, "aud": claims["aud"]} == claims
