@@ -15,7 +15,7 @@ from html import escape
 
 from msgspec import Struct
 
-from antiphon.gateway.observe.charts import svg
+from antiphon.gateway.observe.page.charts import svg
 
 WIDTH = 440.0
 _LEFT, _RIGHT = 12.0, 12.0

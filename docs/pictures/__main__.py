@@ -1,4 +1,8 @@
-"""`make pictures`: the pictures of the documentation, taken from the real page in a real browser, on the offline provider."""
+"""`make pictures`: the pictures of the documentation, taken from the real pages in a real browser.
+
+The chat runs on the offline provider, the status page shows a gateway with scripted traffic. `docs/pictures status` takes only
+the latter.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
+from status_traffic import ADMIN, busy_gateway
 
 HERE = Path(__file__).parent
 FLAGS = [
@@ -29,6 +35,10 @@ def main() -> None:
     browser = os.environ.get("ANTIPHON_BROWSER") or shutil.which("chromium")
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
+    with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
+        take_status(browser, address)
+    if sys.argv[1:] == ["status"]:
+        return
     with tempfile.TemporaryDirectory() as home:
         environment = {"PATH": os.environ["PATH"], "HOME": home, "XDG_DATA_HOME": home}
         command = [sys.executable, "-m", "antiphon", "chat", "--web", "--port", "0"]
@@ -81,6 +91,23 @@ def at_rest(page: Page) -> None:
     """Until nothing is being made."""
     page.locator("body:not(.running)").wait_for()
     page.locator(".draft").wait_for(state="detached")
+
+
+def take_status(browser: str, address: str) -> None:
+    sizes: dict[str, dict[str, Any]] = {
+        "status.png": {"viewport": {"width": 1200, "height": 1500}},
+        "status-phone.png": {"viewport": {"width": 390, "height": 1100}, "is_mobile": True, "color_scheme": "dark"},
+    }
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        for name, options in sizes.items():
+            page = chromium.new_context(locale="en-GB", **options).new_page()
+            page.goto(f"{address}/status")
+            page.get_by_label("Admin key").fill(ADMIN)
+            page.keyboard.press("Enter")
+            page.get_by_role("heading", name="Recent requests").wait_for()
+            shot(page, name)
+        chromium.close()
 
 
 def shot(page: Page, name: str) -> None:

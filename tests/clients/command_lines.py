@@ -1,4 +1,4 @@
-"""Command lines written in Python, most of them over LiteLLM, and the few lines each of them needs."""
+"""Command lines, most of them in Python and over LiteLLM, and the few lines each of them needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from clients.program import ANTHROPIC, CHAT, GEMINI, PROMPT, RESPONSES, Place, Program
+from clients.program import ANTHROPIC, ANY_MODEL, CHAT, COMPLETIONS, GEMINI, OLLAMA, PROMPT, RESPONSES, Place, Program
 
 
 def _aider(place: Place, prefix: str) -> list[str]:
@@ -46,6 +46,38 @@ def _llm(place: Place) -> Mapping[str, Any]:
 def _llm_command(place: Place, model: str) -> list[str]:
     reader = f"def read_note() -> str:\n    'Read note.txt.'\n    return open({str(place.note)!r}).read()\n"
     return ["llm", "-m", model, "--functions", reader, PROMPT]
+
+
+_PROMPTFOO = {
+    CHAT: ("openai:chat", "/v1"),
+    RESPONSES: ("openai:responses", "/v1"),
+    COMPLETIONS: ("openai:completion", "/v1"),
+    ANTHROPIC: ("anthropic:messages", ""),
+    GEMINI: ("google", ""),
+    OLLAMA: ("ollama:chat", ""),
+}
+"""promptfoo's name of each wire, and where its address ends."""
+
+
+def _promptfoo(place: Place, wire: str) -> Mapping[str, Any]:
+    kind, end = _PROMPTFOO[wire]
+    settings = {"apiBaseUrl": place.url + end, "apiKey": place.key, "max_tokens": 1000}
+    return {
+        "promptfooconfig.json": {
+            "prompts": ["Read note.txt.", f"file://{place.note}"],
+            "providers": [{"id": f"{kind}:{place.model}", "config": settings}],
+            "tests": [{"vars": {"subject": "note"}}],
+        }
+    }
+
+
+def _promptfoo_command(place: Place) -> list[str]:
+    evaluate = "promptfoo eval --no-cache --no-write --no-progress-bar --no-table -j 1"
+    return [
+        "sh",
+        "-c",
+        f"{evaluate} -c {place.home}/promptfooconfig.json -o out.json; code=$?; cat out.json; exit $code",
+    ]
 
 
 def _mini(place: Place, prefix: str, extra: tuple[str, ...]) -> list[str]:
@@ -154,5 +186,24 @@ base_url = "{place.url}/v1"
 api_key_env = "ANTIPHON_CLIENT_KEY"
 """
         },
+    ),
+    *(
+        Program(
+            name="promptfoo",
+            wire=wire,
+            source="npm",
+            packages=("promptfoo",),
+            command=_promptfoo_command,
+            environment=lambda place: {
+                "PROMPTFOO_DISABLE_TELEMETRY": "1",
+                "PROMPTFOO_DISABLE_UPDATE": "1",
+                "OLLAMA_BASE_URL": place.url,
+                "OLLAMA_API_KEY": place.key,
+            },
+            files=partial(_promptfoo, wire=wire),
+            model="gemini-2.5-pro" if wire == GEMINI else ANY_MODEL,
+            asks_in_words=True,
+        )
+        for wire in _PROMPTFOO
     ),
 )

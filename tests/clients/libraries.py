@@ -31,6 +31,7 @@ def _environment(place: Place, wire: str, folder: str) -> Mapping[str, str]:
         "GATEWAY_WIRE": wire,
         "GATEWAY_INSTALLED": str(place.installed / folder),
         "AI_SDK_LOG_WARNINGS": "false",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
 
 
@@ -74,7 +75,7 @@ LIBRARIES: tuple[Program, ...] = (
     *_programs("DSPy", (*_FOUR, COMPLETIONS), "dspy_calls.py", "dspy", in_words=(*_FOUR, COMPLETIONS)),
     *_programs("Haystack", (CHAT,), "haystack_agent.py", "haystack-ai"),
     *_programs("Semantic Kernel", (CHAT,), "semantic_kernel_agent.py", "semantic-kernel"),
-    *_programs("LiteLLM", (*_FOUR, OLLAMA), "litellm_calls.py", "litellm"),
+    *_programs("LiteLLM", (*_FOUR, OLLAMA), "litellm_calls.py", "litellm", "mcp"),
     *_programs("Ollama Python", (OLLAMA,), "ollama_agent.py", "ollama"),
     *_programs("Ollama JS", (OLLAMA,), "ollama_agent.mjs", "ollama"),
     *_programs("JS SDKs", (*_FOUR, INTERACTIONS), "official_sdks.mjs", "openai", "@anthropic-ai/sdk", "@google/genai"),

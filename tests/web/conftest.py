@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 REQUIRED = os.environ.get("ANTIPHON_BROWSER_TESTS") == "required"
 HAS_PLAYWRIGHT = find_spec("playwright") is not None
 collect_ignore_glob = [] if HAS_PLAYWRIGHT or REQUIRED else ["test_browser*.py"]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+AXE = "axe-core@4"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -53,3 +55,26 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe(request: pytest.FixtureRequest) -> str:
+    """The accessibility checker, fetched into pytest's cache once."""
+    assert request.config.cache is not None
+    folder = request.config.cache.mkdir("axe")
+    script = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            missing("axe checks the page, and npm, which fetches it, is not installed")
+        command = [str(npm), "install", "--prefix", str(folder), "--no-save", "--ignore-scripts", "--no-audit", AXE]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode:
+            missing(f"axe could not be fetched: {done.stderr.strip().splitlines()[-1:]}")
+    return script.read_text()
+
+
+def axe_violations(page: Page) -> list[tuple[str, list[str]]]:
+    """What the checker, which was evaluated in the page, finds: each rule with the elements that break it."""
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [(one["id"], [node["html"] for node in one["nodes"]][:4]) for one in found]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -13,14 +11,13 @@ import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
-from web.conftest import missing
+from web.conftest import axe_violations
 from web.rig import Browser, served
 from web.window import Window, window
 
 PAGE = Path(__file__).parents[2] / "src" / "antiphon" / "web" / "page"
 QUESTION = "Find out what IELTS band 7 needs, then make me a 4 week plan"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-AXE = "axe-core@4"
 
 
 @pytest.fixture(scope="module")
@@ -148,23 +145,6 @@ def test_the_page_is_plain_files_without_inline_code() -> None:
         ), file
 
 
-@pytest.fixture(scope="module")
-def axe(request: pytest.FixtureRequest) -> str:
-    """The accessibility checker, fetched into pytest's cache once."""
-    assert request.config.cache is not None
-    folder = request.config.cache.mkdir("axe")
-    script = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            missing("axe checks the page, and npm, which fetches it, is not installed")
-        command = [str(npm), "install", "--prefix", str(folder), "--no-save", "--ignore-scripts", "--no-audit", AXE]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode:
-            missing(f"axe could not be fetched: {done.stderr.strip().splitlines()[-1:]}")
-    return script.read_text()
-
-
 def test_axe_finds_no_violations(chromium: Chromium, chat: tuple[Browser, str], axe: str) -> None:
     browser, conversation = chat
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -177,5 +157,4 @@ def test_axe_finds_no_violations(chromium: Chromium, chat: tuple[Browser, str], 
             shown.page.evaluate("document.querySelectorAll('main details').forEach(one => { one.open = true; })")
             for scheme in schemes:
                 shown.page.emulate_media(color_scheme=scheme)
-                found = shown.page.evaluate("async () => (await axe.run()).violations")
-                assert not found, [(one["id"], [node["html"] for node in one["nodes"]][:4]) for one in found]
+                assert not axe_violations(shown.page)

@@ -17,6 +17,7 @@ from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
+from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
@@ -36,11 +37,16 @@ from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
+from antiphon.gateway.observe.page.html import wants_page
+from antiphon.gateway.observe.page.login_page import login_page
+from antiphon.gateway.observe.page.status_page import PageView, status_answer
+from antiphon.gateway.observe.page.texts import choose_language
 from antiphon.gateway.observe.recent import RequestRecord
 from antiphon.gateway.observe.request_log import log_finished_request
+from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.spend_summary import SpendReader
 from antiphon.gateway.observe.status import ReloadResult, build_status
-from antiphon.gateway.observe.status_page import status_answer
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError
@@ -49,6 +55,8 @@ logger = logging.getLogger("antiphon.gateway")
 
 _COSTS = frozenset({"generate", "embed", "compact", "pass"})
 """What is refused once a budget is used up; a client can still list models and read its usage."""
+_PAGE_ACTIONS = frozenset({"status", "status_logout", "status_switch"})
+"""What a browser without a session gets the login form for."""
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
 
 
@@ -78,6 +86,7 @@ class Gateway:
         self._started_at = datetime.now(UTC)
         self._reloader: ConfigReloader | None = None
         self._chat: MountedApp | None = None
+        self._spend = SpendReader()
 
     @property
     def loaded(self) -> LoadedConfig:
@@ -130,6 +139,12 @@ class Gateway:
         if isinstance(key, ClientKey):
             return Admission(loaded, endpoint, key, started_at, passes_body=endpoint.action == "pass")
         self._count(endpoint, key, "", started_at)
+        if (
+            endpoint.action in _PAGE_ACTIONS
+            and not loaded.keys.allows_anonymous
+            and wants_page(request.headers, request.query)
+        ):
+            return login_page(request)
         return key
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
@@ -154,7 +169,7 @@ class Gateway:
             self.refresh_gauges()
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
         if action == "status":
-            return self._status(loaded, request)
+            return await self._status(loaded, request)
         if action == "connect":
             return upgrade_required()
         context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
@@ -213,7 +228,7 @@ class Gateway:
         wait = await services.limits.admit_async(key)
         return None if wait is None else services.limits.limit_reached(key, wait).response(endpoint.format)
 
-    def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
+    async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         status = build_status(
             version=__version__,
             started=self._started_at,
@@ -225,8 +240,21 @@ class Gateway:
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),
             shared=self._services.shared.status if self._services.shared is not None else None,
+            spend=await self._spend.read(loaded),
         )
-        return status_answer(status, request.headers, request.query)
+        chosen = request.query.get("lang", "")
+        view = PageView(
+            language=choose_language(
+                request.headers.get("accept-language", ""), chosen or cookie(request, LANGUAGE_COOKIE)
+            ),
+            token=form_token(loaded, request),
+            has_session=session_key(loaded, request) is not None,
+            search=RequestFilter.of(request.query),
+        )
+        response = status_answer(status, request.headers, request.query, view)
+        if chosen == view.language:
+            response.headers["set-cookie"] = language_cookie(request, chosen)
+        return response
 
     def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
         services = self._services

@@ -48,6 +48,9 @@ Action: TypeAlias = Literal[
     "status",
     "list_credentials",
     "switch_credential",
+    "status_login",
+    "status_logout",
+    "status_switch",
 ]
 
 
@@ -151,6 +154,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/readyz", Endpoint("ready")),
     Route("GET", "/metrics", Endpoint("metrics")),
     Route("GET", "/status", Endpoint("status")),
+    Route("POST", "/status/login", Endpoint("status_login")),
+    Route("POST", "/status/logout", Endpoint("status_logout")),
+    Route("POST", "/status/credentials", Endpoint("status_switch")),
     Route("GET", "/credentials", Endpoint("list_credentials")),
     Route("POST", "/credentials", Endpoint("switch_credential")),
 )

@@ -14,9 +14,9 @@ from antiphon.cli.doctor import run_checks
 from antiphon.gateway.cluster.redis_store import SharedStatus, StoreUrl, parse_store_url
 from antiphon.gateway.config.file import load_config, read_config
 from antiphon.gateway.config.settings import ConfigError, config_schema
+from antiphon.gateway.observe.page.status_page import status_page
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.status import Status, build_status, status_json
-from antiphon.gateway.observe.status_page import status_page
 from support.valkey_server import ValkeyServer, running
 
 PASSWORD = "sesame-that-stays-hidden"

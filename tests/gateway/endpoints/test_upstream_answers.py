@@ -57,6 +57,9 @@ class StoringUpstream:
 
     def _create(self, received: Received, key: str) -> Reply:
         body = msgspec.json.decode(received.body)
+        previous = body.get("previous_response_id") or body.get("previous_interaction_id")
+        if previous and (key, previous) not in self.stored:
+            return json_reply({"error": {"message": f"no {previous} here", "code": 400}}, 400)
         output = structs.replace(text_answer("Hi", MODEL), id=f"{PREFIXES[self.format]}{len(self.stored)}")
         data, _ = formats[self.format].encode_response(output)
         if body.get("store") is not False:
@@ -204,3 +207,20 @@ def test_an_answer_that_is_not_stored_is_not_remembered(upstream: StoringUpstrea
         answer_id = created(client, name, store=False)
         assert client.get(f"{PATHS[name]}/{answer_id}").status == 404
     assert upstream.asked == []
+
+
+@to_both
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_request_that_continues_it_goes_to_the_same_account(
+    upstream: StoringUpstream, name: str, streams: bool
+) -> None:
+    field = {"openai-responses": "previous_response_id", "gemini-interactions": "previous_interaction_id"}[name]
+    with gateway(upstream) as client_of:
+        client = client_of("one")
+        first, second = created(client, name), created(client, name)
+        for _ in range(3):
+            first = created(client, name, streams=streams, **{field: first})
+            first = created(client, name, streams=streams, **{field: first})
+            second = created(client, name, streams=streams, **{field: second})
+    keys = [key for key, _ in upstream.stored]
+    assert sorted((keys.count("key-first"), keys.count("key-second"))) == [4, 7]

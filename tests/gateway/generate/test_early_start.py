@@ -25,6 +25,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "openai-responses": {"input": "Hello"},
     "anthropic": {"max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}]},
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]},
+    "gemini-interactions": {"input": "Hello"},
 }
 for_each_format = pytest.mark.parametrize("format_name", BODIES)
 
@@ -80,6 +81,9 @@ def test_stream_begins_while_the_provider_withholds_its_headers(gateway: Rig, fo
     stream = Stream(gateway, format_name, "to-anthropic")
     assert stream.response.status == 200
     assert stream.begin == formats[format_name].module.keep_alive[:1]
+    sent = {name.lower() for name, _ in stream.response.getheaders()}
+    assert "x-request-id" in sent, "the log line is found by it"
+    assert not any(name.startswith("x-antiphon-") or name == "trailer" for name in sent), "nothing is known yet"
     gate.set()
     reader, assembler = formats[format_name].stream_reader(), Assembler()
     for delta in [*reader.feed(stream.rest()), *reader.close()]:

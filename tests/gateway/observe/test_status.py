@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
-from antiphon.gateway.observe.charts import format_duration, latency_plot, requests_plot
+from antiphon.gateway.ledger.spend import SpendRow
+from antiphon.gateway.observe.page.charts import format_duration, latency_plot, requests_plot
+from antiphon.gateway.observe.page.html import PAGE_HEADERS
+from antiphon.gateway.observe.page.status_page import PageView, status_answer, status_page
+from antiphon.gateway.observe.page.texts import TEXTS, Language, choose_language
 from antiphon.gateway.observe.recent import (
     MINUTES,
     Activity,
@@ -26,12 +31,15 @@ from antiphon.gateway.observe.recent import (
     RequestRecord,
     percentile,
 )
+from antiphon.gateway.observe.request_search import RequestFilter, target_stats
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.gateway.observe.status import ReloadResult, Status, build_status, status_json
-from antiphon.gateway.observe.status_page import PAGE_HEADERS, status_answer, status_page
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
+from antiphon.providers.engine.target_health import CircuitStatus
+from antiphon.providers.routes import Target
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
@@ -76,6 +84,16 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
         },
         models={word: ["anthropic/*", word]},
         config_file=word,
+        circuits=[CircuitStatus(target=Target(word, word), state="open", seconds=20, last_error=error)],
+        spend=SpendSummary(
+            by_key=(
+                SpendRow(key=word, calls=3, usage=TokenUsage(100, 20, 0, 0, 0, 120), cost=Decimal("1.5")),
+                SpendRow(key="", calls=1, unpriced_calls=1, cost=None),
+            ),
+            by_model=(SpendRow(model=word, provider=word, calls=4, unpriced_calls=1, cost=Decimal("0.00123")),),
+            by_day=(SpendRow(day=NOW.date(), calls=4, estimated_calls=2, cost=Decimal(0)),),
+            today=SpendRow(day=NOW.date(), calls=4, cost=Decimal("1.5")),
+        ),
         reload=ReloadResult(time=NOW, is_applied=False, problems=(f"line 3: {word}",)),
     )
 
@@ -249,7 +267,7 @@ def test_browsers_get_the_page_and_programs_json(accept: str, wanted: str, kind:
 class Page(HTMLParser):
     """Reads a page strictly enough: every element is closed in turn, and what stands in it is kept."""
 
-    VOID = frozenset({"meta", "br", "line", "rect", "path"})
+    VOID = frozenset({"meta", "br", "line", "rect", "path", "input"})
 
     def __init__(self, page: bytes) -> None:
         super().__init__()
@@ -274,7 +292,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def page_of(word: str) -> Page:
+def page_of(word: str, language: Language = "en") -> Page:
     recent = RecentRequests(clock=NOW.timestamp)
     recent.add(
         RequestRecord(
@@ -288,13 +306,16 @@ def page_of(word: str) -> Page:
             error=word,
             repairs=(word,),
             losses=(word,),
+            fallbacks=(word,),
             attempts=(
                 AttemptRecord(provider=word, model=word, credential=word, error=word),
                 AttemptRecord(provider="second"),
             ),
         )
     )
-    page = Page(status_page(status(recent.activity(), word)))
+    search = RequestFilter(text=word[:1], key=word, model=word)
+    view = PageView(language=language, token="t", has_session=True, search=search)
+    page = Page(status_page(status(recent.activity(), word), view))
     assert not page.open
     return page
 
@@ -307,6 +328,8 @@ def test_foreign_text_is_escaped() -> None:
     ]
     shown = EVIL.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     assert evil.text.count(shown) >= plain.text.count("word") > 10
+    hidden = [attributes.get("value") for tag, attributes in evil.elements if tag == "input"]
+    assert hidden.count(shown) >= 3, "the values of the forms are the text as it is"
 
 
 @given(st.text(min_size=1, max_size=30))
@@ -324,7 +347,12 @@ def test_the_content_policy_allows_only_the_style() -> None:
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     page = page_of("word")
-    assert not [tag for tag, _ in page.elements if tag in ("script", "link", "img", "iframe", "form")]
+    assert not [tag for tag, _ in page.elements if tag in ("script", "link", "img", "iframe", "object")]
+    assert {attributes["action"] for tag, attributes in page.elements if tag == "form"} == {
+        "/status#requests",
+        "/status/logout",
+        "/status/credentials",
+    }
     for _, attributes in page.elements:
         assert not [name for name in attributes if name == "style" or name.startswith("on")]
 
@@ -357,6 +385,13 @@ def test_the_page_shows_the_key_figures() -> None:
         "1,234",
         "Not translated",
         "2 attempts",
+        "$1.50",
+        "unknown",
+        "$0.0012 + 1 calls unknown",
+        "2 estimated",
+        "Error rate100.0%",
+        "Disable",
+        "Log out",
     ):
         assert expected in text, expected
 
@@ -432,3 +467,71 @@ def test_plots_stay_in_their_frame(minutes: list[list[tuple[float, int]]]) -> No
 )
 def test_durations_are_readable(seconds: float, expected_text: str) -> None:
     assert format_duration(seconds) == expected_text
+
+
+def test_both_languages_have_every_text_with_the_same_blanks() -> None:
+    assert TEXTS["en"].keys() == TEXTS["zh"].keys()
+    for name, english in TEXTS["en"].items():
+        assert sorted(re.findall(r"{(\w+)}", english)) == sorted(re.findall(r"{(\w+)}", TEXTS["zh"][name])), name
+
+
+def test_the_page_in_chinese_has_the_same_shape() -> None:
+    english, chinese = page_of("word"), page_of("word", "zh")
+    assert [tag for tag, _ in english.elements] == [tag for tag, _ in chinese.elements]
+    for expected in ("已运行 3 天", "缓存命中率", "停用", "退出登录", "未知"):
+        assert expected in chinese.text, expected
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen", "language"),
+    [
+        ("", "", "en"),
+        ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
+        ("de-DE, en;q=0.5, zh;q=0.1", "", "en"),
+        ("zh-CN", "en", "en"),
+        ("en", "zh", "zh"),
+        ("fr", "<script>", "en"),
+    ],
+)
+def test_the_language_is_the_readers(accepted: str, chosen: str, language: str) -> None:
+    assert choose_language(accepted, chosen) == language
+
+
+RECORDS = [
+    RequestRecord(id="01aaa", key="laptop", model="gpt-5", target="openai/gpt-5", status=200, seconds=1.0),
+    RequestRecord(
+        id="01bbb", key="phone", model="claude", target="openai/gpt-5", status=200, fallbacks=("a to b: overloaded",)
+    ),
+    RequestRecord(id="01ccc", key="phone", model="claude", target="a/c", status=502, error="server: It Broke"),
+    RequestRecord(id="01ddd", key="", model="claude", target="a/c", status=200, error="stream_cut: it ended"),
+    RequestRecord(id="01eee", key="", model="none", status=404, error="not_found: no"),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, "abcde"),
+        ({"q": "01CCC"}, "c"),
+        ({"q": "it broke"}, "c"),
+        ({"q": "overloaded"}, "b"),
+        ({"key": "phone"}, "bc"),
+        ({"model": "gpt"}, "ab"),
+        ({"status": "5"}, "c"),
+        ({"outcome": "failed"}, "cd"),
+        ({"outcome": "refused"}, "e"),
+        ({"key": "phone", "outcome": "failed"}, "c"),
+        ({"q": "nothing has this"}, ""),
+    ],
+)
+def test_requests_are_found_by_what_a_reader_knows(query: dict[str, str], found: str) -> None:
+    search = RequestFilter.of(query)
+    assert "".join(record.id[-1] for record in RECORDS if search.matches(record)) == found
+    listed = json.loads(status_json(status(Activity(RECORDS, [])), search))["requests"]
+    assert "".join(record["id"][-1] for record in listed) == found
+
+
+def test_the_numbers_of_each_target() -> None:
+    openai, other = target_stats(RECORDS)
+    assert (openai.target, openai.requests, openai.failed) == ("openai/gpt-5", 2, 0)
+    assert (other.target, other.requests, other.failed, other.p50_seconds) == ("a/c", 2, 2, None)

@@ -32,6 +32,8 @@ ANONYMOUS = ClientKey(name="")
 JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})
+_FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
+_FORM_TYPE = "application/x-www-form-urlencoded"
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
 _FORWARDED = "without client keys only programs on this machine may read this endpoint; a proxy forwarded this request"
 _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
@@ -57,6 +59,11 @@ class Admission(Struct, frozen=True):
     def opens_socket(self) -> bool:
         """Whether the path is served over a WebSocket."""
         return self.endpoint is not None and self.endpoint.action == "connect"
+
+    @property
+    def takes_form(self) -> bool:
+        """Whether the body is a form of the status page."""
+        return self.endpoint is not None and self.endpoint.action in _FORM_ACTIONS
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
@@ -85,7 +92,7 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
         if not problem and endpoint.action in OPERATOR_ACTIONS:
             problem = _FORWARDED
         return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
-    if needs_no_key:
+    if needs_no_key or endpoint.action == "status_login":
         return ANONYMOUS
     key = presented_key(loaded, request)
     if key is None and PARAMETER in request.query and request.path.startswith("/upload/"):
@@ -102,7 +109,7 @@ def _key_error(loaded: LoadedConfig, request: ClientRequest) -> ProviderError:
     return ProviderError(reason, "authentication", code="invalid_api_key") if reason else _INVALID_KEY
 
 
-def refuse_body(request: ClientRequest, length: int | None, limit: int) -> Response | None:
+def refuse_body(request: ClientRequest, length: int | None, limit: int, *, takes_form: bool = False) -> Response | None:
     """The refusal of a body by its content type or its declared length; None if it may be read.
 
     `length` is 0 without a body, and None if it is not declared; `limit` is `gateway.max_body_bytes`.
@@ -110,7 +117,8 @@ def refuse_body(request: ClientRequest, length: int | None, limit: int) -> Respo
     if length == 0:
         return None
     content_type = request.headers.get("content-type", "")
-    if not is_json_type(content_type):
+    is_form = takes_form and content_type.partition(";")[0].strip().lower() == _FORM_TYPE
+    if not is_form and not is_json_type(content_type):
         message = f"unsupported content type {content_type[:80]}; send content-type: application/json"
         error = ProviderError(message, "invalid_request")
         return error_response(error_format_for_path(request.path), error, status=415)

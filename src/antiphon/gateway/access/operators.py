@@ -1,8 +1,9 @@
 """Who operates the gateway: the only place that decides whether a request comes from an operator.
 
-With client keys, an operator presents one with `admin = true`. Without any, programs on this machine are operators: the peer is
-a loopback address, `Host` is a name of this machine, no foreign web page asks, and no proxy forwards the request for another
-address. `find_operator` returns the operator's key, whose name goes to the audit log.
+With client keys, an operator presents one with `admin = true`, or the session of the status page that began with one. Without
+any, programs on this machine are operators: the peer is a loopback address, `Host` is a name of this machine, no foreign web page
+asks, and no proxy forwards the request for another address. `find_operator` returns the operator's key, whose name goes to the
+audit log.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from antiphon.gateway.access.client_keys import ClientKey, is_loopback
 from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.access.page_session import session_key
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.wire.output import ProviderError
@@ -21,7 +23,9 @@ LOCAL_OPERATOR = ClientKey(name="", admin=True)
 NOT_ADMIN = ProviderError(
     "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
 )
-OPERATOR_ACTIONS = frozenset({"metrics", "status", "list_credentials", "switch_credential"})
+OPERATOR_ACTIONS = frozenset(
+    {"metrics", "status", "list_credentials", "switch_credential", "status_logout", "status_switch"}
+)
 """What only operators may do."""
 
 _LISTS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
@@ -34,6 +38,8 @@ def find_operator(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | N
     if loaded.keys.allows_anonymous:
         return LOCAL_OPERATOR if is_from_this_machine(loaded, request) else None
     key = presented_key(loaded, request)
+    if key is None and "cookie" in request.headers:
+        key = session_key(loaded, request)
     return key if key is not None and key.admin else None
 
 

@@ -1,17 +1,16 @@
 """Tickets in upload URLs: Gemini's clients send a file to the URL they were given, without a key.
 
-A ticket names the client that began the upload, and is valid for that upload only, for a day. It is signed with the secrets of
-the providers, so that every worker with the same configuration accepts it, and it contains no secret itself (law L10).
+A ticket names the client that began the upload, and is valid for that upload only, for a day. It is signed, and contains no
+secret itself (law L10).
 """
 
 from __future__ import annotations
 
-import hmac
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from hashlib import sha256
 
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.signature import is_signature, signature
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.messages import ClientRequest
 
@@ -23,25 +22,17 @@ _SECONDS = 86_400
 def new_ticket(loaded: LoadedConfig, client: str, upload_id: str) -> str:
     """A ticket for one upload of a client."""
     name, expires = urlsafe_b64encode(client.encode()).decode().rstrip("="), int(time.time()) + _SECONDS
-    return f"{name}.{expires}.{_signature(loaded, name, str(expires), upload_id)}"
+    return f"{name}.{expires}.{signature(loaded, 'upload', name, str(expires), upload_id)}"
 
 
 def ticket_client(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
     """The client of a valid ticket; None without one."""
     name, _, rest = request.query.get(PARAMETER, "").partition(".")
-    expires, _, signature = rest.partition(".")
+    expires, _, given = rest.partition(".")
     if not (expires.isascii() and expires.isdigit()) or len(expires) > 12 or int(expires) < time.time():
         return None
-    if not hmac.compare_digest(
-        signature.encode("utf-8", "replace"),
-        _signature(loaded, name, expires, request.query.get(UPLOAD_ID, "")).encode(),
-    ):
+    if not is_signature(given, loaded, "upload", name, expires, request.query.get(UPLOAD_ID, "")):
         return None
     client = urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
     key = loaded.keys.named(client)
     return None if key is None or key.refusal() else key
-
-
-def _signature(loaded: LoadedConfig, *parts: str) -> str:
-    secret = sha256("\0".join(loaded.secrets).encode("utf-8", "surrogateescape")).digest()
-    return hmac.new(secret, "\0".join(parts).encode("utf-8", "surrogateescape"), sha256).hexdigest()

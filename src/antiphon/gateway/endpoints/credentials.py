@@ -35,20 +35,25 @@ async def handle_switch_credential(context: RequestContext) -> Response:
         wanted = msgspec.json.decode(context.request.body, type=_Switch)
     except msgspec.DecodeError as error:
         raise WireError(f'{error}; send {{"provider": "…", "credential": "env:NAME", "enabled": false}}') from error
-    provider = context.loaded.providers.get(wanted.provider)
+    switch_credential(context, wanted.provider, wanted.credential, enabled=wanted.enabled)
+    return Response.json({"credentials": _rows(context)})
+
+
+def switch_credential(context: RequestContext, provider_name: str, credential: str, *, enabled: bool) -> None:
+    """Switch one key off or on, and log it. Raises `WireError`."""
+    provider = context.loaded.providers.get(provider_name)
     if provider is None or provider.pool is None:
         known = ", ".join(context.loaded.credentials) or "none"
-        raise WireError(f"unknown provider {wanted.provider[:200]!r}; providers with keys: {known}")
+        raise WireError(f"unknown provider {provider_name[:200]!r}; providers with keys: {known}")
     try:
-        if wanted.enabled:
-            provider.pool.enable(wanted.credential)
+        if enabled:
+            provider.pool.enable(credential)
         else:
-            provider.pool.disable(wanted.credential)
+            provider.pool.disable(credential)
     except CredentialError as error:
         raise WireError(str(error)) from error
-    state = "enabled" if wanted.enabled else "disabled"
-    logger.warning("key %s of %s %s by %s", wanted.credential, wanted.provider, state, context.key.name or "a client")
-    return Response.json({"credentials": _rows(context)})
+    state = "enabled" if enabled else "disabled"
+    logger.warning("key %s of %s %s by %s", credential, provider_name, state, context.key.name or "a client")
 
 
 def _rows(context: RequestContext) -> list[dict[str, object]]:

@@ -32,6 +32,7 @@ from antiphon.gateway.endpoints.responses_api.stored import (
     handle_get_response,
     handle_list_items,
 )
+from antiphon.gateway.endpoints.status_forms import handle_login, handle_logout, handle_switch
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
 from antiphon.gateway.http.messages import Response
 
@@ -60,5 +61,8 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "cancel_interaction": handle_cancel_interaction,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
+    "status_login": handle_login,
+    "status_logout": handle_logout,
+    "status_switch": handle_switch,
 }
 """Handlers by the action of the endpoint."""

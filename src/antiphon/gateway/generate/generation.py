@@ -39,12 +39,13 @@ from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.gateway.state.store import STATE_FIELDS, should_store
+from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras
 from antiphon.providers.call import CallReport
+from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.model_name import check_model_name
@@ -114,6 +115,7 @@ class Generation:
         self._wire = client_formats[endpoint.format]
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
+        self._continued: UpstreamAnswer | None = None  # where the answer is that the request continues
         is_metered = key.is_metered
         self._trace = RequestTrace(
             request_id=request.request_id,
@@ -150,7 +152,9 @@ class Generation:
                     ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission")
                 )
             targets = priced_targets(self._key, self._loaded.resolve(model), self._loaded.prices)
-            return self._error(targets) if isinstance(targets, ProviderError) else await self._call(targets)
+            if isinstance(targets, ProviderError):
+                return self._error(targets)
+            return await self._call(await self._where_stored(targets))
         except WireError as error:
             return self._error(ProviderError(str(error), "invalid_request"))
         except InvalidModelName as error:
@@ -264,7 +268,11 @@ class Generation:
         headers = self._preparer.forwarded_headers(prepared.provider)
         if trace.trace_headers:
             headers |= trace.trace_headers
-        return prepared.call(headers, streams=trace.streams)
+        call = prepared.call(headers, streams=trace.streams)
+        known = self._continued
+        if known is not None and known.provider == target.provider and isinstance(call, UpstreamRequest):
+            call.preferred_key = known.credential
+        return call
 
     async def _translate(self, output: ModelOutput, prepared: Prepared) -> Response:
         """A whole answer in the client's format."""
@@ -369,6 +377,17 @@ class Generation:
         if self._endpoint.format not in STATE_FIELDS:
             return False
         return prepared.keeps_answer or (not prepared.same_format and should_store(self._preparer.parsed_request))
+
+    async def _where_stored(self, targets: list[Target]) -> list[Target]:
+        """The targets, first those of the provider that stored what the request continues."""
+        if self._endpoint.format not in STATE_FIELDS or b'"previous_' not in self._request.body:
+            return targets
+        previous = previous_response_id(self._preparer.parsed_request)
+        known = await run_in_thread(self._services.upstream_answers.get, previous, self._key.name)
+        if known is None:
+            return targets
+        self._continued = known
+        return sorted(targets, key=lambda target: target.provider != known.provider)
 
     def _is_stored_upstream(self, prepared: Prepared) -> bool:
         """Whether the provider stores the answer under the id that the client gets."""

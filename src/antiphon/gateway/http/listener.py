@@ -148,7 +148,8 @@ class Listener:
             return admission
         if getattr(admission, "passes_body", False):
             return admission
-        return refuse_body(request, length, self._settings().max_body_bytes) or admission
+        takes_form = getattr(admission, "takes_form", False)
+        return refuse_body(request, length, self._settings().max_body_bytes, takes_form=takes_form) or admission
 
     def with_common_headers(self, response: Response, request: ClientRequest) -> Response:
         """The response with the id of the request, and with CORS headers for a page of an allowed origin."""

@@ -148,10 +148,14 @@ class Minute(Struct):
     failed: int = 0
     seconds: dict[int, int] = field(default_factory=dict)
     first_token: dict[int, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
     def add(self, record: RequestRecord) -> None:
         """Count one request. Only answers are timed: refusals are fast, and would hide a slow provider."""
         self.requests += 1
+        self.prompt_tokens += record.prompt_tokens
+        self.cached_tokens += record.cached_tokens
         if record.status >= 400 or record.error:
             self.refused += record.is_refused
             self.failed += record.is_failed
@@ -167,6 +171,8 @@ class Minute(Struct):
         self.requests += other.requests
         self.refused += other.refused
         self.failed += other.failed
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
         for mine, theirs in ((self.seconds, other.seconds), (self.first_token, other.first_token)):
             for bucket, count in theirs.items():
                 mine[bucket] = mine.get(bucket, 0) + count
@@ -249,6 +255,12 @@ def percentile(histogram: dict[int, int], fraction: float) -> float | None:
             # the middle of the step, by ratio
             return _SHORTEST * math.exp((bucket - 0.5) * _BUCKET_RATIO)
     return None
+
+
+def exact_percentile(values: Iterable[float], fraction: float) -> float | None:
+    """The value that `fraction` of a few values did not exceed; None if there are none."""
+    known = sorted(values)
+    return known[max(0, math.ceil(fraction * len(known)) - 1)] if known else None
 
 
 def _bucket_index(seconds: float) -> int:

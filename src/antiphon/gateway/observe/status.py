@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.observe.recent import Activity, Minute, RequestRecord, percentile
+from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
+from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.engine.target_health import CircuitStatus
 
@@ -114,6 +116,8 @@ class Status(Struct, frozen=True, kw_only=True):
     credentials: tuple[CredentialRow, ...]
     models: tuple[ModelRow, ...]
     seen: Activity
+    spend: SpendSummary | None = None
+    """What was spent; None if it is not known here."""
     circuits: tuple[CircuitRow, ...] = ()
 
 
@@ -127,6 +131,8 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     models: tuple[ModelRow, ...]
     minutes: list[MinuteRow]
     requests: list[RequestRecord]
+    targets: list[TargetStats]
+    spend: SpendSummary | None
 
 
 def build_status(
@@ -141,6 +147,7 @@ def build_status(
     config_file: str = "",
     reload: ReloadResult | None = None,
     shared: SharedStatus | None = None,
+    spend: SpendSummary | None = None,
 ) -> Status:
     """The present status. `credentials` are those of each provider, `models` the targets of each route."""
     return Status(
@@ -158,12 +165,15 @@ def build_status(
         ),
         models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
         seen=seen,
+        spend=spend,
         circuits=tuple(_circuit_row(circuit, now) for circuit in circuits),
     )
 
 
-def status_json(status: Status) -> bytes:
-    """The status for programs: everything the page shows, and all stored requests."""
+def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
+    """The status for programs: everything the page shows, and all stored requests that match `search`."""
+    records = status.seen.records
+    found = records if search is None or search.is_empty else [record for record in records if search.matches(record)]
     return msgspec.json.encode(
         StatusDocument(
             server=status.server,
@@ -172,7 +182,9 @@ def status_json(status: Status) -> bytes:
             circuits=status.circuits,
             models=status.models,
             minutes=[MinuteRow.of(minute) for minute in status.seen.minutes],
-            requests=status.seen.records,
+            requests=found,
+            targets=target_stats(records),
+            spend=status.spend,
         )
     )
 

@@ -61,11 +61,14 @@ class UpstreamRequest(Struct):
     restorer: CallRestorer | None = None
     answer_format: Format | None = None
     """The format of the answer, if it is not the provider's own."""
+    preferred_key: str = ""
+    """The name of the key to begin with, because what the request refers to belongs to it."""
 
     @property
     def settings(self) -> RetrySettings:
         """What the provider allows."""
-        return self.provider.retry_settings
+        settings = self.provider.retry_settings
+        return structs.replace(settings, preferred_key=self.preferred_key) if self.preferred_key else settings
 
     @property
     def sleep(self) -> Callable[[float], Awaitable[object]]:

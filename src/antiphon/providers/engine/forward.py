@@ -39,15 +39,11 @@ class ForwardedRequest(UpstreamRequest):
     stream_length: int | None = None
     last_error: ErrorResponse | None = None
     """The last response with an error status."""
-    preferred_key: str = ""
-    """The name of the key to begin with; the others follow in order."""
 
     @property
     def settings(self) -> RetrySettings:
         """What the provider allows, with its keys in order; one attempt for a body that cannot be repeated."""
-        settings = structs.replace(
-            self.provider.retry_settings, takes_keys_in_order=True, preferred_key=self.preferred_key
-        )
+        settings = structs.replace(super().settings, takes_keys_in_order=True)
         if self.stream is None and self.method in ("GET", "HEAD"):
             return settings
         return structs.replace(settings, policy=RetryPolicy(retries=0, rotations=0))

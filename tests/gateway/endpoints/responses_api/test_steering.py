@@ -115,7 +115,7 @@ def test_input_waits_for_the_results_of_calls(gateway: Rig, connection: Connecti
 
 
 def test_input_comes_back_when_the_response_is_cancelled(gateway: Rig, connection: Connection) -> None:
-    gateway.upstreams["anthropic"].faults.append(hang(after=700))
+    gateway.upstreams["anthropic"].faults.append(hang(after=-200))
     response_id = started(connection, "to-anthropic", "Never ends")
     steer(connection, response_id, "Stop?")
     accepted = until(connection, "response.steer.accepted")
@@ -154,7 +154,7 @@ def test_what_cannot_be_queued_is_returned(connection: Connection, fields: dict[
 
 
 def test_the_queue_is_bounded(gateway: Rig, connection: Connection) -> None:
-    gateway.upstreams["anthropic"].faults.append(hang(after=700))
+    gateway.upstreams["anthropic"].faults.append(hang(after=-200))
     response_id = started(connection, "to-anthropic", "Never ends")
     for number in range(MAX_QUEUED + 1):
         steer(connection, response_id, f"{number}")

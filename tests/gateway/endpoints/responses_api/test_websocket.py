@@ -207,7 +207,7 @@ def test_lanes_are_answered_at_the_same_time(gateway: Rig, connection: Connectio
 
 def test_a_response_in_progress_is_cancelled(gateway: Rig, connection: Connection) -> None:
     upstream = gateway.upstreams["anthropic"]
-    upstream.faults.append(hang(after=700))
+    upstream.faults.append(hang(after=-200))
     connection.send(model="to-anthropic", store=False, input="Never ends")
     created = connection.receive()
     connection.socket.send('{"type": "response.cancel"}')
@@ -221,7 +221,7 @@ def test_a_response_in_progress_is_cancelled(gateway: Rig, connection: Connectio
 def test_leaving_cancels_what_is_in_progress(gateway: Rig) -> None:
     gateway.clear()
     upstream = gateway.upstreams["anthropic"]
-    upstream.faults.append(hang(after=700))
+    upstream.faults.append(hang(after=-200))
     with Connection(gateway) as connection:
         connection.send(model="to-anthropic", store=False, input="Never ends")
         connection.receive()

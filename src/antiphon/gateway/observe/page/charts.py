@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
+from antiphon.gateway.observe.page.texts import TEXTS, Texts
 from antiphon.gateway.observe.recent import Minute, percentile
 
 _WIDTH, _HEIGHT = 440.0, 190.0
@@ -23,7 +24,7 @@ PERCENTILES: tuple[tuple[str, float], ...] = (("p50", 0.50), ("p95", 0.95))
 """The percentiles that are drawn: label (also the class) and fraction."""
 
 
-def requests_plot(minutes: Sequence[Minute]) -> str:
+def requests_plot(minutes: Sequence[Minute], say: Texts = TEXTS["en"]) -> str:
     """Requests per minute as stacked bars: answered, refused, failed."""
     total = sum(minute.requests for minute in minutes)
     refused = sum(minute.refused for minute in minutes)
@@ -34,7 +35,8 @@ def requests_plot(minutes: Sequence[Minute]) -> str:
         if not minute.requests:
             continue
         answered = minute.requests - minute.refused - minute.failed
-        tooltip = f"{_clock(minute)}: {minute.requests} requests, {minute.refused} refused, {minute.failed} failed"
+        counts = ((say["requests"], minute.requests), (say["refused"], minute.refused), (say["failed"], minute.failed))
+        tooltip = f"{_clock(minute)}: " + ", ".join(f"{count} {word.lower()}" for word, count in counts)
         bars.append(f"<g><title>{tooltip}</title>")
         base = 0
         for name, count in (("answered", answered), ("refused", minute.refused), ("failed", minute.failed)):
@@ -42,11 +44,11 @@ def requests_plot(minutes: Sequence[Minute]) -> str:
                 bars.append(_bar(name, place, len(minutes), scale.y(base + count), scale.y(base)))
                 base += count
         bars.append("</g>")
-    words = f"{total} requests in the last {len(minutes)} minutes; {refused} were refused and {failed} failed."
-    return _plot("requests-plot", "Requests per minute", words, scale.grid(str), minutes, bars)
+    words = say["plot_requests"].format(total=total, minutes=len(minutes), refused=refused, failed=failed)
+    return _plot("requests-plot", say["per_minute"], words, scale.grid(str), minutes, bars)
 
 
-def latency_plot(minutes: Sequence[Minute]) -> str:
+def latency_plot(minutes: Sequence[Minute], say: Texts = TEXTS["en"]) -> str:
     """The p50 and p95 latency by minute."""
     series = {label: [percentile(minute.seconds, share) for minute in minutes] for label, share in PERCENTILES}
     known = [value for values in series.values() for value in values if value is not None]
@@ -63,12 +65,12 @@ def latency_plot(minutes: Sequence[Minute]) -> str:
     for minute in minutes:
         total.merge(minute)
     latencies = [
-        f"{label} latency {format_duration(value)}"
+        f"{say[label]} {format_duration(value)}"
         for label, share in PERCENTILES
         if (value := percentile(total.seconds, share)) is not None
     ]
-    words = f"Last {len(minutes)} minutes: {', '.join(latencies) or 'no responses'}."
-    return _plot("latency-plot", "Latency in seconds", words, scale.grid(format_duration), minutes, drawn)
+    words = say["plot_latency"].format(minutes=len(minutes), latencies=", ".join(latencies) or say["no_responses"])
+    return _plot("latency-plot", say["plot_latency_title"], words, scale.grid(format_duration), minutes, drawn)
 
 
 def format_duration(seconds: float) -> str:

@@ -12,12 +12,12 @@ import hashlib
 STYLE = """
 :root {
   color-scheme: light dark;
-  --paper: #fbfbf9; --card: #ffffff; --ink: #1c1f24; --quiet: #626973; --rule: #e3e3dd; --faint: #f2f2ee;
+  --paper: #fbfbf9; --card: #ffffff; --ink: #1c1f24; --quiet: #626973; --rule: #e3e3dd; --faint: #f2f2ee; --edge: #8a9099;
   --good: #2c7a50; --warn: #9a5b00; --bad: #b3261e; --line: #2b5f9e; --line-2: #8a5fb0; --bar: #7ba6d4;
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --paper: #131518; --card: #1a1d21; --ink: #e4e5e3; --quiet: #9ba2ac; --rule: #2c3037; --faint: #20242a;
+    --paper: #131518; --card: #1a1d21; --ink: #e4e5e3; --quiet: #9ba2ac; --rule: #2c3037; --faint: #20242a; --edge: #6d7580;
     --good: #6cc495; --warn: #e0a54a; --bad: #f08a80; --line: #7fb2ec; --line-2: #c3a0e6; --bar: #4a78ab;
   }
 }
@@ -44,6 +44,28 @@ bdi { overflow-wrap: anywhere; }
   content: ""; display: inline-block; width: 0.5em; height: 0.5em; margin-right: 0.5em; border-radius: 50%;
   background: currentColor; vertical-align: 0.1em;
 }
+.top { display: flex; flex-wrap: wrap; align-items: baseline; justify-content: space-between; gap: 0.5rem 1.5rem; }
+.menu { display: flex; align-items: baseline; gap: 1rem; font-size: 0.9rem; }
+button, input, select {
+  font: inherit; color: inherit; background: var(--card); border: 1px solid var(--edge); border-radius: 6px;
+  padding: 0.3rem 0.7rem; min-width: 0; max-width: 100%;
+}
+button { cursor: pointer; font-size: 0.87rem; white-space: nowrap; }
+button:hover { background: var(--faint); }
+button:focus-visible, input:focus-visible, select:focus-visible { outline: 2px solid var(--line); outline-offset: 2px; }
+label { display: block; color: var(--quiet); font-size: 0.82rem; }
+form.search {
+  display: grid; grid-template-columns: 2fr 1fr 1fr 5rem 8rem auto; gap: 0.75rem; align-items: end; margin: 0 0 1rem;
+}
+form.search input, form.search select { width: 100%; }
+form.search .go { display: flex; align-items: center; gap: 0.75rem; font-size: 0.87rem; }
+form.login { display: grid; gap: 0.6rem; max-width: 24rem; margin-top: 2rem; }
+form.login button { justify-self: start; padding: 0.45rem 1.2rem; }
+.spend {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); gap: 1rem 2.5rem; align-items: start;
+}
+.spend h3 { margin-top: 0; }
+.spend td:first-child { min-width: 5rem; }
 .alarm { margin-top: 1.25rem; padding: 0.75rem 1rem; border-left: 3px solid var(--bad); background: var(--faint); }
 .alarm ul { margin: 0.35rem 0 0; padding-left: 1.1rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: 1.25rem; margin: 2rem 0 0; }
@@ -114,7 +136,11 @@ footer { margin-top: 3rem; padding-top: 0.75rem; border-top: 1px solid var(--rul
   ol.requests .tags { grid-column: 3 / -1; grid-row: 2; }
   .more { padding-left: 0.25rem; }
   .more dl { grid-template-columns: 1fr 1fr; }
-  .plot .mark { font-size: 13px; }
+  .plot .mark { font-size: 12px; }
+  form.search { grid-template-columns: 1fr 1fr; }
+  form.search > div:first-child { grid-column: 1 / -1; }
+  button, input, select { min-height: 2.75rem; font-size: 1rem; }
+  table.cards td button { min-height: 2.5rem; }
 }
 @media print { body { padding: 0; } }
 """

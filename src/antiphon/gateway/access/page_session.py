@@ -1,0 +1,114 @@
+"""Sessions of the status page: an operator enters the admin key once, and the browser gets a cookie.
+
+The cookie has the name of the key, the end of the session and a signature, and never the key. It is valid while that key is an
+admin key of the configuration, for eight hours, and only under `/status`. Scripts cannot read it (`HttpOnly`), other sites
+cannot cause it to be sent (`SameSite=Strict`), and under https it stays there (`Secure`). A form of the page also has a token
+that another page cannot know. Wrong keys are limited by the address they come from.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.signature import is_signature, signature
+from antiphon.gateway.http.messages import ClientRequest
+
+if TYPE_CHECKING:
+    from antiphon.gateway.config.loaded import LoadedConfig
+
+COOKIE = "antiphon_session"
+LANGUAGE_COOKIE = "antiphon_language"
+PAGE = "/status"
+SESSION_SECONDS = 8 * 3600
+_YEAR = 365 * 86_400
+_LONGEST_COOKIE = 1000
+_MOST_ADDRESSES = 10_000
+
+
+def new_session(loaded: LoadedConfig, key: ClientKey, *, now: float | None = None) -> str:
+    """The value of the cookie of an operator who has presented `key`."""
+    name = urlsafe_b64encode(key.name.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+    expires = int((time.time() if now is None else now) + SESSION_SECONDS)
+    parts = (name, str(expires), token_hex(8))
+    return ".".join((*parts, signature(loaded, "status session", *parts)))
+
+
+def session_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+    """The admin key of the request's session; None without a valid one."""
+    if not request.path.startswith(PAGE):
+        return None
+    *parts, given = cookie(request, COOKIE).split(".")
+    if len(parts) != 3 or not is_signature(given, loaded, "status session", *parts):
+        return None
+    name, expires, _ = parts
+    if int(expires) < time.time():
+        return None
+    key = loaded.keys.named(urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8", "surrogateescape"))
+    return key if key is not None and key.admin and not key.refusal() else None
+
+
+def form_token(loaded: LoadedConfig, request: ClientRequest) -> str:
+    """What a form of the page must send along."""
+    return signature(loaded, "status form", cookie(request, COOKIE))
+
+
+def has_form_token(loaded: LoadedConfig, request: ClientRequest, given: str) -> bool:
+    """Whether a form was sent by our own page, in this session."""
+    return is_signature(given, loaded, "status form", cookie(request, COOKIE))
+
+
+def cookie(request: ClientRequest, name: str) -> str:
+    """The value of a cookie; empty without it."""
+    for part in request.headers.get("cookie", "").split(";"):
+        found, _, value = part.strip().partition("=")
+        if found == name:
+            return value[:_LONGEST_COOKIE]
+    return ""
+
+
+def session_cookie(request: ClientRequest, value: str) -> str:
+    """The header that sets the session, or ends it if `value` is empty."""
+    seconds = SESSION_SECONDS if value else 0
+    return f"{COOKIE}={value}; Path={PAGE}; Max-Age={seconds}; HttpOnly; SameSite=Strict{_secure(request)}"
+
+
+def language_cookie(request: ClientRequest, language: str) -> str:
+    """The header that keeps the chosen language."""
+    return f"{LANGUAGE_COOKIE}={language}; Path={PAGE}; Max-Age={_YEAR}; HttpOnly; SameSite=Strict{_secure(request)}"
+
+
+def _secure(request: ClientRequest) -> str:
+    scheme = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "; Secure" if scheme == "https" else ""
+
+
+class LoginAttempts:
+    """Wrong keys by address: at most `most` in `seconds`."""
+
+    def __init__(self, *, most: int = 10, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._failures: dict[str, list[float]] = {}
+
+    def wait(self, address: str) -> float:
+        """Seconds until another key may be tried; 0 if one may be now."""
+        failures = self._recent(address)
+        return 0.0 if len(failures) < self._most else failures[0] + self._seconds - self._clock()
+
+    def failed(self, address: str) -> None:
+        """A wrong key was tried."""
+        if len(self._failures) >= _MOST_ADDRESSES:
+            self._failures = {known: recent for known in self._failures if (recent := self._recent(known))}
+            if len(self._failures) >= _MOST_ADDRESSES:
+                del self._failures[next(iter(self._failures))]
+        self._failures[address] = [*self._recent(address), self._clock()]
+
+    def _recent(self, address: str) -> list[float]:
+        since = self._clock() - self._seconds
+        return [at for at in self._failures.get(address, ()) if at > since]

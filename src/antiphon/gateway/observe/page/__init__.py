@@ -1,0 +1,1 @@
+"""The status page as HTML: its sections, texts, style and charts."""

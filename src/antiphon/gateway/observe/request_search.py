@@ -1,0 +1,92 @@
+"""Search in the recent requests: by key, model, status, outcome, and text of the error or the request id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from antiphon.gateway.observe.recent import RequestRecord, exact_percentile
+
+_LONGEST = 200
+
+
+class RequestFilter(Struct, frozen=True, kw_only=True):
+    """What a reader looks for; empty fields match everything. Texts are compared without case, anywhere in the field."""
+
+    text: str = ""
+    key: str = ""
+    model: str = ""
+    status: str = ""
+    """The status or its beginning: `502` or `5`."""
+    outcome: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> RequestFilter:
+        """The filter in a query."""
+        names = {"text": "q"}
+        given = {name: query.get(names.get(name, name), "").strip()[:_LONGEST] for name in cls.__struct_fields__}
+        return cls(**given)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it matches everything."""
+        return not any(getattr(self, name) for name in self.__struct_fields__)
+
+    def matches(self, record: RequestRecord) -> bool:
+        """Whether a request is one that the reader looks for."""
+        return (
+            _contains(record.key, self.key)
+            and (_contains(record.model, self.model) or _contains(record.target, self.model))
+            and str(record.status).startswith(self.status)
+            and self.outcome in ("", record.outcome)
+            and (not self.text or any(_contains(text, self.text) for text in _texts(record)))
+        )
+
+
+class TargetStats(Struct, frozen=True, kw_only=True):
+    """The recent requests of one target in numbers."""
+
+    target: str
+    requests: int
+    failed: int
+    p50_seconds: float | None
+    p95_seconds: float | None
+    ttft_p50_seconds: float | None
+    ttft_p95_seconds: float | None
+    prompt_tokens: int
+    cached_tokens: int
+
+
+def target_stats(records: Sequence[RequestRecord]) -> list[TargetStats]:
+    """The numbers of each target, the most used first."""
+    by_target: dict[str, list[RequestRecord]] = {}
+    for record in records:
+        if record.target:
+            by_target.setdefault(record.target, []).append(record)
+    return sorted((_stats(target, held) for target, held in by_target.items()), key=lambda one: -one.requests)
+
+
+def _stats(target: str, records: list[RequestRecord]) -> TargetStats:
+    answered = [record.seconds for record in records if record.outcome == "answered"]
+    first = [record.first_token_seconds for record in records if record.first_token_seconds is not None]
+    return TargetStats(
+        target=target,
+        requests=len(records),
+        failed=sum(record.is_failed for record in records),
+        p50_seconds=exact_percentile(answered, 0.5),
+        p95_seconds=exact_percentile(answered, 0.95),
+        ttft_p50_seconds=exact_percentile(first, 0.5),
+        ttft_p95_seconds=exact_percentile(first, 0.95),
+        prompt_tokens=sum(record.prompt_tokens for record in records),
+        cached_tokens=sum(record.cached_tokens for record in records),
+    )
+
+
+def _texts(record: RequestRecord) -> tuple[str, ...]:
+    attempts = [attempt.error for attempt in record.attempts]
+    return (record.id, record.error, *attempts, *record.fallbacks, *record.repairs, *record.losses)
+
+
+def _contains(text: str, part: str) -> bool:
+    return not part or part.casefold() in text.casefold()

@@ -1,0 +1,87 @@
+"""`SpendSummary`: what was spent in the last days by key, model and day, as the status page shows it.
+
+It is read from the usage ledger, which all workers and hosts write, in a thread and at most every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.spend import SpendRow, spend
+from antiphon.gateway.threads import run_in_thread
+from antiphon.history.location import is_postgres_url
+
+DAYS = 30
+_KEPT_SECONDS = 3.0
+
+
+class SpendSummary(Struct, frozen=True, kw_only=True):
+    """The sums of the last days, the largest first. Without a ledger all are empty."""
+
+    days: int = DAYS
+    is_on: bool = True
+    problem: str = ""
+    """Why the ledger cannot be read at present."""
+    by_key: tuple[SpendRow, ...] = ()
+    by_model: tuple[SpendRow, ...] = ()
+    by_day: tuple[SpendRow, ...] = ()
+    """The newest first."""
+    today: SpendRow | None = None
+
+
+class SpendReader:
+    """Reads the summary, once for all readers of the next seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self._last = SpendSummary()
+        self._reading = asyncio.Lock()
+
+    async def read(self, loaded: LoadedConfig) -> SpendSummary:
+        """The summary of now."""
+        if not loaded.config.ledger.enabled:
+            return SpendSummary(is_on=False)
+        async with self._reading:
+            if self._clock() >= self._until:
+                self._last = await run_in_thread(read_spend, loaded, datetime.now(UTC))
+                self._until = self._clock() + _KEPT_SECONDS
+            return self._last
+
+
+def read_spend(loaded: LoadedConfig, now: datetime) -> SpendSummary:
+    """The summary, from the database."""
+    try:
+        address = ledger_address(loaded.config, loaded.environ)
+        if not is_postgres_url(address) and not Path(address).exists():
+            return SpendSummary()  # nothing was written yet
+        database = open_operator_database(address, create=False, read_only=True)
+    except AntiphonError as error:
+        return SpendSummary(problem=str(error))
+    try:
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        since = midnight - timedelta(days=DAYS - 1)
+        by_day = spend(database, ("day",), since=since, table=loaded.prices)
+        return SpendSummary(
+            by_key=_largest_first(spend(database, ("key",), since=since, table=loaded.prices)),
+            by_model=_largest_first(spend(database, ("model", "provider"), since=since, table=loaded.prices)),
+            by_day=tuple(reversed(by_day)),
+            today=next((row for row in by_day if row.day == now.date()), None),
+        )
+    except AntiphonError as error:
+        return SpendSummary(problem=str(error))
+    finally:
+        database.close()
+
+
+def _largest_first(rows: list[SpendRow]) -> tuple[SpendRow, ...]:
+    return tuple(sorted(rows, key=lambda row: (-(row.cost or 0), -row.usage.total_tokens)))
