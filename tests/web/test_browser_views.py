@@ -30,8 +30,8 @@ from antiphon.history import (
 )
 from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import PlanStore
+from web.conftest import axe_violations
 from web.rig import Browser, served
-from web.test_browser_looks import axe  # noqa: F401 (a fixture)
 from web.window import Window, window
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -187,16 +187,15 @@ def test_axe_finds_nothing_in_any_view(
     chromium: Chromium,
     chat: tuple[Browser, Mapping[str, str]],
     screen: dict[str, Any],
-    axe: str,  # noqa: F811
+    axe: str,
 ) -> None:
     browser, ids = chat
     wrong: dict[str, Any] = {}
     with window(chromium, browser.port, **screen) as shown:
         for view in views(shown, ids):
             shown.page.evaluate(axe)
-            found = shown.page.evaluate("async () => (await axe.run()).violations")
-            if found:
-                wrong[view] = [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found]
+            if found := axe_violations(shown.page):
+                wrong[view] = found
     assert wrong == {}
 
 

@@ -33,9 +33,12 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{model} · {tokens:,} tokens · version {version}": "{model} · {tokens:,} token · 版本 {version}",
         "{text}… ({count:,} characters)": "{text}…（共 {count:,} 个字符）",
         "queued: {text}": "排队中：{text}",
+        "[pasted {number}: {count:,} characters]": "[粘贴 {number}：{count:,} 个字符]",
+        "folder": "文件夹",
         "(interrupted)": "（已中断）",
         # Approvals.
         "Approve {tool}?": "是否运行 {tool}？",
+        "… {count} more lines; Ctrl-O shows all of it": "… 还有 {count} 行；Ctrl-O 显示全部",
         "a approve · t always · l all · d deny [reason] · e edit › ": (
             "a 批准 · t 总是允许 · l 全部 · d 拒绝 [理由] · e 修改 › "
         ),
