@@ -230,6 +230,44 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
     assert [origin.provider for origin in origins if origin] == ["offline", "openai"]
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_pasted_key_is_used_and_never_shown(server: ScriptedServer, tmp_path: Path, is_stored: bool) -> None:
+    secret = "sk-pasted-in-the-terminal"
+    environment = {"OPENAI_BASE_URL": f"{server.url}/v1"}
+    with Terminal(tmp_path, "chat", environment=environment) as terminal:
+        terminal.sees("/key PROVIDER paste an API key")
+        terminal.send("/key nobody")
+        terminal.sees("no provider 'nobody' that takes a key")
+        terminal.send("/key openai")
+        terminal.sees("key of openai (not shown) ›")
+        terminal.type(f"\x1b[200~{secret}\x1b[201~\r")
+        terminal.sees("store it on this machine? y/n ›")
+        terminal.send("y" if is_stored else "n")
+        terminal.sees("Key of openai set.", "Model set to openai/gpt-5.5")
+        terminal.send("hi")
+        terminal.sees("Hello.")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+        assert secret.encode() not in terminal.raw
+    assert server.received[-1].headers["authorization"] == f"Bearer {secret}"
+    file = tmp_path / "antiphon" / "keys.json"
+    assert file.exists() == is_stored
+    others = [path for path in file.parent.iterdir() if path.is_file() and path != file]
+    assert others
+    assert not any(secret.encode() in path.read_bytes() for path in others)
+
+
+def test_a_key_typed_after_the_command_is_refused_and_not_kept(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat") as terminal:
+        terminal.sees("/key PROVIDER paste an API key")
+        terminal.send("/key openai sk-typed-by-mistake")
+        terminal.sees("do not type a key after the command", "› /key openai …")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+    history = tmp_path / "antiphon" / "input.history"
+    assert not history.exists() or "sk-typed" not in history.read_text()
+
+
 def test_an_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask", columns=60, rows=20) as terminal:
         terminal.sees("Ctrl-D: quit")
