@@ -1,7 +1,7 @@
 """The conversation that is converted: a coding agent's request as one looks on the wire, the same in every run.
 
 201 messages and 20 tools, about 320 KB: a system prompt, ten tasks of a person, and for each of them seven rounds of calls and
-results until the answer; in two of the rounds three tools are called at once. Results vary as they do in life: source with
+results until the answer; in two of the rounds three tools are called at once. Results vary as they do in practice: source with
 quotes, tabs and newlines, JSON of an API, a listing, a log with colours, prose in other scripts, one word. Arguments are a path
 or a pattern most of the time and a page of code now and then. The tools have the schemas such tools have, with a description
 for nearly everything.

@@ -2,7 +2,7 @@
 
 `python -m bench.gateway_traffic` is the upstream: it speaks Chat Completions, prints its port, and ends when its standard input
 does. Its answers are bytes made beforehand. A stream is 107 events, each an HTTP chunk and a write of its own, one right after
-the other; for a model called `…-slowly` each comes by itself, as they do in life. A model called `…-briefly` says a few
+the other; for a model called `…-slowly` each comes by itself, as they do in practice. A model called `…-briefly` says a few
 events in two writes.
 
 The load asks over kept-alive connections, one request after the other, and looks at every answer: one that does not hold

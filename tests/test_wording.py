@@ -29,12 +29,28 @@ LIMITS = {
     r"\bto be had\b": 0,
     r"\bunder way\b": 0,
     r"\bof which\b": 0,
+    r"\bas things stand\b": 0,
+    r"\bcannot be had\b": 0,
+    r"\bdid not take\b": 0,
+    r"\bsomething went wrong\b": 0,
+    r"\bsays nothing to me\b": 0,
+    r"\bit holds nothing\b": 0,
+    r"\bhalf answered\b": 0,
+    r"\bas they do in life\b": 0,
+    r"\boffers a key\b": 0,
+    r"\bis theirs\b": 0,
 }
 FOLDERS = ["src", "docs", "tests", "bench", "examples", "fuzz", "README.md", "CONTRIBUTING.md"]
 NAME = re.compile(
     r"(^|_)(?<!there_)(told|tells|said|whoever|nobody|somebody|behind|heard|hears?|goes_on|mended|is_no|anew|are_none)(_|$)",
     re.IGNORECASE,
 )
+
+METAPHOR = re.compile(
+    r"_?(Errand|Moment|PlainLine|PlainHead|Keeper|Asked|Passage|Door|NoDoor|Voice|Skimmer|Course|Standing|Rest|Playing"
+    r"|Stage|Desk|Sitting|Holdings|Patience|Remembered|go_on|happen|undrawn|read_said)"
+)
+"""Names of the first version that the style guide replaced; the source does not use them."""
 
 
 def ours() -> list[Path]:
@@ -63,6 +79,7 @@ def test_functions_and_classes_have_plain_names() -> None:
         for path in ours()
         if path.suffix == ".py"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and NAME.search(node.name)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and (NAME.search(node.name) or (path.is_relative_to(ROOT / "src") and METAPHOR.fullmatch(node.name)))
     ]
     assert found == [], "choose a name in the words of the field"

@@ -215,7 +215,7 @@ def test_older_program_with_the_file_open_reads_on_and_its_appends_are_refused(t
         claimed(store, chat.id)
         assert store.runs.counts() == {}
         assert len(old.execute("SELECT key, body FROM entries").fetchall()) == 2
-        with pytest.raises(sqlite3.OperationalError, match="4 columns but 3 values"):
+        with pytest.raises(sqlite3.OperationalError, match="5 columns but 3 values"):
             old.execute(
                 "INSERT INTO entries VALUES (?, 0, ?)", ((1 << 32) | 3, b'{"kind":"debug_log","sequence_number":3}')
             )
@@ -229,6 +229,8 @@ def _make_old(path: Path) -> None:
         "DROP TABLE runs",
         "DROP TABLE lease_clock",
         "ALTER TABLE entries DROP COLUMN checksum",
+        "ALTER TABLE entries DROP COLUMN digest",
+        "DROP TABLE tombstones",
         "DROP INDEX latest_touched",
         *(f"ALTER TABLE conversations DROP COLUMN {column}" for column in ("epoch", "holder", "held_until", "touched")),
         "PRAGMA user_version = 1",

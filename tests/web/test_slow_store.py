@@ -42,9 +42,11 @@ class FarLog(Log):
         self.jam.passing("read", conversation)
         return super().read(number, conversation, after)
 
-    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
+    def append(
+        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
+    ) -> bytes:
         self.jam.passing("append", conversation)
-        super().append(number, conversation, entry, epoch)
+        return super().append(number, conversation, entry, epoch, previous)
 
 
 class FarStore(SqliteStore):

@@ -1,4 +1,4 @@
-"""`antiphon history`: list, show, search, export, import, fork, copy and delete stored conversations."""
+"""`antiphon history`: list, show, search, export, import, fork, copy, verify and delete stored conversations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import msgspec
 from antiphon.cli.bodies import atomic_write
 from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_error, write_json
 from antiphon.conversation.interchange import MessagesRead, read_messages, write_messages
-from antiphon.errors import StoreError, UnknownConversation, WireError
+from antiphon.errors import StoreDamaged, StoreError, UnknownConversation, WireError
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
+from antiphon.history.digest import Verification
 from antiphon.history.entries import TITLES
 from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
 from antiphon.history.location import is_postgres_url, open_location, store_location
@@ -33,6 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     listing = actions.add_parser("list", help="list conversations, last changed first")
     listing.add_argument("--tag", help="only those with this tag")
+    listing.add_argument(
+        "--deleted", action="store_true", help="what is left of deleted conversations: id, time, digest"
+    )
     listing.add_argument("--limit", type=int, default=50, help="page size (default 50)")
     listing.add_argument("--page", type=int, default=1, help="page number (default 1)")
     _add_json(listing)
@@ -86,9 +90,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_conversation(delete)
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
+    verify = actions.add_parser("verify", help="check that no entry was changed since it was written")
+    verify.add_argument("conversation", nargs="?", default="", help="id, part of it, or `last` (default: all)")
+    verify.add_argument("--head", metavar="DIGEST", help="the digest the conversation must have, as noted down before")
+    verify.add_argument("--at", type=int, metavar="N", help="with --head: the conversation had N entries then")
+    _add_json(verify)
+
     _configure_copy(actions.add_parser("copy", help="copy conversations to another store"))
 
-    for action in (listing, show, search, export, bring, fork, delete):
+    for action in (listing, show, search, export, bring, fork, delete, verify):
         _add_store(action)
 
 
@@ -105,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if arguments.page < 1:
         raise StoreError(f"invalid --page {arguments.page}: pages start at 1")
+    if arguments.deleted:
+        return _list_deleted(store, arguments)
     offset = (arguments.page - 1) * arguments.limit
     found = store.list(limit=arguments.limit, offset=offset, tag=arguments.tag)
     if arguments.json:
@@ -117,6 +129,64 @@ def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if total > len(found):
         write([styled(f"{offset + 1}-{offset + len(found)} of {total}; --page {arguments.page + 1} for more", "dim")])
     return 0
+
+
+def _list_deleted(store: HistoryStore, arguments: argparse.Namespace) -> int:
+    found = store.tombstones()
+    if arguments.json:
+        return _write_json(found)
+    rows = [(one.id, _when(one.deleted), str(one.entries), one.head) for one in found]
+    write(
+        table(("ID", "DELETED", "ENTRIES", "DIGEST"), rows) if rows else [f"no deleted conversations in {store.path}"]
+    )
+    return 0
+
+
+def _verify(store: HistoryStore, arguments: argparse.Namespace) -> int:
+    if arguments.head and not arguments.conversation:
+        raise StoreError("--head needs a conversation: the digest is that of one")
+    if arguments.at is not None and not arguments.head:
+        raise StoreError("--at needs --head: the digest that the conversation had then")
+    checked = [_verified(store, name, arguments) for name in _names_to_verify(store, arguments.conversation)]
+    problems = [one for one in checked if one.problem]
+    if arguments.json:
+        _write_json(checked)
+    elif checked:
+        write(table(("ID", "ENTRIES", "DIGEST", "RESULT"), [_verified_row(one) for one in checked]))
+        for one in problems:
+            write_error(f"{one.conversation}: {one.problem}")
+    else:
+        write([f"no conversations in {store.path}"])
+    return 1 if problems else 0
+
+
+def _names_to_verify(store: HistoryStore, conversation: str) -> list[str]:
+    if conversation:
+        return [store.info(conversation).id]
+    return [info.id for info in store.list(limit=max(1, store.count()))]
+
+
+def _verified(store: HistoryStore, conversation: str, arguments: argparse.Namespace) -> Verification:
+    try:
+        found = store.verify(conversation)
+        expected = arguments.head.lower() if arguments.head else ""
+        if expected and not found.problem:
+            head = found.head if arguments.at is None else store.digest_at(conversation, arguments.at)
+            if head != expected:
+                problem = (
+                    f"its digest{f' at {arguments.at}' if arguments.at is not None else ''} is {head}, not {expected}"
+                )
+                return msgspec.structs.replace(found, problem=problem)
+    except StoreDamaged as error:
+        return Verification(
+            conversation=conversation, entries=store.info(conversation).version, head="", problem=str(error)
+        )
+    return found
+
+
+def _verified_row(one: Verification) -> tuple[str, str, str, str]:
+    result = "FAILED" if one.problem else f"ok, {one.undigested} had no digest" if one.undigested else "ok"
+    return one.conversation, str(one.entries), one.head, result
 
 
 def _show(store: HistoryStore, arguments: argparse.Namespace) -> int:
@@ -272,6 +342,7 @@ _ACTIONS = {
     "import": _import,
     "fork": _fork,
     "delete": _delete,
+    "verify": _verify,
 }
 
 _COLOURS = {"model_input": "green", "model_output": "blue", "tool_call_results": "yellow", "rollback": "red"}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
+from antiphon.context.model_usage import total_usage
 from antiphon.history import (
     AgentHistorySnapshot,
     ContextEntry,
@@ -26,7 +27,6 @@ from antiphon.history import (
     TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.history.model_usage import total_usage
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallRequest, ToolCallResult
 
 logger = logging.getLogger(__name__)

@@ -20,12 +20,12 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn import AGENT_PREFIX, Bounds, last_own_instruction
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
-from antiphon.history.model_usage import model_calls_of, with_model_calls
 from antiphon.history.transcript import HAND_OFF, hand_off_of
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from antiphon.context import LiveContext
+from antiphon.context.model_usage import ModelCallUsage, with_model_calls
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin, TokenUsage
-from antiphon.history.model_usage import ModelCallUsage, with_model_calls
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient

@@ -29,6 +29,7 @@ from antiphon.gateway.context import Services
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
+from antiphon.gateway.http.tls import ServerCertificate
 from antiphon.gateway.ledger.database import ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.observe.logs import configure_logs
@@ -97,6 +98,8 @@ async def serve(
 
     `chat` creates the handler of `/chat/` on the main port; it is closed with the ports.
     """
+    settings = config.gateway
+    certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
     shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources)
@@ -131,6 +134,12 @@ async def serve(
     listeners = [
         Listener(gateway, name, metrics, lambda: gateway.loaded.config.gateway, budget) for name in ("main", "format")
     ]
+
+    def apply(changed: Config) -> None:
+        if certificate is not None and changed.gateway.tls_cert:
+            certificate.reload(changed.gateway.tls_cert, changed.gateway.tls_key)
+        gateway.apply(changed)
+
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
     if shared is not None:
@@ -141,7 +150,7 @@ async def serve(
         tasks.append(asyncio.create_task(publish_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
-            path, gateway.apply, serving=config, environ=environ, overrides=overrides or {}, on_reload=metrics.reloaded
+            path, apply, serving=config, environ=environ, overrides=overrides or {}, on_reload=metrics.reloaded
         )
         gateway.attach_reloader(reloader)
         tasks.append(asyncio.create_task(reloader.run()))
@@ -149,13 +158,14 @@ async def serve(
         _ignore_hangups()
     try:
         for listener, sock in zip(listeners, (sockets.main, sockets.format), strict=True):
-            await listener.open(sock)
+            await listener.open(sock, certificate.context if certificate is not None else None)
         with stop_on_signals(stop):
             main, format_port = sockets.ports
             host = config.gateway.host
-            logger.info("listening on http://%s:%s (format proxy on port %s)", host, main, format_port)
+            scheme = "http" if certificate is None else "https"
+            logger.info("listening on %s://%s:%s (format proxy on port %s)", scheme, host, main, format_port)
             if mounted is not None:
-                logger.info("chat page: http://%s:%s/chat/", host, main)
+                logger.info("chat page: %s://%s:%s/chat/", scheme, host, main)
             if ready is not None:
                 ready(sockets.ports)
             await stop.wait()

@@ -413,8 +413,10 @@ class StoreLog(Protocol):
     def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
         """The conversations that were changed last, in that order."""
 
-    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
-        """Write one entry, under the epoch of a lease if there is one; returns when it is durable."""
+    def append(
+        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
+    ) -> bytes:
+        """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable."""
 
     def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
         """The entries of a conversation after number `after`, with their media."""
@@ -436,9 +438,15 @@ class StoreJournal:
         self._fork = fork
         self._number = number
         self._epoch = lease.epoch if lease is not None else None
+        self._last = 0
+        self._digest: bytes | None = None
+        """The digest of the entry `_last`, if this journal wrote it."""
 
     def write(self, entry: HistoryEntry) -> None:
-        self._log.append(self._number, self.conversation_id, entry, self._epoch)
+        number = entry.sequence_number
+        previous = self._digest if self._last == number - 1 else None
+        self._digest = self._log.append(self._number, self.conversation_id, entry, self._epoch, previous)
+        self._last = number
 
     def read(self, after: int) -> Sequence[HistoryEntry]:
         return self._log.read(self._number, self.conversation_id, after)

@@ -21,6 +21,7 @@ from msgspec import Struct
 from antiphon.errors import ConversationExists, ImportFormatError, SequenceError, StoreDamaged, UnknownConversation
 from antiphon.history.attachments import digest, extract_media, references
 from antiphon.history.codec import SCHEMA, decode_entry
+from antiphon.history.digest import FIRST_DIGEST, chain
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
 from antiphon.history.ids import is_id, new_id
 from antiphon.history.store import ConversationInfo, HistoryStore, check_text
@@ -38,6 +39,8 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: str | None = None
     forked_at: int | None = None
     tags: tuple[str, ...] = ()
+    head: str = ""
+    """The digest of the last entry (see `digest.py`), in hexadecimal; empty in exports of earlier versions."""
 
     @classmethod
     def new(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
@@ -67,7 +70,7 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not 0 <= at <= self.entries:
             raise SequenceError(f"cannot fork conversation {self.id} at {at}: it has the versions 0 to {self.entries}")
         return msgspec.structs.replace(
-            self, id=new_id(), created=datetime.now(UTC), entries=at, parent=self.id, forked_at=at
+            self, id=new_id(), created=datetime.now(UTC), entries=at, parent=self.id, forked_at=at, head=""
         )
 
 
@@ -91,16 +94,25 @@ class Export(Struct, frozen=True):
     head: ExportHead
     attachments: dict[str, str]
     entries: list[EntryLine]
+    digests: list[bytes]
 
     @classmethod
     def read(cls, lines: Iterable[bytes], source: str, *, as_new: bool = False) -> Export:
         """Read an export; `as_new` gives its conversation another id. Raises `ImportFormatError`."""
         head, *rest = read_export(lines, source)
         assert isinstance(head, ExportHead)
+        entries = [line for line in rest if isinstance(line, EntryLine)]
+        digests = list(chain(line.stored for line in entries))
+        if head.head and head.head != (digests[-1] if digests else FIRST_DIGEST).hex():
+            raise ImportFormatError(
+                f"{source} was changed after it was exported: its first line has the digest {head.head[:12]}… of its "
+                "entries, and they have another. Export it again; or, if the change is intended, remove `head` from that line"
+            )
         return cls(
             msgspec.structs.replace(head, id=new_id()) if as_new else head,
             {line.attachment: line.data for line in rest if isinstance(line, AttachmentLine)},
-            [line for line in rest if isinstance(line, EntryLine)],
+            entries,
+            digests,
         )
 
 

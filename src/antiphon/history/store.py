@@ -20,6 +20,7 @@ from msgspec import Struct
 from antiphon.closing import Closable
 from antiphon.errors import StoreError, UnknownRun
 from antiphon.history.agent_history import AgentHistory, StoreJournal, StoreLog
+from antiphon.history.digest import Tombstone, Verification
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.ids import ID_LENGTH
 from antiphon.history.lease import Lease
@@ -208,6 +209,21 @@ class HistoryStore(Closable):
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
     ) -> ConversationInfo:
         """Import an export; it is atomic. `as_new` gives it a new id; otherwise its id must be free here."""
+
+    @abstractmethod
+    def verify(self, conversation: str) -> Verification:
+        """Compute the digests of a conversation's entries again and compare them with the stored ones.
+
+        Raises `StoreDamaged` for an entry that cannot be read.
+        """
+
+    @abstractmethod
+    def digest_at(self, conversation: str, version: int) -> str:
+        """The digest that a conversation had when it had `version` entries, computed from them, in hexadecimal."""
+
+    @abstractmethod
+    def tombstones(self) -> Sequence[Tombstone]:
+        """What is left of deleted conversations, the last deleted first."""
 
     @abstractmethod
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:

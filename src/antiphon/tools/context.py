@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
 
+from antiphon.context.model_usage import total_usage
 from antiphon.errors import ToolError
 from antiphon.history import AgentHistory, AgentHistorySnapshot, TokenUsage
-from antiphon.history.model_usage import total_usage
 from antiphon.telemetry import switch
 
 if TYPE_CHECKING:

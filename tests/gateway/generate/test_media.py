@@ -1,4 +1,4 @@
-"""Fetched media: which addresses are dialled, what is taken of what comes, and what becomes of a part that cannot be had."""
+"""Fetched media: which addresses are dialled, what is accepted, and what becomes of a part that is not available."""
 
 from __future__ import annotations
 

@@ -243,6 +243,8 @@ def test_a_file_from_before_checksums_is_read_as_it_is_and_then_brought_up(tmp_p
         history.append(ModelOutputEntry.of(LONG))
         for statement in (
             "ALTER TABLE entries DROP COLUMN checksum",
+            "ALTER TABLE entries DROP COLUMN digest",
+            "DROP TABLE tombstones",
             "DROP TABLE lease_clock",
             "PRAGMA user_version = 3",
         ):

@@ -146,7 +146,7 @@ REFUSALS = [
     (refusal(433, "Exceeds the pay-as-you-go limit."), "the pay-as-you-go limit for searches is used up", False),
     (refusal(500), "answered with status 500", True),
     ((502, {"content-type": "text/html"}, b"<html>Bad gateway</html>"), "answered with status 502; try again", True),
-    ((422, {}, b'{"detail": [{"msg": "no"}]}'), "did not take this query", False),
+    ((422, {}, b'{"detail": [{"msg": "no"}]}'), "rejected this query", False),
     ((200, {"content-type": "text/html"}, b"<html>Please log in</html>"), "not a search result", True),
     ((200, {}, b'{"results": [{"title": "no url"}]}'), "not a search result", True),
     ((200, {}, b'{"results": "many"}'), "not a search result", True),

@@ -24,6 +24,7 @@ from antiphon.gateway.config.settings import (
     GatewaySettings,
     ProviderSettings,
 )
+from antiphon.gateway.http.tls import check_certificate
 from antiphon.history.location import is_postgres_url
 from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
@@ -115,6 +116,11 @@ def _gateway(gateway: GatewaySettings) -> Iterator[Problem]:
         if not _is_origin(origin):
             problem = 'not an origin; write scheme, host and port without a path, such as "http://localhost:3000"'
             yield Problem(("gateway", "allowed_origins", number), problem)
+    if bool(gateway.tls_cert) != bool(gateway.tls_key):
+        missing, present = ("tls_key", "tls_cert") if gateway.tls_cert else ("tls_cert", "tls_key")
+        yield Problem(("gateway", missing), f"required: {present} has no effect without it")
+    elif gateway.tls_cert and (reason := check_certificate(gateway.tls_cert, gateway.tls_key)):
+        yield Problem(("gateway", "tls_cert"), f"not usable: {reason}")
     if gateway.port == gateway.format_port != 0:
         yield Problem(("gateway", "format_port"), "same as port; the two services need different ports")
 

@@ -154,6 +154,8 @@ def _resolve_paths(config: Config, folder: Path) -> Config:
             gateway,
             client_keys=tuple(_resolve_reference(key, folder) for key in gateway.client_keys),
             state=str(folder / Path(gateway.state).expanduser()) if gateway.state else "",
+            tls_cert=str(folder / Path(gateway.tls_cert).expanduser()) if gateway.tls_cert else "",
+            tls_key=str(folder / Path(gateway.tls_key).expanduser()) if gateway.tls_key else "",
             shared_password=_resolve_reference(gateway.shared_password, folder),
         ),
         providers=tuple(
@@ -196,7 +198,9 @@ def _secret_files(config: Config) -> tuple[Path, ...]:
         *(key.key for key in config.keys),
         *(key for provider in config.providers for key in (*provider.keys, *provider.headers.values())),
     ]
-    return tuple(dict.fromkeys(Path(one.removeprefix("file:")) for one in written if one.startswith("file:")))
+    certificate = filter(None, (config.gateway.tls_cert, config.gateway.tls_key))
+    files = [one.removeprefix("file:") for one in written if one.startswith("file:")]
+    return tuple(dict.fromkeys(map(Path, (*files, *certificate))))
 
 
 CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"

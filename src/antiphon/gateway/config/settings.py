@@ -57,6 +57,10 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     host: Annotated[SomeText, Meta(description="Address to listen on. 0.0.0.0 is every address.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="Port of the main service. 0 is any free port.")] = 8000
     format_port: Annotated[Port, Meta(description="Port of the format proxy. 0 is any free port.")] = 8181
+    tls_cert: Annotated[
+        str, Meta(description="PEM file with the certificate and its chain. Both ports then serve https only.")
+    ] = ""
+    tls_key: Annotated[str, Meta(description="PEM file with the key of the certificate, without a password.")] = ""
     client_keys: Annotated[
         tuple[ClientSecret, ...], Meta(description="Keys of clients that may use every model. None: loopback only.")
     ] = ()

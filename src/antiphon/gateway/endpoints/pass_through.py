@@ -219,7 +219,8 @@ class _Passing:
         parts = urlsplit(url)
         if parts.netloc != urlsplit(provider.base_url).netloc:
             return url
-        scheme = self._request.headers.get("x-forwarded-proto", "http").partition(",")[0].strip()
+        own_scheme = "https" if self._context.loaded.config.gateway.tls_cert else "http"
+        scheme = self._request.headers.get("x-forwarded-proto", own_scheme).partition(",")[0].strip()
         kept = [part for part in parts.query.split("&") if part and not _is_own_parameter(part)]
         kept.append(f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}")
         loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")

@@ -427,8 +427,9 @@ class ServerConnection(asyncio.Protocol):
         """Signal the end of the responses, discard what the client still sends, then close."""
         self._state = _LINGERING
         self._timer.set_timeout(LINGER_SECONDS)
-        with suppress(OSError):
-            self._transport.write_eof()
+        if self._transport.can_write_eof():  # a TLS connection has no half that could be closed
+            with suppress(OSError):
+                self._transport.write_eof()
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)

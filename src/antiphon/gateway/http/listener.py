@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -66,13 +67,19 @@ class Listener:
         """How many clients are connected."""
         return len(self._connections)
 
-    async def open(self, sock: socket.socket) -> None:
+    async def open(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Listen on a TCP or Unix socket."""
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             self._server = await loop.create_unix_server(self._new_connection, sock=sock, backlog=_BACKLOG)
         else:
-            self._server = await loop.create_server(self._new_connection, sock=sock, backlog=_BACKLOG)
+            self._server = await loop.create_server(
+                self._new_connection,
+                sock=sock,
+                backlog=_BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else self._settings().header_seconds,
+            )
 
     async def close(self, grace: float) -> None:
         """Accept nothing new, give current requests `grace` seconds, then abort the rest."""

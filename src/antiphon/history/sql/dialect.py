@@ -20,7 +20,7 @@ from antiphon.history.sql.database import Database
 from antiphon.history.store import ConversationRow
 
 EntryRow: TypeAlias = dict[str, Any]
-"""Number of the conversation, sequence number, time, body and checksum of an entry, as they are stored."""
+"""Number of the conversation, sequence number, time, body, checksum and digest of an entry, as they are stored."""
 
 
 class Dialect(Database):
@@ -29,6 +29,7 @@ class Dialect(Database):
     has_leases: bool = True
     """False for a file of an early version that is open for reading."""
     has_touched: bool = True
+    has_digests: bool = True
 
     # Fragments and statements of SQL; `c` is a conversation.
     select_conversations: str
@@ -36,6 +37,9 @@ class Dialect(Database):
     """The number of the last entry of `c`."""
     entries_of: str
     """The condition that an entry belongs to the conversation `:number`."""
+    entry_order: str
+    entry_at: str
+    """The condition that an entry has the number `:sequence` in the conversation `:number`."""
     index_rows_of: str
     has_tag: str
     recent_since: str
@@ -51,7 +55,7 @@ class Dialect(Database):
         """Until the transaction ends, no other one changes or claims that conversation."""
 
     @abstractmethod
-    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
+    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes, digest: bytes) -> EntryRow:
         """The row of an entry of the conversation of that number."""
 
     @abstractmethod

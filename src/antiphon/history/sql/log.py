@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable, UnknownConversation, WriterConflict
 from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verified
 from antiphon.history.codec import StoredRow, damaged_entry, decode_row, row_body
+from antiphon.history.digest import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.ids import ID_LENGTH
@@ -49,10 +50,18 @@ class Log:
         self._leases = leases
         self.path = dialect.location
 
-    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
-        """Write one entry, under the epoch of a lease if there is one; returns when it is durable."""
+    def append(
+        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
+    ) -> bytes:
+        """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable.
+
+        `previous` is the digest of the entry before it; None if the writer does not know it.
+        """
         stored, attachments = extract_media(entry)
-        row = self._dialect.entry_row(number, entry, stored)
+        if previous is None:
+            previous = self.digest_at(number, entry.sequence_number - 1)
+        digest = entry_digest(previous, stored)
+        row = self._dialect.entry_row(number, entry, stored, digest)
         try:
             self._append(row, conversation, attachments, epoch)
         except ConnectionBroken:
@@ -63,6 +72,7 @@ class Log:
                     f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
                     f"was written: whether it arrived is not known. Call `refresh()` when the server is back ({error})"
                 ) from error
+        return digest
 
     def _append(
         self,
@@ -107,9 +117,21 @@ class Log:
     def insert_entry(self, db: Any, number: int, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if the conversation is leased."""
         stored, attachments = extract_media(entry)
-        if not self._write_in(db, self._dialect.entry_row(number, entry, stored), attachments, None):
+        digest = entry_digest(self.digest_at(number, entry.sequence_number - 1), stored)
+        if not self._write_in(db, self._dialect.entry_row(number, entry, stored, digest), attachments, None):
             refusal = self._leases.refusal(db, number, None)
             raise refusal or self._conflict(f"number {number}", number, entry.sequence_number)
+
+    def digest_at(self, number: int, sequence: int) -> bytes:
+        """The digest of an entry, as it is stored; computed if an earlier version stored the entry."""
+        if not sequence:
+            return FIRST_DIGEST
+        if self._dialect.has_digests:
+            statement = f"SELECT digest FROM entries WHERE {self._dialect.entry_at}"
+            for (digest,) in self._dialect.rows(statement, number=number, sequence=sequence):
+                if isinstance(digest, bytes):
+                    return digest
+        return head_of(map(row_body, self._dialect.read_entries(number, 1, sequence)))
 
     def insert_conversation(self, db: Any, head: ExportHead) -> int:
         """Insert a new conversation and return its number."""

@@ -41,8 +41,8 @@ WITH taken AS MATERIALIZED (
     WHERE number = %(number)s AND {may_write} AND touched BETWEEN
     coalesce(%(at)s::timestamptz, created) - interval '1 minute' AND coalesce(%(at)s::timestamptz, created) FOR SHARE
 ), written AS (
-    INSERT INTO entries (number, sequence, at, body, checksum)
-    SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s, %(checksum)s FROM taken
+    INSERT INTO entries (number, sequence, at, body, checksum, digest)
+    SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s, %(checksum)s, %(digest)s FROM taken
     ON CONFLICT DO NOTHING RETURNING sequence
 )
 SELECT CASE WHEN is_watched THEN pg_notify('antiphon_' || id, sequence::text) END FROM written, taken
@@ -51,8 +51,8 @@ _APPEND_FREE = _APPEND.format(may_write="held_until <= clock_timestamp()")
 _APPEND_LEASED = _APPEND.format(may_write="epoch = %(epoch)s")
 _TOUCH = "UPDATE conversations SET touched = coalesce(%(at)s::timestamptz, created) WHERE number = %(number)s"
 _INSERT_ENTRY = """
-INSERT INTO entries (number, sequence, at, body, checksum)
-VALUES (%(number)s, %(sequence)s, %(at)s, %(body)s, %(checksum)s)
+INSERT INTO entries (number, sequence, at, body, checksum, digest)
+VALUES (%(number)s, %(sequence)s, %(at)s, %(body)s, %(checksum)s, %(digest)s)
 """
 _READ_ENTRIES = f"SELECT {_ENTRY_ROW} FROM entries WHERE number = %s AND sequence BETWEEN %s AND %s ORDER BY sequence"
 _FIRST_INPUTS = f"""
@@ -73,6 +73,8 @@ FROM conversations c LEFT JOIN LATERAL (
     entry_columns = _ENTRY_ROW
     version = "(SELECT coalesce(max(sequence), 0) FROM entries e WHERE e.number = c.number)"
     entries_of = index_rows_of = "number = :number"
+    entry_order = "sequence"
+    entry_at = "number = :number AND sequence = :sequence"
     has_tag = "c.tags @> ARRAY[CAST(:tag AS text)]"
     recent_since = """
 SELECT CAST(coalesce((SELECT touched FROM conversations c WHERE touched < 'infinity' AND {condition}
@@ -84,8 +86,8 @@ UPDATE conversations c SET touched = coalesce(
     (SELECT at FROM entries e WHERE e.number = c.number ORDER BY sequence DESC LIMIT 1), created) WHERE number = :number
 """
     copy_entries = """
-INSERT INTO entries (number, sequence, at, body, checksum)
-SELECT CAST(:number AS bigint), sequence, at, body, checksum FROM entries WHERE number = :parent AND sequence <= :entries
+INSERT INTO entries (number, sequence, at, body, checksum, digest)
+SELECT CAST(:number AS bigint), sequence, at, body, checksum, digest FROM entries WHERE number = :parent AND sequence <= :entries
 """
     next_run = f"""
 SELECT r.id, r.number, r.provider {FROM_RUNS}
@@ -99,13 +101,14 @@ ORDER BY r.due, r.id LIMIT 1
         if db.execute("SELECT 1 FROM conversations WHERE id = %s FOR UPDATE", (conversation,)).fetchone() is None:
             raise UnknownConversation(f"{self.location}: conversation {conversation} was deleted")
 
-    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
+    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes, digest: bytes) -> EntryRow:
         return {
             "number": number,
             "sequence": entry.sequence_number,
             "at": with_zone(entry.timestamp),
             "body": stored,
             "checksum": row_checksum(entry.sequence_number, to_microseconds(entry.timestamp), stored),
+            "digest": digest,
         }
 
     def append_entry(self, db: Database, row: EntryRow, epoch: int | None) -> bool:

@@ -48,7 +48,7 @@ from antiphon.history.store import ConversationRow
 
 _MINUTE = 60_000_000  # in microseconds
 _APPEND = """
-INSERT INTO entries (key, at, body, checksum) SELECT ?, ?, ?, ? WHERE EXISTS
+INSERT INTO entries (key, at, body, checksum, digest) SELECT ?, ?, ?, ?, ? WHERE EXISTS
 (SELECT 1 FROM conversations WHERE number = ? AND {may_write} AND touched BETWEEN ? AND ?) ON CONFLICT DO NOTHING
 """
 _APPEND_FREE = _APPEND.format(may_write="held_until <= ?")
@@ -77,6 +77,8 @@ FROM conversations c LEFT JOIN entries last ON last.key = (
     version = f"""(SELECT coalesce(max(key), 0) & {SEQUENCE} FROM entries
     WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})"""
     entries_of = f"key > :number << {SHIFT} AND key < (:number + 1) << {SHIFT}"
+    entry_order = "key"
+    entry_at = f"key = :number << {SHIFT} | :sequence"
     index_rows_of = f"rowid > :number << {SHIFT} AND rowid < (:number + 1) << {SHIFT}"
     has_tag = "EXISTS (SELECT 1 FROM json_each(c.tags) WHERE value = :tag)"
     recent_since = f"""
@@ -86,7 +88,8 @@ SELECT coalesce((SELECT touched FROM conversations c WHERE touched < {UNTOUCHED}
     touched_since = "c.touched >= :since"
     touch_last = SQLITE_TOUCH_LAST
     copy_entries = f"""
-INSERT INTO entries (key, at, body, checksum) SELECT key + ((:number - :parent) << {SHIFT}), at, body, checksum
+INSERT INTO entries (key, at, body, checksum, digest)
+SELECT key + ((:number - :parent) << {SHIFT}), at, body, checksum, digest
 FROM entries WHERE key BETWEEN (:parent << {SHIFT}) + 1 AND (:parent << {SHIFT}) + :entries
 """
     next_run = next_run_locked = f"""
@@ -100,6 +103,7 @@ ORDER BY r.due, r.id LIMIT 1
         self.clock = LeaseClock(file)
         self.has_leases = file.schema >= 2
         self.has_touched = file.schema >= 3
+        self.has_digests = file.schema >= 5
 
     def connection(self) -> AbstractContextManager[sqlite3.Connection]:
         self.clock.settle()
@@ -119,20 +123,30 @@ ORDER BY r.due, r.id LIMIT 1
     def lock_conversation(self, db: sqlite3.Connection, conversation: str) -> None:
         pass
 
-    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
+    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes, digest: bytes) -> EntryRow:
         sequence, at, body = entry.sequence_number, to_microseconds(entry.timestamp), pack(stored)
         checksum = row_checksum(sequence, at, body)
-        return {"number": number, "sequence": sequence, "at": at, "body": body, "checksum": checksum}
+        return {
+            "number": number,
+            "sequence": sequence,
+            "at": at,
+            "body": body,
+            "checksum": checksum,
+            "digest": digest,
+        }
 
     def append_entry(self, db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
-        number, sequence, at, body, checksum = row.values()
+        number, sequence, at, body, checksum, digest = row.values()
         append, given = (_APPEND_FREE, self.clock.now()) if epoch is None else (_APPEND_LEASED, epoch)
-        values = (number << SHIFT | sequence, at, body, checksum, number, given, at - _MINUTE, at)
+        values = (number << SHIFT | sequence, at, body, checksum, digest, number, given, at - _MINUTE, at)
         return db.execute(append, values).rowcount > 0
 
     def insert_entries(self, db: sqlite3.Connection, rows: Iterable[EntryRow]) -> None:
-        keyed = ((row["number"] << SHIFT | row["sequence"], row["at"], row["body"], row["checksum"]) for row in rows)
-        db.executemany("INSERT INTO entries (key, at, body, checksum) VALUES (?, ?, ?, ?)", keyed)
+        keyed = (
+            (row["number"] << SHIFT | row["sequence"], row["at"], row["body"], row["checksum"], row["digest"])
+            for row in rows
+        )
+        db.executemany("INSERT INTO entries (key, at, body, checksum, digest) VALUES (?, ?, ?, ?, ?)", keyed)
 
     def touch(self, db: sqlite3.Connection, row: EntryRow) -> None:
         db.execute("UPDATE conversations SET touched = ? WHERE number = ?", (row["at"], row["number"]))

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from antiphon.errors import UnknownConversation
+from antiphon.errors import SequenceError, UnknownConversation
 from antiphon.history.agent_history import AgentHistory, StoreJournal
 from antiphon.history.codec import row_body
+from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
 from antiphon.history.lease import Lease
@@ -120,6 +121,13 @@ class SqlStore(HistoryStore):
         row = self._log.find(conversation)
         with self._dialect.transaction() as db:
             self._dialect.lock(db, "attachments")
+            self._dialect.execute(
+                db,
+                "INSERT INTO tombstones (id, deleted, entries, head) VALUES (:id, :now, :entries, :head)",
+                id=row.id,
+                entries=row.version,
+                head=self._log.digest_at(row.number, row.version),
+            )
             for statement in (
                 # First the row: an append in progress is waited for, and none follows.
                 "DELETE FROM conversations WHERE number = :number",
@@ -134,7 +142,8 @@ class SqlStore(HistoryStore):
 
     def export_lines(self, conversation: str) -> Iterator[bytes]:
         row = self._log.find(conversation)
-        yield head_line(ExportHead.of(row.info))
+        head = self._log.digest_at(row.number, row.version).hex()
+        yield head_line(msgspec.structs.replace(ExportHead.of(row.info), head=head))
         used = "SELECT name FROM attachment_uses WHERE number = :number ORDER BY name"
         for (name,) in self._dialect.rows(used, number=row.number):
             yield attachment_line(name, self._log.attachments([name])[name])
@@ -154,10 +163,49 @@ class SqlStore(HistoryStore):
         with self._dialect.transaction() as db:
             number = self._log.insert_conversation(db, export.head)
             self._log.insert_attachments(db, number, export.attachments)
-            rows = (self._dialect.entry_row(number, line.entry, line.stored) for line in export.entries)
+            digested = zip(export.entries, export.digests, strict=True)
+            rows = (self._dialect.entry_row(number, line.entry, line.stored, digest) for line, digest in digested)
             self._dialect.insert_entries(db, rows)
             self._dialect.execute(db, self._dialect.touch_last, number=number)
         return self.info(export.head.id)
+
+    def verify(self, conversation: str) -> Verification:
+        row = self._log.find(conversation)
+        digests = f"SELECT digest FROM entries WHERE {self._dialect.entries_of} ORDER BY {self._dialect.entry_order}"
+        stored = self._dialect.rows(digests, number=row.number) if self._dialect.has_digests else []
+        head, version, undigested, problem = FIRST_DIGEST, 0, 0, ""
+        for first in range(1, row.version + 1, _BATCH):
+            last = min(first + _BATCH - 1, row.version)
+            for version, entry_row in enumerate(self._dialect.read_entries(row.number, first, last), first):
+                head = entry_digest(head, self._log.decode(row_body, entry_row, version, row.id))
+                known = stored[version - 1][0] if version <= len(stored) else None
+                undigested += known is None
+                if known not in (None, head) and not problem:
+                    problem = f"entry {version} is not the one that was written, or one before it was changed"
+        if version != row.version:
+            problem = problem or f"entry {version + 1} is missing"
+        return Verification(
+            conversation=row.id, entries=version, head=head.hex(), undigested=undigested, problem=problem
+        )
+
+    def digest_at(self, conversation: str, version: int) -> str:
+        row = self._log.find(conversation)
+        if not 0 <= version <= row.version:
+            raise SequenceError(f"conversation {row.id} has the versions 0 to {row.version}, not {version}")
+        return (
+            head_of(map(row_body, self._dialect.read_entries(row.number, 1, version))).hex()
+            if version
+            else FIRST_DIGEST.hex()
+        )
+
+    def tombstones(self) -> Sequence[Tombstone]:
+        if not self._dialect.has_digests:
+            return []
+        found = self._dialect.rows("SELECT id, deleted, entries, head FROM tombstones ORDER BY deleted DESC, id")
+        return [
+            Tombstone(id=name, deleted=self._dialect.to_datetime(deleted), entries=entries, head=head.hex())
+            for name, deleted, entries, head in found
+        ]
 
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
         return self._leases.claim(self._log.find(conversation).number, holder, seconds)

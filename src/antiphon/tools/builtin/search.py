@@ -30,10 +30,10 @@ _LONGEST_ANSWER = 4_000_000
 _TIMEOUTS = Timeouts(connect=10.0, read=30.0, total=40.0)
 _NO_RETRY = "Do not search again; answer with what you know, and say that you could not search"
 _STATUS_MESSAGES = {
-    400: "the search service did not take this query; ask in other words",
+    400: "the search service rejected this query; ask in other words",
     401: f"the search service refused its key: the user must check TAVILY_API_KEY. {_NO_RETRY}",
     403: f"the search service does not allow this search. {_NO_RETRY}",
-    422: "the search service did not take this query; ask in other words",
+    422: "the search service rejected this query; ask in other words",
     429: "too many searches in a short time; wait before you search again",
     432: f"the search plan's limit is used up: the user must raise it at Tavily. {_NO_RETRY}",
     433: f"the pay-as-you-go limit for searches is used up: the user must raise it at Tavily. {_NO_RETRY}",
