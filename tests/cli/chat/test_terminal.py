@@ -236,8 +236,8 @@ def test_a_pasted_key_is_used_and_never_shown(server: ScriptedServer, tmp_path: 
     environment = {"OPENAI_BASE_URL": f"{server.url}/v1"}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
         terminal.sees("/key PROVIDER paste an API key")
-        terminal.send("/key nobody")
-        terminal.sees("no provider 'nobody' that takes a key")
+        terminal.send("/key unknown")
+        terminal.sees("no provider 'unknown' that takes a key")
         terminal.send("/key openai")
         terminal.sees("key of openai (not shown) ›")
         terminal.type(f"\x1b[200~{secret}\x1b[201~\r")
