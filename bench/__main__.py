@@ -5,6 +5,7 @@
     python -m bench --resume        those groups that were not yet measured from this state of the code
     python -m bench report          only the tables and plots of `docs/performance.md`, from `bench/results/`
     python -m bench budget          the counts of the hot paths against their budget (see `budget`)
+    python -m bench failover        what clients get while a provider fails (see `failover`)
 
 Each group runs in a process of its own, so that none inherits what another left in memory, and has twenty minutes at most. The
 exit code is 1 if a promise does not hold, or if a group could not be measured.
@@ -36,6 +37,10 @@ def main(arguments: list[str]) -> int:
             from bench import budget
 
             return budget.main(rest)
+        case ["failover", *rest]:
+            from bench import failover_run
+
+            return failover_run.main(rest)
         case ["report"]:
             return _reported()
         case [first, group] if first == _HERE:

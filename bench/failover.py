@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -302,10 +302,19 @@ def ask(url: str, model: str, seconds: float, *, streams: bool = True, key: str 
     return got
 
 
-def _read_stream(response: http.client.HTTPResponse, got: Got, deadline: float) -> None:
-    while line := response.readline():
+def _lines(response: http.client.HTTPResponse, deadline: float) -> Iterator[bytes]:
+    """The lines of a stream. Not by `readline`, which takes a cut stream for a whole one."""
+    rest = b""
+    while piece := response.read1(65536):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
         if time.monotonic() > deadline:
             raise TimeoutError
+    yield rest
+
+
+def _read_stream(response: http.client.HTTPResponse, got: Got, deadline: float) -> None:
+    for line in _lines(response, deadline):
         data = line.strip().removeprefix(b"data:").strip()
         if not line.startswith(b"data:") or data == b"[DONE]":
             continue

@@ -147,7 +147,7 @@ def contestants(folder: Path, upstream: int) -> Iterator[Contestant]:
     """Everybody, ours first. `folder` is where they may write."""
     yield ours(folder, upstream)
     for name, kind in ((AIOHTTP, "aiohttp"), (RAW, "raw")):
-        port = _free_port()
+        port = free_port()
         command = (sys.executable, "-m", "bench.gateway_floors", kind, str(port), str(upstream))
         yield Contestant(name, command, port, SAME_FORMAT)
     yield litellm(folder, upstream)
@@ -156,7 +156,7 @@ def contestants(folder: Path, upstream: int) -> Iterator[Contestant]:
 
 
 def ours(folder: Path, upstream: int) -> Contestant:
-    port = _free_port()
+    port = free_port()
     config = folder / "antiphon.toml"
     config.write_text(f"""
 [gateway]
@@ -183,7 +183,7 @@ targets = ["scripted/{MODEL}"]
 
 
 def litellm(folder: Path, upstream: int) -> Contestant:
-    port = _free_port()
+    port = free_port()
     config = folder / "litellm.yaml"
     models = "".join(
         f"""
@@ -211,7 +211,7 @@ def litellm(folder: Path, upstream: int) -> Contestant:
 
 
 def portkey(upstream: int) -> Contestant:
-    port = _free_port()
+    port = free_port()
     command = (
         shutil.which("node") or "node",
         str(PORTKEY / "build" / "start-server.js"),
@@ -271,7 +271,7 @@ def version_of(contestant: Contestant) -> str:
     return ""
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]

@@ -16,6 +16,7 @@ from antiphon.parts import Text, Thinking
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
+from antiphon.providers.engine.target_health import CircuitPolicy
 from antiphon.providers.retry import RETRY_RULES
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route, Target
@@ -355,3 +356,64 @@ def test_a_silent_target_is_left_for_the_next_one() -> None:
     assert (failed.provider, failed.error.kind, failed.error.code) == ("mine", "timeout", "first_token_timeout")
     assert (answered.provider, answered.error) == ("yours", None)
     assert [fallback.summary for fallback in options.report.fallbacks] == ["mine/a first_token_timeout"]
+
+
+class BreaksOff(ProviderClient):
+    """A client whose stream breaks after some text."""
+
+    name = "breaks"
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        yield Started(model="breaks")
+        yield PartStarted(0, Text(""))
+        yield PartDelta(0, "It rains in ")
+        yield UsageReported(TokenUsage(prompt_tokens=4, completion_tokens=3, total_tokens=7))
+        yield Failed(ProviderError("cut", "stream_cut"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "continues", "expected"),
+    [
+        ("It rains in Oslo.", True, "It rains in Oslo."),
+        ("It rains in Oslo.", False, "It rains in "),
+        ("The sun shines there.", True, "It rains in "),
+    ],
+    ids=["same text", "not wanted", "another text"],
+)
+def test_the_next_target_finishes_a_broken_text(answer: str, continues: bool, expected: str) -> None:
+    clients = {"mine": BreaksOff(), "yours": ScriptedModel(answer, name="yours")}
+    deltas, options = asked(ProviderRouter(clients, routes=[NEXT], continue_streams=continues), "m")
+    whole = assembled(deltas)
+    assert whole.parts == (Text(expected),)
+    assert whole.is_finished is (expected != "It rains in ")
+    assert isinstance(deltas[-1], Finished if whole.is_finished else Failed)
+    assert sum(isinstance(delta, Started) for delta in deltas) == 1
+    if not whole.is_finished:
+        assert deltas[-1] == Failed(ProviderError("cut", "stream_cut"))
+    assert [attempt.provider for attempt in options.report.attempts] == (["mine", "yours"] if continues else ["mine"])
+    assert [fallback.summary for fallback in options.report.fallbacks] == (["mine/a stream_cut"] if continues else [])
+    if whole.is_finished:
+        assert whole.usage is not None
+        assert whole.usage.prompt_tokens >= 4  # that of both answers
+
+
+def test_a_dead_target_is_skipped_until_it_is_probed() -> None:
+    dead = ScriptedModel(*[ProviderError("down", "server")] * 9, name="mine")
+    both = ProviderRouter(
+        {"mine": dead, "yours": ScriptedModel(*["Yes."] * 9, name="yours")},
+        routes=[NEXT],
+        circuit=CircuitPolicy(failures=2, seconds=3600.0),
+    )
+
+    async def call() -> list[list[str]]:
+        tried = []
+        for _ in range(5):
+            options = ProviderCallOptions(model="m", request_id="r-1")
+            await deltas_from(both, options)
+            tried.append([attempt.provider for attempt in options.report.attempts])
+        return tried
+
+    assert asyncio.run(call()) == [["mine", "yours"]] * 2 + [["yours"]] * 3
+    assert [str(circuit.target) for circuit in both.target_health.status()] == ["mine/a"]

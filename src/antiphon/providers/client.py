@@ -35,6 +35,10 @@ class ProviderClient(AsyncClosable):
         """Whether `model` keeps to the JSON Schema of an output format, also in requests with tools."""
         return False
 
+    def continues_prefix(self, model: str) -> bool:  # noqa: ARG002
+        """Whether `model` continues a last message of its own instead of writing another one."""
+        return False
+
     def prepare_call(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> TargetCall | None:
         """The call as a request with its keys and retries, for a router that has more targets.
 

@@ -151,6 +151,9 @@ class HttpProviderClient(ProviderClient):
             case _:
                 return self.preset.name in _SCHEMA_PRESETS
 
+    def continues_prefix(self, model: str) -> bool:
+        return self._provider.continues_prefix(model)
+
     @property
     def wire_options(self) -> dict[str, Any]:
         """What the format's writer and checker must know about the host."""

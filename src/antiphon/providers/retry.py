@@ -160,10 +160,10 @@ Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 
 
 class RetryPlan:
-    """One call from its first attempt to its last. `target` is the one that is tried now; `fallbacks` gets every change of it."""
+    """One call from its first attempt to its last. `target` is tried now, `others` may follow; `fallbacks` gets every change."""
 
     def __init__(self, targets: Sequence[Target], fallbacks: list[Fallback] | None = None) -> None:
-        self.target, *self._others = targets
+        self.target, *self.others = targets
         self._settings = RetrySettings()
         self._pools: dict[Target, CredentialPool] = {}
         self._deadline: float | None = None
@@ -175,17 +175,12 @@ class RetryPlan:
         """The first step."""
         return NextTarget(self.target)
 
-    @property
-    def others(self) -> Sequence[Target]:
-        """The targets that may be tried after the current one."""
-        return self._others
-
     def begin(self, settings: RetrySettings, *, is_probe: bool = False) -> Step:
         """The request for the current target is prepared (once more, if it was rewritten): its budgets begin.
 
         `is_probe`: the target failed before, so it is tried once if another one is left.
         """
-        if is_probe and self._others:
+        if is_probe and self.others:
             settings = structs.replace(settings, policy=structs.replace(settings.policy, retries=0))
         self._settings = settings
         self._retries = self._rotations = 0
@@ -222,19 +217,24 @@ class RetryPlan:
                 return Send(lease)
         return self._wait_or_next(error, requested_delay, should_retry)
 
+    def leave(self, error: ProviderError) -> Step:
+        """The current target broke after it had answered: the next one, whatever budget is left."""
+        others = fallback_targets(error, self.target, self.others)
+        return self._fall_back(error, others) if others else GiveUp(error)
+
     def skip(self, error: ProviderError) -> Step:
         """The current target cannot take the request at all. The error counts only if no target was tried before."""
-        if not self._others:
+        if not self.others:
             return GiveUp(error if self._last_error is None else self._with_applied_wait(self._last_error))
-        return self._fall_back(error, self._others)
+        return self._fall_back(error, self.others)
 
     def has_next(self, error: ProviderError) -> bool:
         """Whether another target could be tried after this error."""
-        return bool(fallback_targets(error, self.target, self._others))
+        return bool(fallback_targets(error, self.target, self.others))
 
     def first_token_limit(self, default: float | None) -> float | None:
         """Seconds to wait for the first visible output; None if there is no limit, or no other target that could be asked."""
-        if not self._others:
+        if not self.others:
             return None
         return default if self._settings.first_token is None else self._settings.first_token
 
@@ -243,7 +243,7 @@ class RetryPlan:
         return None if self._deadline is None else max(0.001, self._deadline - self._settings.clock())
 
     def _wait_or_next(self, error: ProviderError, requested_delay: float | None, should_retry: str | None) -> Step:
-        settings, others = self._settings, fallback_targets(error, self.target, self._others)
+        settings, others = self._settings, fallback_targets(error, self.target, self.others)
         is_left_alone = error.code in _SILENT_CODES and bool(others)
         if self._retries < settings.policy.retries and not is_left_alone and may_retry(error, should_retry):
             delay = settings.policy.delay(self._retries, requested_delay, settings.fraction)
@@ -257,7 +257,7 @@ class RetryPlan:
         return self._fall_back(error, others)
 
     def _fall_back(self, error: ProviderError, others: Sequence[Target]) -> NextTarget:
-        failed, self.target, *self._others = self.target, *others
+        failed, self.target, *self.others = self.target, *others
         self._fallbacks.append(Fallback(str(failed), str(self.target), error))
         return NextTarget(self.target)
 

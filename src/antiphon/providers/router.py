@@ -20,7 +20,8 @@ from typing import Self
 from msgspec import structs
 
 from antiphon.errors import AntiphonError
-from antiphon.history import ContextEntry, Origin
+from antiphon.history import ContextEntry, ModelOutputEntry, Origin
+from antiphon.parts import Text
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
@@ -44,7 +45,8 @@ class ProviderRouter(ProviderClient):
     `default` is the model of calls that name none. Other providers are built from `environ`, by default the process's. With
     `only_routes` only names in `roles` and `routes` are accepted. A target without a visible delta after `first_token_seconds`
     is given up if another one is left (None: it is waited for); `Timeouts.first_token` of a provider takes precedence. `circuit`
-    says when a target that fails is skipped for a while.
+    says when a target that fails is skipped for a while. With `continue_streams` a text whose stream broke is finished by the
+    next target: from the shown text on, if the model can continue it, or if its own answer begins with that text.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class ProviderRouter(ProviderClient):
         only_routes: bool = False,
         first_token_seconds: float | None = FIRST_TOKEN_SECONDS,
         circuit: CircuitPolicy | None = None,
+        continue_streams: bool = False,
     ) -> None:
         self.name = name
         self._first_token_seconds = first_token_seconds
+        self._continues = continue_streams
         self.default = default
         self._environ = os.environ if environ is None else environ
         self._clients = dict(providers or {})
@@ -99,11 +103,16 @@ class ProviderRouter(ProviderClient):
         report = options.report
         losses, repairs = len(report.losses), len(report.repairs)
 
-        async def prepare(target: Target) -> TargetCall:
+        async def prepare(target: Target, context: Sequence[ContextEntry] = context) -> TargetCall:
             del report.losses[losses:], report.repairs[repairs:]  # those of the target before
             report.origin = Origin(target.provider, "", target.model)
             report.provider_request_id = ""
             return self._target_call(target, context, structs.replace(options, model=target.model))
+
+        async def prepare_prefix(target: Target, text: str) -> TargetCall | None:
+            client = self.client(target.provider)
+            prefixed = [*context, ModelOutputEntry((Text(text),))]
+            return await prepare(target, prefixed) if client.continues_prefix(target.model) else None
 
         targets = self.resolve(options.model)
         call = ModelCall(
@@ -114,6 +123,8 @@ class ProviderRouter(ProviderClient):
             request_id=options.request_id,
             first_token=self._first_token_seconds,
             health=self.target_health,
+            continues=self._continues,
+            prepare_prefix=prepare_prefix,
         )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:

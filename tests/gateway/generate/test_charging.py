@@ -197,3 +197,10 @@ def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
     stream_bytes = blank.join([filters, text, usage, last, b""])
     assert without_usage(stream_bytes) == blank.join([filters, text, last, b""])
     assert without_usage(text + blank) == text + blank
+
+
+def test_a_stream_that_another_target_finished_is_charged_too() -> None:
+    """The second answer reports its usage; the first one was cut before it could, so it is estimated."""
+    trace = RequestTrace(request_id="r", client_format="openai-chat", is_metered=True, prompt_estimate=8, status=200)
+    trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
+    assert charged_tokens(trace) == 35

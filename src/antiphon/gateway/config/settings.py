@@ -108,6 +108,13 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "is tried. Without another target, and for answers that are not streamed, read_seconds applies."
         ),
     ] = FIRST_TOKEN_SECONDS
+    continue_streams: Annotated[
+        bool,
+        Meta(
+            description="Whether another target finishes a text whose stream broke after its first output: from the shown "
+            "text on, if the model can continue it, or if its own answer begins with that text. Default false."
+        ),
+    ] = False
     circuit_failures: Annotated[
         int,
         Meta(

@@ -31,13 +31,18 @@ def prompt_estimate(body: bytes) -> int:
     return ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS
 
 
+def estimated_tokens(text: str) -> int:
+    """The approximate number of tokens of a text."""
+    return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+
+
 def charged_tokens(trace: RequestTrace) -> int:
     """The tokens of a finished request. A request without a response costs nothing."""
     usage = trace.usage
     reported = usage.total if usage is not None else 0
     is_whole = trace.status < 400 and trace.error is None
     if is_whole and usage is not None:
-        return reported
+        return reported + trace.broken_tokens
     was_sent = is_whole or trace.first_token is not None or (trace.client_disconnected and bool(trace.provider))
     if not was_sent:
         return reported

@@ -34,6 +34,7 @@ from antiphon.gateway.generate.encoders import (
 )
 from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage, top_level_fields
 from antiphon.gateway.generate.relay import Relay
+from antiphon.gateway.generate.rescue import NextTargetRescue, StrictRefusal
 from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.gateway.http.errors import error_response, provider_error_response
@@ -82,10 +83,6 @@ ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 class _Answer(Struct):
     id: str = ""
     output: list[Any] = []
-
-
-class _StrictRefusal(Exception):
-    """A strict key's request would have to be changed."""
 
 
 class Generation:
@@ -174,6 +171,7 @@ class Generation:
             rewrite=self._prepare_again,
             first_token=self._loaded.config.gateway.first_token_seconds,
             health=self._loaded.target_health,
+            prepare_prefix=self._prepare_prefix,
         )
         early = self._early_start() if trace.streams else None
         try:
@@ -184,7 +182,7 @@ class Generation:
                 return self._error_event(failure.error)
             response = provider_error_response(self._endpoint.format, failure.error, trace.provider)
             return self._with_report_headers(response)
-        except _StrictRefusal:
+        except StrictRefusal:
             response = self._strict_refusal()
             assert trace.error is not None, "it was refused"
             return self._error_event(trace.error) if early is not None and early.stop() else response
@@ -195,7 +193,7 @@ class Generation:
         prepared = self._prepared
         assert prepared is not None, "it was sent"
         if isinstance(reply, StreamReply):
-            return self._start_stream(reply, prepared)
+            return self._start_stream(reply, prepared, call)
         assert isinstance(reply, WholeReply), "nothing else is requested"
         trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
@@ -236,6 +234,10 @@ class Generation:
     async def _prepare(self, target: Target) -> TargetCall:
         return self._use(await self._preparer.prepare(target, streams=self._trace.streams))
 
+    async def _prepare_prefix(self, target: Target, text: str) -> TargetCall | None:
+        prepared = await self._preparer.prepare_prefix(target, text)
+        return None if prepared is None else self._use(prepared)
+
     def _keeps_answer(self) -> bool:
         """Whether the gateway keeps the answer in any case: also of an upstream of the client's format, also if not stored."""
         if self._answer_id or self._context.connection is not None:
@@ -264,7 +266,7 @@ class Generation:
         trace.upstream_format = prepared.provider.format
         trace.repairs, trace.losses = prepared.repairs, prepared.losses
         if self._key.strict and (prepared.repairs or prepared.losses):
-            raise _StrictRefusal
+            raise StrictRefusal
         headers = self._preparer.forwarded_headers(prepared.provider)
         if trace.trace_headers:
             headers |= trace.trace_headers
@@ -295,10 +297,12 @@ class Generation:
             self._remember(output.id, prepared)
         return self._with_report_headers(Response.json(body))
 
-    def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
+    def _start_stream(self, reply: StreamReply, prepared: Prepared, call: ModelCall) -> Response:
         requested_model = self._answer_model(prepared)
         encoder: StreamEncoder
-        if prepared.passes_answer and reply.is_event_stream:
+        # not where calls are read from the text of the answer
+        continues = self._loaded.config.gateway.continue_streams and call.may_continue and not prepared.tools
+        if prepared.passes_answer and reply.is_event_stream and not continues:
             encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
             if not self._trace.is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
@@ -318,12 +322,19 @@ class Generation:
         if self._is_stored_upstream(prepared):
             self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""), prepared)
         prepared.body.clear()  # nothing is sent again from here on
-        if prepared.passes_answer:
+        if prepared.passes_answer and not continues:
             self._preparer.drop()
-        relay = self._relay(reply, encoder, prepared)
+        rescue = NextTargetRescue(call, self._request, self._trace, self._scrub) if continues else None
+        relay = self._relay(reply, encoder, prepared, rescue)
         return self._with_report_headers(Response(headers=dict(headers), body=relay))
 
-    def _relay(self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared) -> Relay:
+    def _scrub(self, error: ProviderError) -> ProviderError:
+        """The error without the secrets of the provider that answers now."""
+        return error if self._prepared is None else self._prepared.provider.scrub(error)
+
+    def _relay(
+        self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared, rescue: NextTargetRescue | None = None
+    ) -> Relay:
         recording = RecordingEncoder(encoder, self._wire) if self._should_record(prepared) else None
         input_items = self._input_items() if recording is not None else []
 
@@ -342,11 +353,12 @@ class Generation:
             reply,
             CallReadingEncoder(outer, EmbeddedCalls(prepared.tools)) if prepared.tools else outer,
             self._trace,
-            scrub=prepared.provider.scrub,
+            scrub=self._scrub,
             keep_alive=self._loaded.config.gateway.keep_alive_seconds,
             deadline=self._request.deadline,
             on_end=end,
             before_end=store if recording is not None else None,
+            rescue=rescue,
         )
 
     def _answer_model(self, prepared: Prepared) -> str:

@@ -25,7 +25,7 @@ from antiphon.gateway.generate.server_state import check_server_state, expand_st
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
 from antiphon.gateway.state.store import STATE_FIELDS, to_provider_error
 from antiphon.gateway.threads import run_in_thread
-from antiphon.parts import Audio, Document, Image, Part
+from antiphon.parts import Audio, Document, Image, Part, Text
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import TargetCall
 from antiphon.providers.engine.provider import Provider
@@ -41,7 +41,7 @@ from antiphon.wire.clients import COMPLETIONS, client_formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import UNKNOWN_HOST
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest, ToolDefinition, server_state
+from antiphon.wire.request import Message, ModelRequest, ToolDefinition, server_state
 from antiphon.wire.tool_calls import must_restore_calls
 
 _REPAIRED_ADVISORIES = frozenset({"OR-21"})
@@ -140,6 +140,19 @@ class RequestPreparer:
         prepared = unchanged or await self._rewritten(target, streams)
         tools = self._tools_in_text(target) if self._context.loaded.embedded_calls else ()
         return structs.replace(prepared, tools=tools) if tools else prepared
+
+    async def prepare_prefix(self, target: Target, text: str) -> Prepared | None:
+        """The request with the beginning of its answer, for a target that continues it; None if the model cannot."""
+        provider = self._context.loaded.providers[target.provider]
+        if not isinstance(provider, Provider) or not provider.continues_prefix(target.model):
+            return None
+        request, was_rewritten = self.parsed_request, self._is_rewritten
+        messages = (*request.messages, Message("assistant", (Text(text),)))
+        self._parsed, self._is_rewritten = structs.replace(request, messages=messages), True
+        try:
+            return await self.prepare(target, streams=True)
+        finally:
+            self._parsed, self._is_rewritten = request, was_rewritten
 
     def _tools_in_text(self, target: Target) -> tuple[ToolDefinition, ...]:
         """The tools whose calls are read from the text of this target's answer."""

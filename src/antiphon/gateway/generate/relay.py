@@ -3,7 +3,8 @@
 The connection to the upstream calls `on_body` with the bytes it read; they are encoded and written to the client's connection
 in the same turn of the event loop. If both sides use the same format the bytes pass unchanged and are only scanned for usage and
 the end; otherwise they are read into deltas and encoded again. While the upstream is silent the client gets comments, so that no
-proxy closes the connection. A stream that breaks ends with an error in the client's format, never as if it was complete.
+proxy closes the connection. A stream that breaks ends with an error in the client's format, never as if it was complete, unless a
+`Rescue` finds another target that finishes it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import time
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from antiphon.errors import TransportError
 from antiphon.gateway.generate.encoders import StreamEncoder
 from antiphon.gateway.http.messages import ResponseStream
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.providers.engine.reply import StreamReply
+from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.transport.lazy_timer import LazyTimer
 from antiphon.providers.transport.pushed_body import PushedBody
 from antiphon.wire.delta import Failed, ModelOutputDelta
@@ -32,6 +33,15 @@ _MAX_TRAILING_BYTES = 64 * 1024
 Scrub = Callable[[ProviderError], ProviderError]
 
 logger = logging.getLogger("antiphon.gateway")
+
+
+class Rescue(Protocol):
+    """Lets another target finish a stream that broke. Every delta goes through `feed`."""
+
+    def feed(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]: ...
+    def may_continue(self, error: ProviderError) -> bool: ...
+    async def next_reply(self, error: ProviderError) -> StreamReply:
+        """The stream that continues. Raises `UpstreamFailed` if there is none."""
 
 
 class Relay:
@@ -52,7 +62,10 @@ class Relay:
         deadline: float,
         on_end: Callable[[int], None],
         before_end: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        rescue: Rescue | None = None,
     ) -> None:
+        self._rescue = rescue
+        self._is_continuing = False  # it waits for the stream that continues
         self._reply: StreamReply | None = reply
         self._body: PushedBody | None = reply.push()
         self._reader = reply.reader
@@ -81,6 +94,9 @@ class Relay:
         if reply is None:
             return
         self._client = client
+        self._begin(reply)
+
+    def _begin(self, reply: StreamReply) -> None:
         self._waiting_since = time.monotonic()
         try:
             deltas = reply.deltas
@@ -89,12 +105,13 @@ class Relay:
             self._pass_on(b"".join([*reply.held, reply.unread]), deltas)
         except Exception as error:
             self._crash(error)
+        reply.held, reply.deltas, reply.unread = [], [], b""
         if self._reply is None:
             return
-        reply.held, reply.deltas, reply.unread = [], [], b""
         self._silent_since = self._loop.time()
-        self._timer = LazyTimer(self._loop, self._comment_due, self._on_silence)
-        self._timer.start()
+        if self._timer is None:
+            self._timer = LazyTimer(self._loop, self._comment_due, self._on_silence)
+            self._timer.start()
         if self._body is not None:
             self._body.deliver_to(self)
 
@@ -156,18 +173,55 @@ class Relay:
         """Encode and write. An error that quotes our secret is replaced, and ends the stream."""
         failed = None
         if deltas:
-            failed = _scrub_terminal_error(deltas, self._scrub)
-            if failed is not None:
-                piece, deltas = b"", deltas[:-1]
-                self._trace.error = failed.error
+            if self._rescue is None:
+                failed = _scrub_terminal_error(deltas, self._scrub)
+                if failed is not None:
+                    piece, deltas = b"", deltas[:-1]
+                    self._trace.error = failed.error
+            else:
+                deltas = self._rescue.feed(deltas)
+                if deltas and isinstance(deltas[-1], Failed):
+                    failed, deltas = Failed(self._scrub(deltas[-1].error)), deltas[:-1]
             self._trace.observe(deltas)
         if (data := self._encoder.feed(piece, deltas)) and self._client is not None:
             self._client.write(data)
         if failed is not None:
+            self._break(failed)
+
+    def _break(self, failed: Failed) -> None:
+        """The stream broke: another target finishes it, or it ends with the error."""
+        rescue, reply, body = self._rescue, self._reply, self._body
+        if rescue is None or reply is None or not rescue.may_continue(failed.error):
+            self._trace.error = failed.error
             self._end(failed)
+            return
+        self._is_continuing, self._body = True, None
+        if reply.attempt is not None:
+            reply.attempt.failed(failed.error)
+        reply.release()
+        if body is not None:
+            body.abort()
+        self._task = self._context.run(self._loop.create_task, self._continue(rescue, failed.error))
+
+    async def _continue(self, rescue: Rescue, error: ProviderError) -> None:
+        try:
+            reply = await rescue.next_reply(error)
+        except UpstreamFailed as failure:
+            self._task, self._is_continuing = None, False
+            self._trace.error = failure.error
+            self._end(Failed(failure.error))
+        except Exception as defect:
+            self._task = None
+            self._crash(defect)
+        else:
+            self._task, self._is_continuing = None, False
+            self._reply, self._reader, self._body = reply, reply.reader, reply.push()
+            self._begin(reply)
+            if self._is_paused and self._body is not None:
+                self._body.pause()
 
     def _end_of_body(self, error: TransportError | None) -> None:
-        if self._reply is None:
+        if self._reply is None or self._is_continuing:
             return
         self._trace.waiting_seconds += time.monotonic() - self._waiting_since
         try:
@@ -177,9 +231,13 @@ class Relay:
                 if isinstance(deltas[-1], Failed):
                     failed = Failed(self._scrub(deltas[-1].error))
                     deltas = deltas[:-1]
-                    self._trace.error = failed.error
                 self._pass_on(b"", deltas)
-            self._end(failed)
+            if self._task is not None:
+                return  # what was left showed that this is another answer
+            if failed is not None:
+                self._break(failed)
+            else:
+                self._end(None)
         except Exception as defect:
             self._crash(defect)
 
@@ -242,7 +300,7 @@ class Relay:
         return inf if self._is_paused else self._silent_since + self._keep_alive
 
     def _on_silence(self) -> None:
-        if self._reader.is_finished:
+        if self._reader.is_finished and not self._is_continuing:
             self._end(None)  # the upstream does not close a stream that has ended
             return
         self._silent_since = self._loop.time()

@@ -67,6 +67,8 @@ class RequestTrace(Struct, kw_only=True):
     """Whether its tokens are charged, so that relayed text is counted."""
     prompt_estimate: int = 0
     output_bytes: int = 0
+    broken_tokens: int = 0
+    """An estimate for streams that broke without reporting usage and were finished by another target."""
     span: Any = None
     """Its span of OpenTelemetry, if it is traced."""
     span_began: int = 0

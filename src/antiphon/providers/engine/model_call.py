@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, TypeAlias
 
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.continuation import Continuation
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, DeltaReply, Reply, StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.engine.target_health import CircuitPolicy, TargetHealth
 from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
 from antiphon.providers.routes import Target
@@ -58,13 +60,23 @@ Prepare: TypeAlias = Callable[[Target], Awaitable[TargetCall]]
 Rewrite: TypeAlias = Callable[[Target, ProviderError], Awaitable[TargetCall | None]]
 
 
+PreparePrefix: TypeAlias = Callable[[Target, str], Awaitable[TargetCall | None]]
+
+
 class ModelCall:
     """One call. `waiting_seconds` is the time spent waiting for providers.
 
     `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
     one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
-    `health`: targets with an open circuit are skipped, and results are reported to it.
+    `health`: targets with an open circuit are skipped, and results are reported to it. `continues`: `batches` lets another
+    target finish an answer whose stream broke; `prepare_prefix` makes a request that continues a text, if the model can.
     """
+
+    _probe = 0
+    _attempt_seconds = 0.0
+    _continuation: Continuation | None = None
+    _broken_by: ProviderError | None = None
+    _is_prefilled = False
 
     def __init__(
         self,
@@ -77,9 +89,12 @@ class ModelCall:
         request_id: str | None = None,
         first_token: float | None = None,
         health: TargetHealth | None = None,
+        continues: bool = False,
+        prepare_prefix: PreparePrefix | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
-        self._attempt_seconds = 0.0
+        self._continues = continues
+        self._prepare_prefix = prepare_prefix
         self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
@@ -88,31 +103,72 @@ class ModelCall:
         self._request_id = request_id
         self._first_token = first_token
         self._health = health if health is not None else _NO_CIRCUITS
-        self._probe = 0
 
-    async def reply(self) -> Reply:
+    def reply(self) -> Coroutine[Any, Any, Reply]:
         """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
-        plan = self._plan
-        step: Step = plan.first()
+        return self._perform(self._plan.first())
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether another target is left that could finish an answer."""
+        return bool(self._plan.others)
+
+    async def continued(self, continuation: Continuation, error: ProviderError) -> Reply:
+        """The reply of the next target that answers, after the stream of the current one broke with `error`.
+
+        Its deltas go through `continuation`. Raises `UpstreamFailed`, with the error of the first stream, if none answers.
+        """
+        self._broken_by = self._broken_by or error
+        self._continuation = continuation
+        self._health.on_failure(self._plan.target, 0, error)
+        try:
+            return await self._perform(self._plan.leave(error))
+        except UpstreamFailed:
+            raise UpstreamFailed(self._broken_by) from None
+
+    async def _prepare_for(self, target: Target) -> TargetCall:
+        """The request of a continuation: one that ends with the shown text, if the model can continue it."""
+        continuation = self._continuation
+        assert continuation is not None, "a stream broke"
+        text = continuation.text.rstrip()
+        prefilled = await self._prepare_prefix(target, text) if text and self._prepare_prefix is not None else None
+        continuation.begin(is_prefilled=prefilled is not None)
+        self._is_prefilled = prefilled is not None
+        return prefilled or await self._prepare(target)
+
+    async def _prepare_again(self, target: Target, error: ProviderError) -> TargetCall | None:
+        """The request without what was refused: a prefix, or what `rewrite` finds."""
+        if self._is_prefilled and self._continuation is not None and error.kind == "invalid_request":
+            self._is_prefilled = False
+            self._continuation.begin(is_prefilled=False)
+            return await self._prepare(target)
+        return await self._rewrite(target, error) if self._rewrite is not None else None
+
+    async def _perform(self, step: Step) -> Reply:
+        plan, health = self._plan, self._health
         while True:
             if isinstance(step, NextTarget):
-                if self._health.is_watched and self._health.should_skip(step.target, plan.others):
+                if health.is_watched and health.should_skip(step.target, plan.others):
                     step = plan.skip(_CIRCUIT_OPEN)
                     continue
                 try:
-                    prepared = await self._prepare(step.target)
+                    prepare = self._prepare if self._continuation is None else self._prepare_for
+                    prepared = await prepare(step.target)
                 except UpstreamFailed as failure:
                     step = plan.skip(failure.error)
                     continue
-                self._probe = self._health.begin(step.target) if self._health.is_watched else 0
-                step = plan.begin(prepared.settings, is_probe=bool(self._probe))
+                if health.is_watched or self._probe:
+                    self._probe = health.begin(step.target)
+                    step = plan.begin(prepared.settings, is_probe=bool(self._probe))
+                else:
+                    step = plan.begin(prepared.settings)
             if isinstance(step, Send):
                 attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
                 reply, error = await self._run(prepared, attempt)
                 if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
-                    if self._health.is_watched:
-                        self._health.on_answer(plan.target, self._attempt_seconds)
+                    if health.is_watched:
+                        health.on_answer(plan.target, self._attempt_seconds)
                     return reply
                 assert error is not None, "no reply without an error"
                 is_empty = error is EMPTY_RESPONSE
@@ -120,14 +176,14 @@ class ModelCall:
                 if reply is not None:
                     await reply.aclose()
                 target = plan.target
-                self._health.on_failure(target, self._probe, error)
-                rewritten = await self._rewrite(target, error) if self._rewrite is not None else None
+                health.on_failure(target, self._probe, error)
+                rewritten = await self._prepare_again(target, error)
                 if rewritten is not None:
                     prepared = rewritten
                     step = plan.begin(prepared.settings)
                     continue
                 should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
-                if self._health.is_watched and self._health.should_skip(target, plan.others):
+                if health.is_watched and health.should_skip(target, plan.others):
                     should_retry = "false"
                 step = plan.after(error, should_retry=should_retry)
                 self._log(target, error, step)
@@ -144,7 +200,36 @@ class ModelCall:
         except UpstreamFailed as failure:
             return _failed(failure.error)
         assert not isinstance(reply, WholeReply), "a stream was requested"
-        return reply.batches()
+        return self._finished_elsewhere(reply) if self._continues and self.may_continue else reply.batches()
+
+    async def _finished_elsewhere(
+        self, reply: StreamReply | DeltaReply
+    ) -> AsyncGenerator[list[ModelOutputDelta], None]:
+        """The deltas of the answer; if its stream breaks, the next target finishes it."""
+        continuation = Continuation()
+        while True:
+            failed: Failed | None = None
+            async with aclosing(reply.batches()) as batches:
+                async for batch in batches:
+                    deltas = continuation.feed(batch)
+                    if deltas and isinstance(deltas[-1], Failed):
+                        failed, deltas = deltas[-1], deltas[:-1]
+                    if deltas:
+                        yield deltas
+                    if failed is not None:
+                        break
+            if failed is None:
+                return
+            if not continuation.accepts(failed.error) or not self.may_continue:
+                yield [Failed(self._broken_by or failed.error)]
+                return
+            try:
+                following = await self.continued(continuation, failed.error)
+            except UpstreamFailed as failure:
+                yield [Failed(failure.error)]
+                return
+            assert not isinstance(following, WholeReply), "a stream was requested"
+            reply = following
 
     def _is_accepted(self, error: ProviderError) -> bool:
         """Whether an empty answer is taken as it came, because no target is left."""
@@ -152,7 +237,9 @@ class ModelCall:
 
     async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
         """The reply to one attempt, and why it is not an answer."""
-        limit = self._plan.first_token_limit(self._first_token) if prepared.streams else None
+        limit = None
+        if prepared.streams and self._plan.others:
+            limit = self._plan.first_token_limit(self._first_token)
         began = time.monotonic()
         try:
             if limit is None:

@@ -23,7 +23,7 @@ from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
-from antiphon.wire.capabilities import CapabilityTable
+from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
 from antiphon.wire.output import ProviderError
 
@@ -143,6 +143,11 @@ class Provider:
         if self.format == "openai-chat":
             return (self.preset.dialect or "compatible") in _PLAIN_DIALECTS
         return not self.preset.dialect
+
+    def continues_prefix(self, model: str) -> bool:
+        """Whether the model is known to continue a last message of its own: those of Anthropic that accept a prefill."""
+        known = look_up(model, self.format, self.capabilities)
+        return self.format == "anthropic" and known.is_known and known.prefill
 
     def has_completions(self, model: str) -> bool:
         """Whether it serves the model at `/completions`, OpenAI's legacy API, too."""

@@ -1,0 +1,171 @@
+"""`Continuation`: the rest of an answer whose stream broke, from another target. No I/O here.
+
+It watches the deltas that were passed on. If the stream breaks and only text (and reasoning) was shown, another target may finish
+the answer, in one of two ways: it continues the shown text as a prefix, where the model can (`is_prefilled`); or it gets the same
+request, and only what follows the shown text is passed on, if its answer begins with exactly that text. If it does not, `feed`
+ends with a `Failed`. For the reader it is one stream: one start, growing parts, one end, and the usage of all answers that
+reported one (law L6).
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from antiphon.history import TokenUsage
+from antiphon.parts import Text, Thinking
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.output import ProviderError
+
+_BREAKS = frozenset({"stream_cut", "timeout", "server", "overloaded"})
+"""Kinds of errors after which another target may finish the answer."""
+_DIFFERENT = ProviderError(
+    "the answer of the fallback does not begin with the text that was shown", "stream_cut", code="different_answer"
+)
+
+
+class Continuation:
+    """What was shown of one answer so far."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] = []
+        self._is_text_only = True
+        self._open: int | None = None  # the part that grows
+        self._open_is_text = False
+        self._next_index = 0
+        self._reported: TokenUsage | None = None  # of the answer that is read now
+        self._earlier: TokenUsage | None = None  # of those before
+        self._is_continued = False
+        self._expected = ""  # shown text that the answer has to begin with
+        self._overlap = ""  # white space that the answer may begin with
+        self._places: dict[int, int | None] = {}  # index in the answer -> index for the reader; None: it is left out
+        self._is_text: set[int] = set()
+
+    @property
+    def text(self) -> str:
+        """The text that was shown."""
+        return "".join(self._shown)
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the answer that is read now has reported its usage."""
+        return self._reported is not None
+
+    def accepts(self, error: ProviderError) -> bool:
+        """Whether another target may finish the answer after this error."""
+        return self._is_text_only and (error.kind in _BREAKS)
+
+    def begin(self, *, is_prefilled: bool) -> None:
+        """The answer of another target follows. `is_prefilled`: it continues `text`, without white space at its end."""
+        self._is_continued = True
+        if self._reported is not None:
+            self._earlier = self._reported if self._earlier is None else self._earlier + self._reported
+            self._reported = None
+        text = self.text
+        self._expected = "" if is_prefilled else text
+        self._overlap = text[len(text.rstrip()) :] if is_prefilled else ""
+        self._places, self._is_text = {}, set()
+
+    def feed(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
+        """What the reader gets of these deltas. If the last is `Failed`, nothing follows."""
+        if not self._is_continued:
+            for delta in deltas:
+                self._watch(delta)
+            return deltas
+        passed: list[ModelOutputDelta] = []
+        for delta in deltas:
+            passed += self._continue(delta)
+            if passed and isinstance(passed[-1], Failed):
+                break
+        return passed
+
+    def _watch(self, delta: ModelOutputDelta) -> None:
+        if isinstance(delta, PartDelta):
+            if self._open_is_text and delta.index == self._open:
+                self._shown.append(delta.text)
+        elif isinstance(delta, PartStarted):
+            self._open, self._open_is_text = delta.index, isinstance(delta.part, Text)
+            self._next_index = max(self._next_index, delta.index + 1)
+            if isinstance(delta.part, Text):
+                self._shown.append(delta.part.text)
+            elif not isinstance(delta.part, Thinking):
+                self._is_text_only = False
+            if delta.candidate:
+                self._is_text_only = False
+        elif isinstance(delta, PartEnded):
+            if delta.index == self._open:
+                self._open = None
+        elif isinstance(delta, UsageReported):
+            self._reported = delta.usage
+        elif isinstance(delta, Finished):
+            self._is_text_only = False  # it is complete
+
+    def _continue(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
+        match delta:
+            case Started():
+                return []
+            case UsageReported(usage):
+                self._reported = usage
+                return [UsageReported(usage if self._earlier is None else self._earlier + usage)]
+            case PartStarted(index, part, candidate):
+                if candidate:
+                    return [Failed(_DIFFERENT)]
+                if isinstance(part, Text):
+                    self._is_text.add(index)
+                    return self._add_text(part.text) if part.text else []
+                if isinstance(part, Thinking):
+                    self._places[index] = None
+                    return []
+                if self._expected:
+                    return [Failed(_DIFFERENT)]
+                self._is_text_only = False
+                self._places[index] = self._next_index
+                self._next_index += 1
+                return [*self._end_part(), structs.replace(delta, index=self._next_index - 1)]
+            case PartDelta(index, text) if index in self._is_text:
+                return self._add_text(text)
+            case PartEnded(index) if index in self._is_text:
+                return [] if self._expected or not self._open_is_text else self._end_part()
+            case PartExtended(index, _) if index in self._is_text:
+                return []
+            case PartDelta() | PartEnded() | PartExtended():
+                place = self._places.get(delta.index)
+                return [] if place is None else [structs.replace(delta, index=place)]
+            case Finished(candidate=candidate):
+                if self._expected or candidate:
+                    return [Failed(_DIFFERENT)]
+                self._is_text_only = False
+                return [*self._end_part(), delta]
+        return [delta]
+
+    def _add_text(self, text: str) -> list[ModelOutputDelta]:
+        if self._expected:
+            size = min(len(text), len(self._expected))
+            if text[:size] != self._expected[:size]:
+                return [Failed(_DIFFERENT)]
+            self._expected, text = self._expected[size:], text[size:]
+        elif self._overlap and text:
+            text, self._overlap = text.removeprefix(self._overlap), ""
+        if not text:
+            return []
+        begun: list[ModelOutputDelta] = []
+        if self._open is None or not self._open_is_text:
+            begun = [*self._end_part(), PartStarted(self._next_index, Text(""))]
+            self._open, self._open_is_text = self._next_index, True
+            self._next_index += 1
+        self._shown.append(text)
+        assert self._open is not None
+        return [*begun, PartDelta(self._open, text)]
+
+    def _end_part(self) -> list[ModelOutputDelta]:
+        index, self._open = self._open, None
+        return [] if index is None else [PartEnded(index)]
