@@ -64,7 +64,7 @@ async def handle_switch(context: RequestContext) -> Response:
     fields = _fields(context)
     if not _is_own_form(context, fields):
         return error_response("", _FORGED)
-    switch_credential(
+    await switch_credential(
         context, fields.get("provider", ""), fields.get("credential", ""), enabled=fields.get("enabled") == "true"
     )
     return _to_page()
