@@ -86,6 +86,9 @@ class _Upstream(BaseHTTPRequestHandler):
         else:
             usage = {"prompt_tokens": 1200, "completion_tokens": 240, "total_tokens": 1440}
             usage_details = {"prompt_tokens_details": {"cached_tokens": 512}}
+            if body.get("stream"):
+                self._stream(body["model"], {**usage, **usage_details})
+                return
             choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
             self._send(
                 200,
@@ -98,6 +101,20 @@ class _Upstream(BaseHTTPRequestHandler):
                     "usage": {**usage, **usage_details},
                 },
             )
+
+    def _stream(self, model: str, usage: dict[str, Any]) -> None:
+        frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": model}
+        choices = [{"delta": {"role": "assistant", "content": "Hello."}}, {"delta": {}, "finish_reason": "stop"}]
+        chunks: list[dict[str, Any]] = [{**frame, "choices": [{"index": 0, **choice}]} for choice in choices]
+        chunks.append({**frame, "choices": [], "usage": usage})
+        data = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        for piece in data.splitlines(keepends=True):
+            self.wfile.write(piece.encode())
+            time.sleep(0.004)
 
     def _send(self, status: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
@@ -150,7 +167,8 @@ def send_traffic(address: str) -> None:
         name = list(CLIENTS)[number % len(CLIENTS)]
         model = "gpt-5-nano-typo" if number == 31 else MODELS[number % 7 % len(MODELS)]
         messages = [hello, orphan] if number % 9 == 4 else [hello]
-        body = json.dumps({"model": model, "messages": messages}).encode()
+        streams = model == "gpt-4o" and number % 2 == 0
+        body = json.dumps({"model": model, "messages": messages, "stream": streams}).encode()
         headers = {"content-type": "application/json", "authorization": f"Bearer {CLIENTS[name]}"}
         request = urllib.request.Request(f"{address}/v1/chat/completions", body, headers)
         try:

@@ -89,6 +89,7 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
             by_key=(
                 SpendRow(key=word, calls=3, usage=TokenUsage(100, 20, 0, 0, 0, 120), cost=Decimal("1.5")),
                 SpendRow(key="", calls=1, unpriced_calls=1, cost=None),
+                SpendRow(key="failing", calls=3, failed_calls=1, unpriced_calls=2, cost=Decimal(0)),
             ),
             by_model=(SpendRow(model=word, provider=word, calls=4, unpriced_calls=1, cost=Decimal("0.00123")),),
             by_day=(SpendRow(day=NOW.date(), calls=4, estimated_calls=2, cost=Decimal(0)),),
@@ -386,7 +387,7 @@ def test_the_page_shows_the_key_figures() -> None:
         "Not translated",
         "2 attempts",
         "$1.50",
-        "unknown",
+        "failingunknown3",
         "$0.0012 + 1 calls unknown",
         "2 estimated",
         "Error rate100.0%",

@@ -84,8 +84,8 @@ def request_fields(trace: RequestTrace, outcome: str, seconds: float, overhead: 
         "attempts": len(attempts),
         "seconds": round(seconds, 4),
         "overhead_ms": round(overhead * 1000, 3),
-        "repairs": list(map(str, trace.repairs)),
-        "losses": list(map(str, trace.losses)),
+        "repairs": [str(action) for action in trace.repairs] if trace.repairs else [],
+        "losses": [str(loss) for loss in trace.losses] if trace.losses else [],
     }
     if trace.upstream_format:
         fields["upstream_format"] = trace.upstream_format

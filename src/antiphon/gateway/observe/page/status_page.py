@@ -247,16 +247,15 @@ class _StatusPage:
         return f"<div><h3>{say[title]}</h3>{table(say[title], names, cells)}{note}</div>"
 
     def _cost(self, row: SpendRow) -> str:
-        unknown = self._say["unknown"]
-        if row.cost is None:
-            return f'<span class="warn">{unknown}</span>'
+        if not row.cost and (row.cost is None or row.unpriced_calls):  # the other calls, which failed, cost nothing
+            return f'<span class="warn">{self._say["unknown"]}</span>'
         more = self._say["unpriced"].format(count=f"{row.unpriced_calls:,}") if row.unpriced_calls else ""
         digits = 2 if row.cost >= 1 else 4
-        return f"${row.cost:,.{digits}f}" + (f' <span class="warn">{more}</span>' if more else "")
+        return f"${row.cost:,.{digits}f}" + (f' <span class="warn small">{more}</span>' if more else "")
 
     def _calls(self, row: SpendRow) -> str:
         estimated = self._say["estimated"].format(count=f"{row.estimated_calls:,}") if row.estimated_calls else ""
-        return f"{row.calls:,}" + (f' <span class="quiet">{estimated}</span>' if estimated else "")
+        return f"{row.calls:,}" + (f' <span class="quiet small">{estimated}</span>' if estimated else "")
 
     # Upstreams.
 

@@ -62,8 +62,9 @@ form.search .go { display: flex; align-items: center; gap: 0.75rem; font-size: 0
 form.login { display: grid; gap: 0.6rem; max-width: 24rem; margin-top: 2rem; }
 form.login button { justify-self: start; padding: 0.45rem 1.2rem; }
 .spend {
-  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); gap: 1rem 2.5rem; align-items: start;
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); gap: 1rem 2.5rem; align-items: start;
 }
+.small { display: block; font-size: 0.8rem; letter-spacing: 0; white-space: nowrap; }
 .spend h3 { margin-top: 0; }
 .spend td:first-child { min-width: 5rem; }
 .alarm { margin-top: 1.25rem; padding: 0.75rem 1rem; border-left: 3px solid var(--bad); background: var(--faint); }
