@@ -175,8 +175,13 @@ class LogHandler(logging.Handler):
             fields = {"time": time_of_day, "level": _NAMES[level], "logger": name, "message": message, **extra}
             line = _encode(fields).decode()
         else:
-            values = [value if type(value) in _AS_TEXT else _encode(value).decode() for value in extra.values()]
-            line = f"{_clock(second)}.{part} {_beginning(level, name)} {message}{_ending(*extra).format(*values)}"
+            shown = [
+                f"{key}={value if type(value) in _AS_TEXT else _encode(value).decode()}"
+                for key, value in islice(extra.items(), 1, None)
+            ]
+            line = (
+                f"{_clock(second)}.{part} {_beginning(level, name)} {message} {' '.join(shown)} [{extra['request_id']}]"
+            )
         if not line.isascii() or not line.isprintable() or len(line) > _LONGEST_PLAIN:
             return False
         for secret in self._current().hidden:
@@ -294,12 +299,6 @@ def _date_and_clock(second: int) -> str:
 def _beginning(level: int, name: str) -> str:
     """The part of a console line between the time and the message."""
     return f"{_NAMES[level]:<8} {name.removeprefix('antiphon.'):<{_LOGGER_WIDTH}}"
-
-
-@lru_cache(maxsize=64)
-def _ending(_: str, *more: str) -> str:
-    """The part of a console line after the message: a template with the names of the values. The request id comes first."""
-    return "".join([f" {name}={{{place}}}" for place, name in enumerate(more, 1)]) + " [{0}]"
 
 
 def _time(record: logging.LogRecord) -> datetime:
