@@ -258,7 +258,7 @@ class Gateway:
         )
         response = status_answer(status, request.headers, request.query, view)
         if chosen == view.language:
-            response.headers["set-cookie"] = language_cookie(request, chosen)
+            response.headers["set-cookie"] = language_cookie(loaded, request, chosen)
         return response
 
     def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
