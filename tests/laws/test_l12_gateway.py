@@ -215,6 +215,27 @@ FOUND: dict[str, tuple[bool, list[Step]]] = {
         True,
         [Ask(streams=streams, has_usage=True, faults=(("chat", "gzip in two members"),)) for streams in (True, False)],
     ),
+    "the only key is not tried again": (
+        True,
+        [Ask(model="to-gemini", faults=(("gemini", "401"),)), *[Pause()] * 5, Ask(model="to-gemini")],
+    ),
+    "a reload during a rejection": (
+        True,
+        [
+            Revoke(provider="anthropic"),
+            Ask(model="pair", is_reloaded=True),
+            Ask(model="to-anthropic", faults=(("anthropic", "401 echo"), ("anthropic", "reset in half"))),
+        ],
+    ),
+    "an open circuit": (
+        True,
+        [
+            *[Ask(model="pair", faults=(("anthropic", "500"),))] * 3,
+            Ask(model="pair"),
+            *[Pause()] * 2,
+            Ask(model="pair"),
+        ],
+    ),
     "usage that was not asked for": (True, [Ask(model="to-anthropic", streams=True)]),
 }
 """What the law has found, each with the fewest steps that showed it, and whether the gateway had client keys."""

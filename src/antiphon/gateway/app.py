@@ -33,7 +33,7 @@ from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, u
 from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.errors import error_response, store_failure
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.ledger.metering import usage_rows
@@ -216,9 +216,7 @@ class Gateway:
         if isinstance(error, UnknownResponse):
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
         if isinstance(error, StoreError):
-            logger.error("operator database: %s", error)
-            message = f"the operator database is not available: {error}"
-            return error_response(context.endpoint.format, ProviderError(message, "overloaded"), status=503)
+            return error_response(context.endpoint.format, store_failure(error))
         logger.error("internal error while handling a request", exc_info=error)
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)

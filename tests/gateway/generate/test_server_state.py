@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from antiphon.parts import ToolCallRequest
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
-from gateway.rig import MODELS, Rig, path_of, rig
+from gateway.rig import FAST, MODELS, Rig, path_of, rig
 from gateway.strict_upstream import USAGE, text_answer
 from providers.scripted_server import Reply
 
@@ -118,6 +122,25 @@ def test_a_failure_of_the_right_server_is_not_hidden_by_the_next_target(gateway:
             got = client.post(path_of(name, f"{name}-then-another", streams=False), body)
         assert got.status in (503, 529), got.body
         assert "try later" in got.error(name).message
+
+
+@pytest.mark.parametrize("target", ["anthropic", "openai-responses"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_damaged_state_file_is_answered_and_recorded_with_503(tmp_path: Path, target: str, streams: bool) -> None:
+    state = tmp_path / "responses.db"
+    request = {"model": f"to-{target}", "input": "And now?", "previous_response_id": "resp_1", "stream": streams}
+    with rig(structs.replace(FAST, state=str(state))) as gateway, gateway.client() as client:
+        with closing(sqlite3.connect(state)) as database:
+            for table in ("responses", "upstream_answers"):
+                database.execute(f"DROP TABLE {table}")
+        got = client.post("/v1/responses", msgspec.json.encode(request))
+        assert got.status == 503, got.body
+        error = got.json["error"]
+        assert "a database of the gateway is not available" in error["message"]
+        assert str(state) in error["message"]
+        record = client.get("/status?format=json").json["requests"][0]
+        assert (record["status"], record["attempts"]) == (503, [])
+        assert "a database of the gateway is not available" in record["error"]
 
 
 def weather_then_words(request: ModelRequest) -> ModelOutput:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from math import inf
 
 from msgspec import Struct, field
 
 from laws.gateway_simulation.fault_upstream import RETRY_AFTER, Attempt
-from laws.gateway_simulation.steps import targets_of
+from laws.gateway_simulation.steps import GOOD_NAMES, targets_of
 
 RETRIES: Mapping[str, int] = {"chat": 0, "responses": 1, "anthropic": 0, "gemini": 0, "interactions": 0, "spare": 0}
 """How often each provider is asked again because of a bad moment."""
@@ -31,6 +32,12 @@ STATUSES = {
 NO_KEY_LEFT = frozenset({429, 502, 503})
 RETRIED = frozenset({"rate_limit", "server", "overloaded", "stream_cut", "timeout"})
 ROTATED = frozenset({"authentication", "rate_limit"})
+OUTAGES = frozenset({"server", "overloaded", "timeout", "stream_cut"})
+"""Failures that may open the circuit of a target. Others say that its host is up."""
+CIRCUIT_FAILURES, CIRCUIT_SECONDS = 3, 2.0
+"""After so many of them in a row a target is skipped, at first for so long."""
+RETRY_REJECTED = 5.0
+"""So many seconds after its rejection a key is tried again if no other key can be used."""
 UNCERTAIN = 0.25
 """So many seconds a deadline may be off, between the upstream's clock and the gateway's."""
 ANYTHING = 10**9
@@ -83,6 +90,19 @@ class Rejections(Struct):
     """How many models since the key last brought an answer. One says nothing of the others; two may."""
     is_waived: bool = False
     """Whether the configuration was reloaded since: then the next call tries the key again."""
+    may_be_tried: set[str] = field(default_factory=set)
+    """The models for which it may be tried again, or may still have to rest."""
+    at: float = 0.0
+    """When it was last rejected."""
+
+
+class Outages(Struct):
+    """The failures in a row of a target: as many as are certain, and as there may be."""
+
+    least: int = 0
+    most: int = 0
+    opened_at: float = -inf
+    """When its circuit certainly opened."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -107,6 +127,7 @@ class GatewayModel(Struct):
     buckets: dict[tuple[str, str], Bounds] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], KeyRecord] = field(default_factory=dict)
     rejections: dict[tuple[str, str], Rejections] = field(default_factory=dict)
+    outages: dict[tuple[str, str], Outages] = field(default_factory=dict)
 
     @property
     def has_rejections(self) -> bool:
@@ -141,12 +162,31 @@ class GatewayModel(Struct):
         for provider, keys in self.upstream_keys.items():
             for key in keys:
                 rejections = self.rejections.setdefault((provider, key), Rejections())
-                rejections.count, rejections.is_waived = 2, False
+                rejections.count, rejections.is_waived, rejections.at = 2, False, inf
+                rejections.may_be_tried |= rejections.models
+        for name in (*GOOD_NAMES, "vectors"):
+            for target in targets_of(name):
+                self.outages[target.partition("/")[::2]] = Outages(most=CIRCUIT_FAILURES)
 
     def reloaded(self) -> None:
         """The configuration was read again: rejections are forgotten, cooldowns are not."""
         for rejections in self.rejections.values():
             rejections.is_waived = True
+
+    def reloaded_meanwhile(self) -> None:
+        """The configuration was read again during a request: its rejections came before or after."""
+        for rejections in self.rejections.values():
+            rejections.may_be_tried |= rejections.models
+
+    def may_be_skipped(self, target: tuple[str, str]) -> bool:
+        """Whether the circuit of a target may be open."""
+        known = self.outages.get(target)
+        return known is not None and known.most >= CIRCUIT_FAILURES
+
+    def must_be_skipped(self, target: tuple[str, str], now: float) -> bool:
+        """Whether the circuit of a target is certainly open."""
+        known = self.outages.get(target)
+        return known is not None and now < known.opened_at + CIRCUIT_SECONDS - UNCERTAIN
 
     def ending(self, model: str, attempts: Sequence[Attempt], status: int, cost: int, begin: float) -> Ending:
         """Follow the attempts of one request that was let in, for a model that its client may use."""
@@ -158,8 +198,10 @@ class GatewayModel(Struct):
     def is_resting(self, attempt: Attempt) -> bool:
         """Whether a key may certainly not be used for a model."""
         rejections = self.rejections.get((attempt.provider, attempt.key))
-        if rejections is not None and attempt.model in rejections.models and not rejections.is_waived:
-            return True
+        if rejections is not None and not rejections.is_waived:
+            is_rejected = attempt.model in rejections.models - rejections.may_be_tried
+            if is_rejected and not self._is_last_resort(attempt):
+                return True
         record = self.keys.get((attempt.provider, attempt.key, attempt.model))
         return record is not None and attempt.at < record.rests_until - UNCERTAIN
 
@@ -168,18 +210,27 @@ class GatewayModel(Struct):
         keys = self.upstream_keys.get(provider)
         if keys is None:
             return {""}
-        return {key for key in keys if self._is_free(provider, key, model, now)}
+        free = {key for key in keys if self._is_free(provider, key, model, now)}
+        return free or {key for key in keys if self._is_tried_again(provider, key, model, now)}
 
-    def note(self, attempt: Attempt) -> None:
-        """Learn from an attempt what its key can be used for."""
+    def note(self, attempt: Attempt, *, counts: bool = True) -> None:
+        """Learn from an attempt what its key can be used for and, if it certainly `counts` for that, whether its target is up."""
+        self._note_outage(attempt, counts=counts)
         if not attempt.key:
             return
+        if self._is_last_resort(attempt):  # then every key that was rejected so long ago is tried again
+            for key in self.upstream_keys[attempt.provider]:
+                if (known := self.rejections.get((attempt.provider, key))) and _is_due(known, attempt.at + UNCERTAIN):
+                    known.may_be_tried |= known.models
         place = (attempt.provider, attempt.key, attempt.model)
         rejections = self.rejections.setdefault(place[:2], Rejections())
         if attempt.outcome == "authentication":
             rejections.count += attempt.model not in rejections.models or rejections.is_waived
+            if rejections.is_waived:  # the other models may still be tried again
+                rejections.may_be_tried |= rejections.models
             rejections.models.add(attempt.model)
-            rejections.is_waived = False
+            rejections.may_be_tried.discard(attempt.model)
+            rejections.is_waived, rejections.at = False, attempt.at
         elif attempt.outcome == "rate_limit":
             record = self.keys.setdefault(place, KeyRecord())
             is_repeated = record.rests_until > 0
@@ -188,7 +239,37 @@ class GatewayModel(Struct):
         elif attempt.outcome in ("answered", "broken"):
             self.keys.pop(place, None)
             rejections.models.discard(attempt.model)
+            rejections.may_be_tried.discard(attempt.model)
             rejections.count = 0
+
+    def _note_outage(self, attempt: Attempt, *, counts: bool) -> None:
+        target = (attempt.provider, attempt.model)
+        known = self.outages.setdefault(target, Outages())
+        if not counts or attempt.outcome in ("broken", "broken or stream_cut", "unparsable"):
+            known.least, known.most, known.opened_at = 0, known.most + 1, -inf
+        elif attempt.outcome in OUTAGES:
+            known.least, known.most = known.least + 1, known.most + 1
+            if known.least == CIRCUIT_FAILURES:
+                known.opened_at = attempt.at
+        else:
+            del self.outages[target]
+
+    def _is_last_resort(self, attempt: Attempt) -> bool:
+        """Whether a rejected key is used because no other one can be, long enough after its rejection."""
+        rejections = self.rejections.get((attempt.provider, attempt.key))
+        if rejections is None or not (attempt.model in rejections.models or rejections.count > 1):
+            return False
+        others = (key for key in self.upstream_keys[attempt.provider] if key != attempt.key)
+        return _is_due(rejections, attempt.at + UNCERTAIN) and not any(
+            self._is_free(attempt.provider, key, attempt.model, attempt.at) for key in others
+        )
+
+    def _is_tried_again(self, provider: str, key: str, model: str, now: float) -> bool:
+        """Whether a rejected key is certainly tried again if no other one can be used."""
+        record = self.keys.get((provider, key, model))
+        rejections = self.rejections.get((provider, key))
+        is_cooling = record is not None and now < record.is_free_from
+        return rejections is not None and not is_cooling and _is_due(rejections, now - UNCERTAIN)
 
     def _is_free(self, provider: str, key: str, model: str, now: float) -> bool:
         record = self.keys.get((provider, key, model))
@@ -208,6 +289,10 @@ class GatewayModel(Struct):
             bounds = self.buckets.setdefault((client.name, kind), full)
             bounds.at(size, begin, end)
             yield bounds
+
+
+def _is_due(rejections: Rejections, now: float) -> bool:
+    return now >= rejections.at + RETRY_REJECTED
 
 
 class _Walk:
@@ -237,6 +322,8 @@ class _Walk:
             self._move_on(attempt)
         elif last is not None:
             self._repeat(attempt, last)
+        if last is None or (last.provider, last.model) != (attempt.provider, attempt.model):
+            self._check_circuit(attempt)
         if not self._tried:
             self._had_free_keys = bool(self._model.free_keys(*self._target, self._begin))
         if self._model.is_resting(attempt):
@@ -294,10 +381,23 @@ class _Walk:
             self._problems.append("asked the next target after an invalid request")
         if last is not None and (reason := self._reason_to_stay(last)):
             self._problems.append(f"asked the next target although {reason}")
-        for skipped in self._targets[start:place]:
-            if self._model.free_keys(*skipped, attempt.at):
-                self._problems.append(f"left out {skipped[0]}, which could be asked")
+        for at in range(start, place):
+            if self._can_be_asked(at, attempt.at):
+                self._problems.append(f"left out {self._targets[at][0]}, which could be asked")
         self._place, self._tried, self._retries = place, set(), RETRIES[attempt.provider]
+
+    def _check_circuit(self, attempt: Attempt) -> None:
+        """A target whose circuit is open is left out while a later one can be asked."""
+        later = self._targets[self._place + 1 :]
+        is_open = self._model.must_be_skipped(self._target, attempt.at)
+        if is_open and not all(map(self._model.may_be_skipped, later)):
+            self._problems.append(f"asked {attempt.provider} for {attempt.model} although its circuit is open")
+
+    def _can_be_asked(self, place: int, now: float) -> bool:
+        """Whether a target can certainly be asked. The last one is, whatever its circuit."""
+        target = self._targets[place]
+        is_last = place + 1 == len(self._targets)
+        return bool(self._model.free_keys(*target, now)) and (is_last or not self._model.may_be_skipped(target))
 
     def _reason_to_stay(self, last: Attempt) -> str:
         free = self._model.free_keys(*self._target, last.at) - self._tried
@@ -310,8 +410,8 @@ class _Walk:
         return ""
 
     def _next_usable(self, start: int, now: float) -> str | None:
-        usable = (target[0] for target in self._targets[start:] if self._model.free_keys(*target, now))
-        return next(usable, None)
+        places = range(start, len(self._targets))
+        return next((self._targets[place][0] for place in places if self._can_be_asked(place, now)), None)
 
     def _ending(
         self,

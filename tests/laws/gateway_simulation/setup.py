@@ -10,12 +10,11 @@ import msgspec
 from msgspec import structs
 
 from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.state.store import PREVIOUS_FIELDS
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 from laws.gateway_simulation.fault_upstream import Attempt, FaultUpstream
-from laws.gateway_simulation.model import Client, GatewayModel
+from laws.gateway_simulation.model import CIRCUIT_FAILURES, CIRCUIT_SECONDS, Client, GatewayModel
 from laws.gateway_simulation.process import GatewayProcess
 from laws.gateway_simulation.steps import MODELS, Ask
 from providers.sample_answers import PRESET_OF
@@ -100,7 +99,7 @@ def config_text(model: GatewayModel, upstreams: Mapping[str, FaultUpstream], sta
     lines = [
         "[gateway]\nport = 0\nformat_port = 0\nlog = 'json'\nlog_level = 'debug'\nmax_body_bytes = 4000000",
         f"keep_alive_seconds = {KEEP_ALIVE_SECONDS}\nhold_seconds = 2\nrequest_seconds = 6\nbody_seconds = 3",
-        f"state = '{state}'",
+        f"circuit_failures = {CIRCUIT_FAILURES}\ncircuit_seconds = {CIRCUIT_SECONDS}\nstate = '{state}'",
     ]
     if model.has_keys:
         lines.append("[[keys]]\nname = 'operator'\nkey = 'env:OPERATOR_KEY'\nadmin = true")
@@ -142,9 +141,8 @@ def request_body(step: Ask, mark: str) -> bytes:
         body.pop("stream_options", None)
         if step.has_usage:
             body["stream_options"] = {"include_usage": True}
-    if step.continues:
-        field = PREVIOUS_FIELDS[step.client]
-        body[field] = "resp_that_nobody_has"
+    if step.previous_field:
+        body[step.previous_field] = "resp_that_nobody_has"
     return msgspec.json.encode(body)
 
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.gateway.state.store import PREVIOUS_FIELDS
 from antiphon.wire import FORMATS
 from laws.gateway_simulation.fault_upstream import FAULTS
 
@@ -59,7 +60,12 @@ class Ask(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     reads_slowly: bool = False
     long_answer: bool = False
     continues: bool = False
-    """Whether a Responses client names a response to continue from; it does not exist."""
+    """Whether the client names a response to continue from; it does not exist. Without effect where a format cannot."""
+
+    @property
+    def previous_field(self) -> str:
+        """The field that names what the request continues; empty if it continues nothing."""
+        return PREVIOUS_FIELDS.get(self.client, "") if self.continues else ""
 
 
 class Embed(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -183,7 +189,7 @@ def _ask(random: Random) -> Ask:
         is_kept=not long_answer and random.random() < 0.5,
         reads_slowly=long_answer and not leaves,
         long_answer=long_answer and not leaves,
-        continues=client in ("openai-responses", "gemini-interactions") and random.random() < 0.15,
+        continues=client in PREVIOUS_FIELDS and random.random() < 0.15,
     )
 
 

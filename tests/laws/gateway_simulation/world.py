@@ -155,6 +155,11 @@ class World:
                 upstream.text = LONG_ANSWER
         if step.is_reloaded:
             self._reload_meanwhile(first)
+        yield from self._asked(step, body, mark)
+        if step.is_reloaded:
+            self.model.reloaded_meanwhile()
+
+    def _asked(self, step: Ask, body: bytes, mark: str) -> Iterator[str]:
         path = path_of(step.client, quote(step.model, safe=""), streams=step.streams)
         begin = time.monotonic()
         got = exchange(
@@ -193,9 +198,9 @@ class World:
             self.model.forget(name)
         elif step.leaves:
             yield from self._left(step, got, record, name, attempts)
-        elif step.continues and (self._is_store_asked(step) or (self._is_damaged and got.status >= 500)):
+        elif step.previous_field and (self._is_store_asked(step) or (self._is_damaged and got.status >= 500)):
             # The gateway looks it up for upstreams that cannot: it does not exist, or its own store fails.
-            if got.status not in (400, 404) and not (self._is_damaged and got.status >= 500):
+            if got.status not in (400, 404) and not (self._is_damaged and got.status == 503):
                 yield f"status: {got.status} for a response that does not exist"
             yield from self._refused_without(got, step.client)
             yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
@@ -247,7 +252,7 @@ class World:
         self, step: Ask, got: Answer, record: dict[str, Any] | None, name: str, attempts: list[Attempt]
     ) -> Iterator[str]:
         for attempt in attempts:
-            self.model.note(attempt)
+            self.model.note(attempt, counts=attempt is not attempts[-1])
         if not attempts or attempts[-1].outcome == "authentication" or got.status not in (0, 200):
             return  # it had ended before the client could leave
         if not attempts[-1].fault.startswith("stall"):  # another target answered, perhaps before the client left
@@ -330,7 +335,7 @@ class World:
             yield from self._refused_without(got, step.client)
             return
         for attempt in self._trace:
-            self.model.note(attempt)
+            self.model.note(attempt, counts=False)
         is_rejected = any(attempt.outcome == "authentication" for attempt in self._trace)
         may_fail = is_rejected or (not self._trace and self._may_lack_keys(step.model))
         if got.status != 200 and not may_fail:

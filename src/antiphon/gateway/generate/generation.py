@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, WireError
 from antiphon.gateway.access.budgets import priced_targets
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
@@ -43,7 +43,7 @@ from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.rescue import NextTargetRescue, StrictRefusal
 from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
-from antiphon.gateway.http.errors import error_response, provider_error_response
+from antiphon.gateway.http.errors import error_response, provider_error_response, store_failure
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
@@ -164,6 +164,8 @@ class Generation:
         except RoutingError:
             listed = visible_models(self._loaded.routes, self._key.may_use)
             return self._error(unknown_model_error(trace.requested_model, listed))
+        except StoreError as error:
+            return self._error(store_failure(error))
 
     async def _call(self, targets: list[Target]) -> Response:
         """Call the targets in order until one answers."""

@@ -6,14 +6,18 @@ not ask its user for another key.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 
 from msgspec import structs
 
+from antiphon.errors import StoreError
 from antiphon.gateway.http.messages import Response
 from antiphon.wire.clients import client_formats
 from antiphon.wire.output import ErrorKind, ProviderError
+
+logger = logging.getLogger("antiphon.gateway")
 
 STATUS_BY_KIND: Mapping[ErrorKind, int] = {
     "invalid_request": 400,
@@ -46,6 +50,12 @@ def error_response(
     if error.retry_after is not None:
         all_headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
     return Response.json(body, status, all_headers)
+
+
+def store_failure(error: StoreError) -> ProviderError:
+    """The error for a client whose request needs a file or database of the gateway that fails; it is logged."""
+    logger.error("a database of the gateway is not available: %s", error)
+    return ProviderError(f"a database of the gateway is not available: {error}", "overloaded")
 
 
 def provider_error_response(format_name: str, error: ProviderError, provider: str) -> Response:
