@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.config.settings import (
+    ClientKeySettings,
+    Config,
+    GatewaySettings,
+    LedgerSettings,
+    ModelSettings,
+    ProviderSettings,
+)
 from antiphon.gateway.serve import serve
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Assembler
@@ -176,6 +183,7 @@ def rig(
     models: Mapping[str, Sequence[str]] | None = None,
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
+    ledger: LedgerSettings | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
@@ -191,6 +199,7 @@ def rig(
                 for name, targets in {**routes, **(models or {})}.items()
             ),
             keys=tuple(keys),
+            ledger=ledger or LedgerSettings(),
         )
         ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop))
         yield Rig(upstreams, ports)

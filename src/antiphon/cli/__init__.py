@@ -1,4 +1,4 @@
-"""The command line: `antiphon chat | serve | key | doctor | worker | runs | history | convert | check | repair |
+"""The command line: `antiphon chat | serve | admin | key | doctor | worker | runs | history | convert | check | repair |
 models | prices`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
@@ -23,6 +23,7 @@ from antiphon.errors import AntiphonError
 COMMANDS = {
     "chat": "chat with a model in the terminal, a pipe or the browser",
     "serve": "run the gateway: any client to any model",
+    "admin": "create, limit, rotate and disable client keys of a running gateway; spend and audit log",
     "key": "create client keys for the gateway; list, disable and enable its provider keys",
     "doctor": "diagnose configuration, keys, network, ports and storage",
     "worker": "execute queued runs from a store",

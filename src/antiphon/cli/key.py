@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import urllib.error
-import urllib.request
-from contextlib import suppress
-from typing import Any
 
 import msgspec
 
+from antiphon.cli.admin.gateway_client import GatewayClient, add_gateway_options
 from antiphon.cli.terminal import table, write, write_error
-from antiphon.errors import AntiphonError, CredentialError
+from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import hash_key, new_key
-from antiphon.gateway.config.file import ADMIN_KEY_VARIABLE
-from antiphon.providers.credentials.secret import Credential
-
-_URL = "http://127.0.0.1:8000"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if action != "list":
             parser.add_argument("provider", help="the provider, as in the list")
             parser.add_argument("credential", help="the key, as in the list: env:NAME or file:NAME")
-        parser.add_argument("--url", default=_URL, help=f"the gateway (default {_URL})")
-        parser.add_argument(
-            "--key",
-            metavar="REF",
-            default=f"env:{ADMIN_KEY_VARIABLE}",
-            help=f"an admin key: env:NAME or file:PATH (default env:{ADMIN_KEY_VARIABLE}, if it is set)",
-        )
+        add_gateway_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,33 +40,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _credentials(arguments: argparse.Namespace) -> int:
-    body = None
-    if arguments.action != "list":
+    gateway = GatewayClient(arguments)
+    if arguments.action == "list":
+        answer = gateway.request("GET", "/credentials")
+    else:
         names = {"provider": arguments.provider, "credential": arguments.credential}
-        body = msgspec.json.encode({**names, "enabled": arguments.action == "enable"})
-    rows = _ask_gateway(arguments.url.rstrip("/"), arguments.key, body)
+        answer = gateway.request("POST", "/credentials", {**names, "enabled": arguments.action == "enable"})
     columns = ("provider", "credential", "state", "calls", "failures")
-    write(table([name.upper() for name in columns], [[str(row.get(name, "")) for name in columns] for row in rows]))
+    rows = [[str(row.get(name, "")) for name in columns] for row in answer["credentials"]]
+    write(table([name.upper() for name in columns], rows))
     return 0
-
-
-def _ask_gateway(url: str, reference: str, body: bytes | None) -> list[dict[str, Any]]:
-    headers = {"content-type": "application/json"}
-    with suppress(CredentialError):  # a gateway without client keys serves this machine
-        headers["authorization"] = f"Bearer {Credential(secret=reference).read()}"
-    request = urllib.request.Request(f"{url}/credentials", body, headers, method="POST" if body else "GET")
-    if request.type not in ("http", "https"):
-        raise AntiphonError(f"--url {url}: expected an http or https URL")
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            answer: dict[str, Any] = msgspec.json.decode(response.read())
-    except urllib.error.HTTPError as error:
-        with suppress(msgspec.DecodeError, KeyError, TypeError):
-            raise AntiphonError(f"{url}: {msgspec.json.decode(error.read())['error']['message']}") from None
-        raise AntiphonError(f"{url} answered with status {error.code}") from None
-    except (urllib.error.URLError, OSError, msgspec.DecodeError) as error:
-        raise AntiphonError(f"no answer from the gateway at {url}: {getattr(error, 'reason', error)}") from None
-    return list(answer["credentials"])
 
 
 def _new(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from antiphon import __version__
-from antiphon.errors import InvalidModelName, UnknownResponse, WireError
+from antiphon.errors import InvalidModelName, StoreError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
@@ -30,12 +30,13 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import charged_cost, charged_tokens
+from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
+from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
 from antiphon.gateway.observe.page.html import wants_page
 from antiphon.gateway.observe.page.login_page import login_page
@@ -214,6 +215,10 @@ class Gateway:
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
+        if isinstance(error, StoreError):
+            logger.error("operator database: %s", error)
+            message = f"the operator database is not available: {error}"
+            return error_response(context.endpoint.format, ProviderError(message, "overloaded"), status=503)
         logger.error("internal error while handling a request", exc_info=error)
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
@@ -253,7 +258,7 @@ class Gateway:
         )
         response = status_answer(status, request.headers, request.query, view)
         if chosen == view.language:
-            response.headers["set-cookie"] = language_cookie(request, chosen)
+            response.headers["set-cookie"] = language_cookie(loaded, request, chosen)
         return response
 
     def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
@@ -277,11 +282,15 @@ class Gateway:
         )
         services.recent.add(RequestRecord.of(trace))
         services.spans.record(trace, context.request.headers, context.loaded.base_urls)
-        if context.key.is_limited:
-            tokens = charged_tokens(trace)
-            services.limits.charge_tokens(context.key, tokens)
+        if services.ledger is not None or context.key.is_limited:
+            usage, metering = metered_usage(trace)
+            if services.ledger is not None:
+                services.ledger.add_all(usage_rows(trace, usage, metering))
+            if context.key.is_limited:
+                services.limits.charge_tokens(context.key, charged_tokens(trace, usage))
             if context.key.has_budget:
-                services.budgets.charge(context.key, tokens, charged_cost(trace, tokens, context.loaded.prices))
+                cost = metered_cost(trace, usage, metering, context.loaded.prices)
+                services.budgets.charge(context.key, charged_tokens(trace, usage), cost)
         context.request.is_recorded = True
         log_finished_request(trace, seconds, overhead)
 

@@ -7,6 +7,8 @@ from msgspec import Struct, field
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.admin.database import OperatorDatabase
+from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
@@ -38,6 +40,10 @@ class Services(Struct, kw_only=True):
     recent: RecentRequests
     spans: RequestTracer
     budgets: Budgets = field(default_factory=Budgets)
+    database: OperatorDatabase | None = None
+    """The operator database; None: there is none."""
+    stored_keys: StoredKeys | None = None
+    """Client keys in that database."""
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
     shared: ClusterSync | None = None

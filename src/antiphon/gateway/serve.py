@@ -19,6 +19,9 @@ from typing import Any
 from antiphon import __version__
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.admin.database import OperatorDatabase
+from antiphon.gateway.admin.ledger_totals import LedgerTotals
+from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.sync import cluster_sync
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
@@ -30,7 +33,7 @@ from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
-from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.database import journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
@@ -102,7 +105,10 @@ async def serve(
     certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources)
+    database = OperatorDatabase(ledger_address(config, environ))
+    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices)
+    totals = LedgerTotals(ledger, database, lambda: gateway.loaded.prices) if ledger is not None else None
+    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources, totals)
     kept = config.gateway.state_seconds
     state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
     services = Services(
@@ -113,14 +119,17 @@ async def serve(
         upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
-        budgets=shared.budgets if shared is not None else Budgets(),
+        budgets=shared.budgets if shared is not None else Budgets(totals),
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),
-        ledger=_open_ledger(config, environ, lambda: gateway.loaded.prices),
+        database=database,
+        stored_keys=StoredKeys(database),
+        ledger=ledger,
         shared=shared,
     )
-    gateway = Gateway(LoadedConfig(config, services.transport, environ=environ), services)
+    loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
+    gateway = Gateway(loaded, services)
     mounted = chat(gateway) if chat is not None else None
     if mounted is not None:
         gateway.mount(mounted)
@@ -145,6 +154,11 @@ async def serve(
     if shared is not None:
         await shared.start()
         tasks.append(asyncio.create_task(shared.run()))
+    if shared is None:
+        tasks.append(asyncio.create_task(services.budgets.run()))
+    assert services.stored_keys is not None
+    await services.stored_keys.try_refresh()
+    tasks.append(asyncio.create_task(services.stored_keys.run()))
     if snapshots is not None:
         shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
         tasks.append(asyncio.create_task(publish_forever(shares)))
@@ -185,6 +199,7 @@ async def serve(
         services.spans.close()
         if services.ledger is not None:
             await asyncio.to_thread(services.ledger.close)
+        database.close()
         await services.transport.aclose()
 
 
@@ -195,12 +210,15 @@ def _open_ledger(
     if not config.ledger.enabled:
         return None
     address = ledger_address(config, environ)
-    return UsageLedger(
+    ledger = UsageLedger(
         partial(open_operator_database, address),
         prices=prices,
         location=display_location(address),
+        journal=journal_folder(address),
         retention_days=config.ledger.retention_days,
     )
+    ledger.recover()
+    return ledger
 
 
 def _ignore_hangups() -> None:

@@ -18,6 +18,7 @@ from antiphon.gateway.access.page_session import (
     form_token,
     has_form_token,
     new_session,
+    session_cookie,
     session_key,
 )
 from antiphon.gateway.config.loaded import LoadedConfig
@@ -202,6 +203,16 @@ def test_a_session_ends_with_time_with_its_key_and_with_the_secrets() -> None:
     assert session_key(loaded_with(KEYS[1]), request_with(value)) is None
     assert session_key(loaded_with(structs.replace(KEYS[0], admin=False)), request_with(value)) is None
     assert session_key(loaded_with(*KEYS, secret="sk-upstream-2"), request_with(value)) is None
+
+
+def test_the_cookie_is_secure_if_the_listener_has_tls() -> None:
+    plain = loaded_with(*KEYS)
+    config = structs.replace(plain.config, gateway=structs.replace(plain.config.gateway, tls_cert="cert.pem"))
+    secure = LoadedConfig(config, HttpClient(), environ=plain.environ)
+    assert [session_cookie(loaded, request_with(""), "v").endswith("Secure") for loaded in (plain, secure)] == [
+        False,
+        True,
+    ]
 
 
 def test_a_changed_cookie_is_not_a_session() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -13,7 +14,7 @@ import pytest
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.access.refusals import LimitReached, dollars
-from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon.parts import Text
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
@@ -55,8 +56,9 @@ KEYS += [
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Rig]:
-    with rig(keys=KEYS, models={"unpriced": ["openai-chat/made-up-model"]}) as running:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    ledger = LedgerSettings(address=str(tmp_path_factory.mktemp("ledger") / "ledger.db"))
+    with rig(keys=KEYS, models={"unpriced": ["openai-chat/made-up-model"]}, ledger=ledger) as running:
         yield running
 
 
@@ -175,9 +177,9 @@ def test_a_model_without_a_price_is_refused_under_a_money_budget(gateway: Rig) -
         assert client.ask("openai-chat", "unpriced", QUESTION, streams=False).status == 200
 
 
-def test_parallel_requests_exceed_a_limit_only_by_what_is_in_flight() -> None:
+def test_parallel_requests_exceed_a_limit_only_by_what_is_in_flight(tmp_path: Path) -> None:
     key = ClientKeySettings(name="a", key=hash_key("sk-a"), tokens_per_day=100)
-    with rig(keys=[key]) as gateway:
+    with rig(keys=[key], ledger=LedgerSettings(address=str(tmp_path / "ledger.db"))) as gateway:
         upstream = gateway.upstreams["openai-chat"]
         upstream.answer = lambda _: text_answer("word")
         statuses: list[int] = []

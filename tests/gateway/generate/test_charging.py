@@ -11,9 +11,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.config.settings import ClientKeySettings
-from antiphon.gateway.generate.charging import charged_tokens, prompt_estimate
+from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
+from antiphon.gateway.generate.charging import charged_tokens, metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -78,11 +79,11 @@ def test_usage_that_the_client_asked_for_is_passed_on(gateway: Rig) -> None:
         assert client.ask("openai-chat", "to-openai-chat", body, streams=True).status == 429
 
 
-def test_a_client_without_a_limit_sends_its_own_bytes(gateway: Rig) -> None:
+def test_a_client_without_a_limit_sends_its_own_bytes_where_usage_is_not_recorded() -> None:
     body = b'{"model": "to-openai-chat",  "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
-    with gateway.client("sk-operator") as client:
+    with rig(ledger=LedgerSettings(enabled=False)) as gateway, gateway.client() as client:
         assert client.post("/v1/chat/completions", body).status == 200
-    assert "stream_options" not in gateway.upstreams["openai-chat"].bodies[0]
+        assert "stream_options" not in gateway.upstreams["openai-chat"].bodies[0]
 
 
 def test_a_host_that_does_not_know_the_option_is_asked_without_it_and_the_stream_is_estimated(gateway: Rig) -> None:
@@ -93,6 +94,9 @@ def test_a_host_that_does_not_know_the_option_is_asked_without_it_and_the_stream
         assert text_of(got.output("openai-chat", streams=True).parts) == "echo: Is it raining?"
         assert ["stream_options" in body for body in upstream.bodies] == [True, False]
         assert client.ask("openai-chat", "to-openai-chat", CHAT, streams=True).status == 429
+    with gateway.client("sk-operator") as client:
+        client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
+        assert ["stream_options" in body for body in upstream.bodies] == [True, False, False], "it is not asked again"
 
 
 def records(gateway: Rig) -> list[Any]:
@@ -153,23 +157,29 @@ def test_an_unanswered_request_is_not_charged(gateway: Rig, streams: bool) -> No
 
 
 def trace(**fields: Any) -> RequestTrace:
-    return RequestTrace(request_id="r", client_format="anthropic", **{"status": 200, "provider": "p", **fields})
+    return RequestTrace(
+        request_id="r", client_format="anthropic", prompt_estimate=10, **{"status": 200, "provider": "p", **fields}
+    )
 
 
 @pytest.mark.parametrize(
-    ("given", "tokens"),
+    ("given", "tokens", "metering"),
     [
-        (trace(usage=TokenUsage(10, 5, total_tokens=15), prompt_estimate=99, output_bytes=99), 15),
-        (trace(prompt_estimate=10, output_bytes=41), 21),
-        (trace(status=499, client_disconnected=True, prompt_estimate=10), 10),
-        (trace(status=499, client_disconnected=True, provider="", prompt_estimate=10), 0),
-        (trace(status=499, client_disconnected=True, usage=TokenUsage(30, 1), prompt_estimate=10, output_bytes=40), 40),
-        (trace(error=ProviderError("cut"), first_token=1.0, prompt_estimate=10, output_bytes=40), 20),
-        (trace(status=502, error=ProviderError("no"), prompt_estimate=10), 0),
+        (trace(usage=TokenUsage(10, 5, total_tokens=15), output_bytes=99), 15, "reported"),
+        (trace(output_bytes=41), 21, "estimated"),
+        (trace(status=499, client_disconnected=True), 10, "estimated"),
+        (trace(status=499, client_disconnected=True, provider=""), 0, "free"),
+        (trace(status=499, client_disconnected=True, usage=TokenUsage(30, 1), output_bytes=40), 40, "estimated"),
+        (trace(error=ProviderError("cut"), first_token=1.0, output_bytes=40), 20, "estimated"),
+        (trace(status=502, error=ProviderError("no")), 0, "free"),
+        (trace(is_estimable=False), 0, "unknown"),
+        (trace(is_estimable=False, is_free=True), 0, "free"),
+        (trace(is_estimable=False, is_free=True, usage=TokenUsage(3, 4)), 7, "reported"),
     ],
 )
-def test_what_is_charged(given: RequestTrace, tokens: int) -> None:
-    assert charged_tokens(given) == tokens
+def test_what_is_charged(given: RequestTrace, tokens: int, metering: str) -> None:
+    usage, source = metered_usage(given)
+    assert (usage.total, source) == (tokens, metering)
 
 
 def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
@@ -177,6 +187,10 @@ def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
     assert 2500 <= prompt_estimate(words) <= 2520
     picture = b'{"messages": [{"content": [{"data": "' + b"A" * 4_000_000 + b'"}]}]}'
     assert 1000 <= prompt_estimate(picture) <= 1020
+    pictures = b'{"a":"' + b"A" * 10_000 + b'", "text": "' + b"four " * 2000 + b'", "b":"' + b"B" * 5_000 + b'"}'
+    assert 3500 <= prompt_estimate(pictures) <= 5700  # the second one lies across two steps
+    assert prompt_estimate(b"A" * 9000) == MEDIA_TOKENS
+    assert prompt_estimate(b"") == 0
 
 
 def test_asking_for_usage_changes_only_the_usage() -> None:
@@ -201,6 +215,6 @@ def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
 
 def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     """The second answer reports its usage; the first one was cut before it could, so it is estimated."""
-    trace = RequestTrace(request_id="r", client_format="openai-chat", is_metered=True, prompt_estimate=8, status=200)
+    trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
     trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
-    assert charged_tokens(trace) == 35
+    assert charged_tokens(trace, metered_usage(trace)[0]) == 35

@@ -164,7 +164,12 @@ def test_a_host_that_serves_completions_gets_the_request_as_it_came(host: tuple[
             "model": "llama", "prompt": [1, 2], "echo": True, "suffix": "s", "top_k": 3, "guided_regex": "a+",
         }  # fmt: skip
         assert (answer.choices[0].text, answer.choices[0].odd, answer.usage.total_tokens) == ("A tale.", 1, 7)
-        chunks = list(client.completions.create(model="base-1", prompt="x", stream=True))
+        chunks = list(
+            client.completions.create(model="base-1", prompt="x", stream=True, stream_options={"include_usage": True})
+        )
+        hidden = list(client.completions.create(model="base-1", prompt="x", stream=True))
+        assert msgspec.json.decode(server.received[-1].body)["stream_options"] == {"include_usage": True}
+        assert all(chunk.choices for chunk in hidden), "the client did not ask for the chunk with the usage"
     assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == "A tale."
     assert chunks[-1].usage.total_tokens == 7
 

@@ -14,7 +14,8 @@ import pytest
 from msgspec import structs
 
 from antiphon.gateway.config.settings import Config, ModelSettings
-from antiphon.gateway.generate.prepare import RequestPreparer
+from antiphon.gateway.generate.encoders import without_usage
+from antiphon.gateway.generate.prepare import RequestPreparer, with_usage_requested
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind
@@ -73,9 +74,11 @@ def test_bytes_pass_untouched_both_ways(gateway: Rig, name: str, streams: bool) 
     with gateway.client() as client:
         got = client.post(path_of(name, model, streams=streams), data)
     assert upstream.refused == []
-    assert upstream.received[0].body == data
+    # The usage of a chat stream is reported only on request.
+    requested = with_usage_requested(data) if streams and name == "openai-chat" else data
+    assert upstream.received[0].body == requested
     assert got.status == 200
-    assert got.body == answered.body
+    assert got.body == (without_usage(answered.body) if streams and name == "openai-chat" else answered.body)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "gemini"])
@@ -83,6 +86,8 @@ def test_only_the_name_of_the_model_is_changed(gateway: Rig, name: str) -> None:
     with gateway.client() as client:
         assert client.post(path_of(name, "", streams=True), odd(name, f"to-{name}", streams=True)).status == 200
     sent = msgspec.json.decode(gateway.upstreams[name].received[0].body, type=dict[str, msgspec.Raw])
+    if name == "openai-chat":
+        assert bytes(sent.pop("stream_options")) == b'{"include_usage":true}'
     given = msgspec.json.decode(odd(name, MODELS[name], streams=True), type=dict[str, msgspec.Raw])
     assert {field: bytes(raw) for field, raw in sent.items()} == {field: bytes(raw) for field, raw in given.items()}
 

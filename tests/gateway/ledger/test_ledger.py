@@ -15,6 +15,7 @@ from antiphon.errors import StoreError, StoreUnreachable
 from antiphon.gateway.config.file import load_config
 from antiphon.gateway.config.settings import Config, ConfigError, GatewaySettings, LedgerSettings
 from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.journal import RowJournal, recover
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, UsageRow
 from antiphon.gateway.ledger.spend import spend
@@ -113,10 +114,10 @@ def test_rows_above_the_limit_are_dropped_and_counted(caplog: pytest.LogCaptureF
 
 def test_a_batch_that_was_written_is_not_written_again(database: Database) -> None:
     """As after a connection that broke during the commit."""
-    writer = LedgerWriter(database, "one", PriceTable)
-    writer.write([row(1), row(2)], 1)
-    writer.write([row(1), row(2)], 1)
-    LedgerWriter(database, "two", PriceTable).write([row(3)], 1)
+    writer = LedgerWriter(database, PriceTable)
+    writer.write("one", 1, [row(1), row(2)])
+    writer.write("one", 1, [row(1), row(2)])
+    writer.write("two", 1, [row(3)])
     assert row_ids(database) == ["r1", "r2", "r3"]
     assert spend(database)[0].calls == 3
 
@@ -124,9 +125,9 @@ def test_a_batch_that_was_written_is_not_written_again(database: Database) -> No
 def test_writers_at_once_add_to_the_same_sums(address: str, database: Database) -> None:
     def work(name: str) -> None:
         own = open_operator_database(address)
-        writer = LedgerWriter(own, name, PriceTable)
-        for batch in range(1, 21):
-            writer.write([row(number) for number in range(5)], batch)
+        writer = LedgerWriter(own, PriceTable)
+        for batch in range(20):
+            writer.write(name, 5 * batch + 1, [row(number) for number in range(5)])
         own.close()
 
     threads = [threading.Thread(target=work, args=(f"w{number}",)) for number in range(4)]
@@ -196,3 +197,57 @@ def test_bad_settings_are_refused_with_their_line(tmp_path: Path, section: str, 
     assert problem in str(refused.value)
     assert "antiphon.toml:2" in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_rows_of_a_killed_process_are_recovered_once(address: str, database: Database, tmp_path: Path) -> None:
+    """The first three of five rows were committed before the process was killed."""
+    folder = tmp_path / "journal"
+    journal = RowJournal(folder, "killed")
+    journal.append(1, [row(number) for number in range(1, 6)])
+    journal.close(is_empty=False)  # as the kernel does
+    (segment,) = folder.iterdir()
+    with segment.open("ab") as file:
+        file.write(b'[6,["r6",1,')  # cut in the midst of a write
+    LedgerWriter(database, PriceTable).write("killed", 1, [row(1), row(2), row(3)])
+    ledger = UsageLedger(lambda: open_operator_database(address), journal=folder, interval=0.01)
+    ledger.recover()
+    ledger.add(row(7))
+    assert ledger.flush(30)
+    ledger.close()
+    assert row_ids(database) == ["r1", "r2", "r3", "r4", "r5", "r7"]
+    assert not list(folder.iterdir())
+
+
+def test_the_journal_of_a_live_process_is_left_alone(tmp_path: Path) -> None:
+    journal = RowJournal(tmp_path, "alive")
+    journal.append(1, [row(1)])
+    written: list[object] = []
+    assert recover(tmp_path, lambda *what: written.append(what)) == 0
+    assert not written
+    journal.close(is_empty=False)
+    assert recover(tmp_path, lambda *what: written.append(what)) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_segments_are_deleted_when_their_rows_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.gateway.ledger.journal._SEGMENT_BYTES", 100)
+    journal = RowJournal(tmp_path, "w")
+    for number in range(1, 5):
+        journal.append(number, [row(number)])
+    assert len(list(tmp_path.iterdir())) == 4
+    journal.committed(2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["w-3.rows", "w-4.rows"]
+    journal.close(is_empty=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_journal_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    ledger = UsageLedger(
+        lambda: open_operator_database(str(tmp_path / "ledger.db")), journal=tmp_path / "file" / "rows", interval=0.01
+    )
+    ledger.add(row(1))
+    ledger.add(row(2))
+    assert ledger.flush(30)
+    ledger.close()
+    assert len([record for record in caplog.records if "only in memory" in record.getMessage()]) == 1

@@ -79,9 +79,9 @@ def random_rows(count: int, seed: int = 1) -> list[UsageRow]:
 
 
 def write(database: Database, rows: list[UsageRow], table: PriceTable | None = None) -> None:
-    writer = LedgerWriter(database, "test", lambda: table or PriceTable())
-    for number, start in enumerate(range(0, len(rows), 70), start=1):
-        writer.write(rows[start : start + 70], number)
+    writer = LedgerWriter(database, lambda: table or PriceTable())
+    for start in range(0, len(rows), 70):
+        writer.write("test", start + 1, rows[start : start + 70])
 
 
 def expected(

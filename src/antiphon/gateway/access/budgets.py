@@ -34,7 +34,7 @@ logger = logging.getLogger("antiphon.gateway")
 
 INTERVAL_SECONDS = 1.0
 _IDLE_SECONDS = 60.0
-_NANO = Decimal("1e-9")
+NANO = Decimal("1e-9")
 _EPOCH = date(1970, 1, 1)
 
 
@@ -117,7 +117,7 @@ class Budgets:
         """Charge what a request used. A client without a budget is not counted."""
         if not client.has_budget:
             return
-        nanos = 0 if cost is None else int((cost / _NANO).to_integral_value(ROUND_UP))
+        nanos = 0 if cost is None else int((cost / NANO).to_integral_value(ROUND_UP))
         now = self._clock()
         self._account(client.name, now).add(_day_of(now), Amount(max(0, tokens), max(0, nanos)))
 
@@ -225,7 +225,7 @@ class _Account:
             ("day", totals.day, self._today + 1),
         ):
             for limit, amount in (
-                (f"budget_per_{period}", used.nanos * float(_NANO)),
+                (f"budget_per_{period}", used.nanos * float(NANO)),
                 (f"tokens_per_{period}", float(used.tokens)),
             ):
                 allowed = getattr(client, limit)

@@ -18,6 +18,7 @@ from ipaddress import IPv6Address, ip_address
 from itertools import count
 from pathlib import PurePath
 from secrets import token_hex
+from typing import Protocol
 
 from msgspec import structs
 
@@ -69,25 +70,47 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
         return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
 
-class ClientKeys:
-    """The clients of one configuration. Raises `CredentialError` where a key cannot be read."""
+class KeyDirectory(Protocol):
+    """Keys that are not in the configuration."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str] | None = None) -> None:
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+
+    def find(self, digest: bytes) -> ClientKey | None:
+        """The client of a digest."""
+
+    def named(self, name: str) -> ClientKey | None:
+        """The client of a name."""
+
+
+class ClientKeys:
+    """The clients of one configuration, and those of a directory. Raises `CredentialError` where a key cannot be read."""
+
+    def __init__(
+        self, config: Config, environ: Mapping[str, str] | None = None, stored: KeyDirectory | None = None
+    ) -> None:
         self._known = {key_digest(reference, environ): client for reference, client in _configured_clients(config)}
+        self._by_name = {client.name: client for client in self._known.values()}
+        self._stored = stored
 
     @property
     def allows_anonymous(self) -> bool:
         """Whether there are no keys, so that only this machine is served."""
-        return not self._known
+        return not self._known and (self._stored is None or self._stored.is_empty)
 
     @property
     def clients(self) -> tuple[ClientKey, ...]:
-        """All clients that have a key."""
+        """All clients that have a key in the configuration."""
         return tuple(self._known.values())
 
+    def configured_client(self, name: str) -> ClientKey | None:
+        """The client of that name in the configuration."""
+        return self._by_name.get(name)
+
     def named(self, name: str) -> ClientKey | None:
-        """The client of that name."""
-        return next((client for client in self._known.values() if client.name == name), None)
+        """The client of that name; one of the configuration goes first."""
+        return self._by_name.get(name) or (self._stored.named(name) if self._stored is not None else None)
 
     def allows_peer(self, peer: str) -> bool:
         """Whether a client at that address may send requests."""
@@ -123,7 +146,10 @@ class ClientKeys:
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         found: ClientKey | None = None
         for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key, api_key)):
-            found = self._known.get(_digest(key), found)
+            digest = _digest(key)
+            found = self._known.get(digest, found)
+            if found is None and self._stored is not None:
+                found = self._stored.find(digest)
         return found
 
     def __repr__(self) -> str:

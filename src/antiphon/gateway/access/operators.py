@@ -24,7 +24,9 @@ NOT_ADMIN = ProviderError(
     "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
 )
 OPERATOR_ACTIONS = frozenset(
-    {"metrics", "status", "list_credentials", "switch_credential", "status_logout", "status_switch"}
+    {"metrics", "status", "list_credentials", "switch_credential", "list_keys", "create_key", "get_key", "change_key"}
+    | {"delete_key", "disable_key", "enable_key", "rotate_key", "audit", "spend"}
+    | {"status_logout", "status_switch"}
 )
 """What only operators may do."""
 

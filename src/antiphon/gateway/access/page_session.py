@@ -71,20 +71,20 @@ def cookie(request: ClientRequest, name: str) -> str:
     return ""
 
 
-def session_cookie(request: ClientRequest, value: str) -> str:
+def session_cookie(loaded: LoadedConfig, request: ClientRequest, value: str) -> str:
     """The header that sets the session, or ends it if `value` is empty."""
     seconds = SESSION_SECONDS if value else 0
-    return f"{COOKIE}={value}; Path={PAGE}; Max-Age={seconds}; HttpOnly; SameSite=Strict{_secure(request)}"
+    return f"{COOKIE}={value}; Path={PAGE}; Max-Age={seconds}; HttpOnly; SameSite=Strict{_secure(loaded, request)}"
 
 
-def language_cookie(request: ClientRequest, language: str) -> str:
+def language_cookie(loaded: LoadedConfig, request: ClientRequest, language: str) -> str:
     """The header that keeps the chosen language."""
-    return f"{LANGUAGE_COOKIE}={language}; Path={PAGE}; Max-Age={_YEAR}; HttpOnly; SameSite=Strict{_secure(request)}"
+    return f"{LANGUAGE_COOKIE}={language}; Path={PAGE}; Max-Age={_YEAR}; HttpOnly; SameSite=Strict{_secure(loaded, request)}"
 
 
-def _secure(request: ClientRequest) -> str:
+def _secure(loaded: LoadedConfig, request: ClientRequest) -> str:
     scheme = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    return "; Secure" if scheme == "https" else ""
+    return "; Secure" if scheme == "https" or loaded.config.gateway.tls_cert else ""
 
 
 class LoginAttempts:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from itertools import chain
 
-from antiphon.gateway.access.client_keys import ClientKeys
+from antiphon.gateway.access.client_keys import ClientKeys, KeyDirectory
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
 from antiphon.gateway.endpoints.provider_models import ProviderModels
@@ -39,10 +39,14 @@ class LoadedConfig:
         *,
         previous: LoadedConfig | None = None,
         environ: Mapping[str, str] | None = None,
+        stored_keys: KeyDirectory | None = None,
     ) -> None:
         self.config = config
         self.environ = os.environ if environ is None else environ
-        self.keys = ClientKeys(config, self.environ)
+        self._stored_keys: KeyDirectory | None = stored_keys
+        if stored_keys is None and previous is not None:
+            self._stored_keys = previous._stored_keys
+        self.keys = ClientKeys(config, self.environ, self._stored_keys)
         self.origin_rules = OriginRules.of(config.gateway)
         self.prices = PriceTable(config.prices)
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
@@ -61,6 +65,8 @@ class LoadedConfig:
         self.target_health = self._health(config, previous)
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}
         self.provider_models = ProviderModels()
+        self.without_stream_usage: set[str] = set()
+        """Providers that have refused to report the usage of a stream; they are not asked again until a reload."""
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
         """Whether only the names in `[[models]]` are served."""
         self._table = RouteTable(

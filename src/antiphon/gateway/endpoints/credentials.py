@@ -1,4 +1,4 @@
-"""`/credentials`: the keys of each provider by their source, and switching one off and on while the gateway runs.
+"""`/admin/credentials`, and `/credentials` as before: provider keys by their source, switched off and on while the gateway runs.
 
 For operators only, as `/status`. A key that is switched off is not used until it is switched on; that survives a reload, and
 other workers and hosts follow through the shared store, if there is one.
@@ -11,7 +11,8 @@ import logging
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import CredentialError, WireError
+from antiphon.errors import CredentialError, StoreError, WireError
+from antiphon.gateway.admin.audit import Change, record_change
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.http.messages import Response
 
@@ -35,12 +36,12 @@ async def handle_switch_credential(context: RequestContext) -> Response:
         wanted = msgspec.json.decode(context.request.body, type=_Switch)
     except msgspec.DecodeError as error:
         raise WireError(f'{error}; send {{"provider": "…", "credential": "env:NAME", "enabled": false}}') from error
-    switch_credential(context, wanted.provider, wanted.credential, enabled=wanted.enabled)
+    await switch_credential(context, wanted.provider, wanted.credential, enabled=wanted.enabled)
     return Response.json({"credentials": _rows(context)})
 
 
-def switch_credential(context: RequestContext, provider_name: str, credential: str, *, enabled: bool) -> None:
-    """Switch one key off or on, and log it. Raises `WireError`."""
+async def switch_credential(context: RequestContext, provider_name: str, credential: str, *, enabled: bool) -> None:
+    """Switch one key off or on, with a row in the audit log. Raises `WireError`."""
     provider = context.loaded.providers.get(provider_name)
     if provider is None or provider.pool is None:
         known = ", ".join(context.loaded.credentials) or "none"
@@ -53,7 +54,21 @@ def switch_credential(context: RequestContext, provider_name: str, credential: s
     except CredentialError as error:
         raise WireError(str(error)) from error
     state = "enabled" if enabled else "disabled"
+    await _audit(context, f"{provider_name} {credential}", enabled=enabled)
     logger.warning("key %s of %s %s by %s", credential, provider_name, state, context.key.name or "a client")
+
+
+async def _audit(context: RequestContext, target: str, *, enabled: bool) -> None:
+    """Write the change to the audit log. Switching a leaked key off must work without the database, so that is only logged."""
+    database = context.services.database
+    if database is None:
+        return
+    action = "enable credential" if enabled else "disable credential"
+    change = Change.of(context.request, context.key, action, target)
+    try:
+        await database.run(lambda opened: record_change(opened, change))
+    except StoreError as error:
+        logger.warning("not in the audit log: %s of %s: %s", action, target, error)
 
 
 def _rows(context: RequestContext) -> list[dict[str, object]]:

@@ -62,7 +62,7 @@ async def handle_embeddings(context: RequestContext, on_finish: Finished) -> Res
         client_format=context.endpoint.format,
         key=context.key.name,
         operation="embeddings",
-        prompt_estimate=prompt_estimate(context.request.body) if context.key.is_metered else 0,
+        prompt_estimate=prompt_estimate(context.request.body),
     )
     status = 0
     try:
@@ -178,7 +178,8 @@ class _Embedding:
         if tokens is None:
             tokens = sum(ceil(len(text.encode()) / 4) for text in request.texts)
             headers[ESTIMATE_HEADER] = "1"
-        trace.usage = TokenUsage(prompt_tokens=tokens, total_tokens=tokens)
+        else:
+            trace.usage = TokenUsage(prompt_tokens=tokens, total_tokens=tokens)
         return Response.json(
             self._shape.write_response(request, output, trace.requested_model, tokens), headers=headers
         )

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from antiphon.gateway.admin.handlers import (
+    handle_audit,
+    handle_change_key,
+    handle_create_key,
+    handle_delete_key,
+    handle_disable_key,
+    handle_enable_key,
+    handle_get_key,
+    handle_list_keys,
+    handle_rotate_key,
+    handle_spend,
+    handle_usage,
+)
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
 from antiphon.gateway.endpoints.interactions import (
@@ -61,6 +74,17 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "cancel_interaction": handle_cancel_interaction,
     "list_credentials": handle_list_credentials,
     "switch_credential": handle_switch_credential,
+    "create_key": handle_create_key,
+    "list_keys": handle_list_keys,
+    "get_key": handle_get_key,
+    "change_key": handle_change_key,
+    "delete_key": handle_delete_key,
+    "disable_key": handle_disable_key,
+    "enable_key": handle_enable_key,
+    "rotate_key": handle_rotate_key,
+    "audit": handle_audit,
+    "spend": handle_spend,
+    "usage": handle_usage,
     "status_login": handle_login,
     "status_logout": handle_logout,
     "status_switch": handle_switch,

@@ -77,6 +77,8 @@ _RETURNED = frozenset(
 _UPLOAD_HEADERS = "x-goog-upload-"
 _UPLOAD_URL = "x-goog-upload-url"
 _OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, PARAMETER})
+_FREE = frozenset({"files", "uploads", "vector_stores", "moderations"})
+"""Endpoints whose calls cost nothing by themselves."""
 _CREDENTIAL_STATUSES = (401, 402, 403)
 _MAX_USAGE_BYTES = 1024 * 1024
 """A longer response is not read for its usage."""
@@ -101,6 +103,8 @@ class _Passing:
             client_format=context.endpoint.format,
             key=context.key.name,
             operation=context.endpoint.kind,
+            is_estimable=False,
+            is_free=context.request.method != "POST" or context.endpoint.kind in _FREE,
         )
 
     async def respond(self) -> Response:
@@ -334,7 +338,6 @@ class _BodyRelay:
     def on_body(self, data: bytes) -> None:
         """More of the body."""
         self._size += len(data)
-        self._trace.output_bytes = self._size
         if self._kept is not None:
             self._kept.append(data)
             if self._size > _MAX_USAGE_BYTES:

@@ -49,14 +49,14 @@ async def handle_login(context: RequestContext) -> Response:
         logger.warning("status page: login from %s refused", request.peer)
         return login_page(request, "wrong_key" if key is None else "not_admin", status=401)
     logger.info("status page: %s logged in", key.name)
-    return _to_page(session_cookie(request, new_session(loaded, key)))
+    return _to_page(session_cookie(loaded, request, new_session(loaded, key)))
 
 
 async def handle_logout(context: RequestContext) -> Response:
     """End the session."""
     if not _is_own_form(context, _fields(context)):
         return error_response("", _FORGED)
-    return _to_page(session_cookie(context.request, ""))
+    return _to_page(session_cookie(context.loaded, context.request, ""))
 
 
 async def handle_switch(context: RequestContext) -> Response:
@@ -64,7 +64,7 @@ async def handle_switch(context: RequestContext) -> Response:
     fields = _fields(context)
     if not _is_own_form(context, fields):
         return error_response("", _FORGED)
-    switch_credential(
+    await switch_credential(
         context, fields.get("provider", ""), fields.get("credential", ""), enabled=fields.get("enabled") == "true"
     )
     return _to_page()

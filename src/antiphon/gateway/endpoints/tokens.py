@@ -22,6 +22,7 @@ from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.ledger.metering import attempt_rows
 from antiphon.gateway.observe.request_log import warn_about_upstreams
 from antiphon.gateway.state.store import STATE_FIELDS
 from antiphon.gateway.threads import run_in_thread
@@ -49,13 +50,13 @@ async def handle_count_tokens(context: RequestContext) -> Response:
     expanded = await run_in_thread(expand_state, context, counted) if endpoint.format in STATE_FIELDS else counted
     counting = [target for target in targets if _address(context, target) is not None]
     if targets[0] in counting and expanded is counted:
-        response = await _counted_upstream(context, counting)
+        response = await _counted_upstream(context, model, counting)
         if response is not None:
             return response
     return await run_in_thread(count_here, endpoint.format, expanded)
 
 
-async def _counted_upstream(context: RequestContext, targets: list[Target]) -> Response | None:
+async def _counted_upstream(context: RequestContext, model: str, targets: list[Target]) -> Response | None:
     """The response of a provider that counts; None if it has the client's format but does not count."""
     endpoint, providers = context.endpoint, context.loaded.providers
 
@@ -76,6 +77,17 @@ async def _counted_upstream(context: RequestContext, targets: list[Target]) -> R
         return provider_error_response(endpoint.format, failure.error, last)
     finally:
         warn_about_upstreams(context.request.request_id, report.attempts, report.fallbacks)
+        if context.services.ledger is not None:
+            context.services.ledger.add_all(
+                attempt_rows(
+                    report.attempts,
+                    request_id=context.request.request_id,
+                    key=context.key.name,
+                    client_format=endpoint.format,
+                    operation="count_tokens",
+                    model_asked=model,
+                )
+            )
     assert isinstance(reply, WholeReply), "no stream was requested"
     return Response.json(reply.body)
 

@@ -1,13 +1,16 @@
-"""Tokens charged to a client whose tokens or money are limited: what the provider reported, else an estimate.
+"""The tokens of a request: what the provider reported, else an estimate that is marked as one.
 
 Usage comes at the end of a stream. If the client disconnected or the stream broke, the prompt and the relayed text are counted
-instead, four bytes of UTF-8 per token: about right for English and for Chinese, and fast.
+instead, four bytes of UTF-8 per token: about right for English and for Chinese, and fast. Limits and the ledger both count so.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
 from math import ceil
+from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -15,19 +18,27 @@ from antiphon.history import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
 
+if TYPE_CHECKING:
+    from antiphon.gateway.ledger.row import Metering
+
 _BYTES_PER_TOKEN = 4
 _LONGEST_WORD = 4096
-"""A longer string in a body, without a blank, is taken for media."""
+"""A longer string in a body, without a blank, is taken for media. Such strings are looked for in steps of this size."""
+_NO_USAGE = TokenUsage()
+_PRICED_TIERS = frozenset({"flex", "priority", "fast"})
 
 
 def prompt_estimate(body: bytes) -> int:
-    """The approximate number of tokens of a request body."""
-    size = media = 0
-    for piece in body.split(b'"'):
-        if len(piece) > _LONGEST_WORD and b" " not in piece:
-            media += 1
-        else:
-            size += len(piece)
+    """The approximate number of tokens of a request body. Ordinary text is not read, so this is fast for long bodies too."""
+    size, media, start = len(body), 0, 0
+    while (end := start + _LONGEST_WORD) <= len(body):
+        if body.find(b'"', start, end) >= 0 or body.find(b" ", start, end) >= 0:
+            start = end
+            continue
+        media += 1
+        begin, close = body.rfind(b'"', 0, start) + 1, body.find(b'"', end)
+        start = close if close >= 0 else len(body)
+        size -= start - begin
     return ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS
 
 
@@ -36,30 +47,44 @@ def estimated_tokens(text: str) -> int:
     return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
-def charged_tokens(trace: RequestTrace) -> int:
-    """The tokens of a finished request. A request without a response costs nothing."""
+def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
+    """The tokens of a finished request, and where the numbers come from. One without a response costs nothing."""
     usage = trace.usage
-    reported = usage.total if usage is not None else 0
     is_whole = trace.status < 400 and trace.error is None
     if is_whole and usage is not None:
-        return reported + trace.broken_tokens
+        return usage, "reported"
     was_sent = is_whole or trace.first_token is not None or (trace.client_disconnected and bool(trace.provider))
     if not was_sent:
-        return reported
-    prompt = usage.prompt_tokens if usage is not None and usage.prompt_tokens else trace.prompt_estimate
-    completion = ceil(trace.output_bytes / _BYTES_PER_TOKEN)
-    if usage is not None:
-        completion = max(completion, usage.completion_tokens)
-    return max(reported, prompt + completion)
+        return (_NO_USAGE, "free") if usage is None else (usage, "reported")
+    if not trace.is_estimable:
+        return _NO_USAGE, "free" if trace.is_free else "unknown"
+    reported = usage or _NO_USAGE
+    prompt = reported.prompt_tokens or trace.prompt_estimate
+    completion = max(ceil(trace.output_bytes / _BYTES_PER_TOKEN), reported.completion_tokens)
+    total = max(reported.total_tokens, prompt + completion)
+    return structs.replace(
+        reported, prompt_tokens=prompt, completion_tokens=completion, total_tokens=total
+    ), "estimated"
 
 
-def charged_cost(trace: RequestTrace, tokens: int, table: PriceTable) -> Decimal | None:
-    """What the charged tokens of a finished request cost; None if the price is not known."""
-    usage = trace.usage
-    if usage is None or usage.total != tokens:  # estimated: what is not the prompt was generated
-        prompt = min(
-            tokens, usage.prompt_tokens if usage is not None and usage.prompt_tokens else trace.prompt_estimate
-        )
-        usage = TokenUsage(prompt_tokens=prompt, completion_tokens=tokens - prompt)
-    found = cost_of(usage, trace.model, trace.provider, table=table)
+def charged_tokens(trace: RequestTrace, usage: TokenUsage) -> int:
+    """What a client is charged for a request: its answer, and streams that broke and were finished by another target."""
+    return usage.total + trace.broken_tokens
+
+
+def metered_cost(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal | None:
+    """What these tokens of a finished request cost; None if the price, or the usage, is not known."""
+    if metering == "unknown":
+        return None
+    variant = price_variant(usage, trace.service_tier)
+    found = cost_of(usage, trace.model, trace.provider, variant=variant, table=table)
     return None if found is None else found.total
+
+
+def price_variant(usage: TokenUsage, requested_tier: str) -> dict[str, str]:
+    """What changes the price: the tier that the provider reports, else the requested one."""
+    reported = (usage.raw or {}).get("service_tier")
+    tier = reported if isinstance(reported, str) else requested_tier
+    if tier == "batch":
+        return {"processing": "batch"}
+    return {"service_tier": tier} if tier in _PRICED_TIERS else {}

@@ -241,7 +241,8 @@ class UsageHidingEncoder(PassThroughEncoder):
     """The upstream's own events without the usage chunk."""
 
     def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
-        return without_usage(super().feed(piece, deltas))
+        events = super().feed(piece, deltas)
+        return without_usage(events) if any(isinstance(delta, UsageReported) for delta in deltas) else events
 
 
 def without_usage(events: bytes) -> bytes:

@@ -32,7 +32,13 @@ from antiphon.gateway.generate.encoders import (
     TranslatingEncoder,
     UsageHidingEncoder,
 )
-from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage, top_level_fields
+from antiphon.gateway.generate.prepare import (
+    Prepared,
+    RequestPreparer,
+    requested_service_tier,
+    requests_usage,
+    top_level_fields,
+)
 from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.rescue import NextTargetRescue, StrictRefusal
 from antiphon.gateway.generate.server_state import conversation_id
@@ -44,7 +50,7 @@ from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, sho
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
-from antiphon.parts import NativeExtras
+from antiphon.parts import NativeExtras, text_of
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
@@ -113,13 +119,12 @@ class Generation:
         self._preparer = RequestPreparer(context)
         self._prepared: Prepared | None = None
         self._continued: UpstreamAnswer | None = None  # where the answer is that the request continues
-        is_metered = key.is_metered
         self._trace = RequestTrace(
             request_id=request.request_id,
             client_format=endpoint.format,
             key=key.name,
-            is_metered=is_metered,
-            prompt_estimate=prompt_estimate(request.body) if is_metered else 0,
+            prompt_estimate=prompt_estimate(request.body),
+            service_tier=requested_service_tier(request.body),
         )
 
     async def respond(self) -> Response:
@@ -195,9 +200,11 @@ class Generation:
         if isinstance(reply, StreamReply):
             return self._start_stream(reply, prepared, call)
         assert isinstance(reply, WholeReply), "nothing else is requested"
-        trace.output_bytes = len(reply.body)
         if prepared.passes_answer:
             trace.usage = reply.content
+            if trace.usage is None:
+                shown = text_of(prepared.answer_wire.read_response(reply.body).parts)
+                trace.output_bytes = len(shown.encode("utf-8", "replace"))
             if self._is_stored_upstream(prepared):
                 self._remember(msgspec.json.decode(reply.body, type=_Answer).id, prepared)
             body = with_requested_model(self._endpoint.format, reply.body, self._answer_model(prepared))
@@ -280,6 +287,8 @@ class Generation:
         """A whole answer in the client's format."""
         trace, parsed_request = self._trace, self._preparer.parsed_request
         trace.usage = output.usage
+        if trace.usage is None:
+            trace.output_bytes = len(text_of(output.parts).encode("utf-8", "replace"))
         trace.stop_reason, trace.response_id, trace.response_model = output.stop_reason, output.id, output.model
         if prepared.tools:
             output = with_calls_read(output, prepared.tools)
@@ -304,8 +313,8 @@ class Generation:
         continues = self._loaded.config.gateway.continue_streams and call.may_continue and not prepared.tools
         if prepared.passes_answer and reply.is_event_stream and not continues:
             encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
-            if not self._trace.is_metered and any(map(is_visible, reply.deltas)):
-                reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
+            if any(map(is_visible, reply.deltas)):
+                reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held), reply.deltas)
         else:
             hides_usage = self._endpoint.format in _USAGE_ON_REQUEST and not requests_usage(self._request.body)
             encoder = TranslatingEncoder(
@@ -344,7 +353,11 @@ class Generation:
                 output = CallRestorer(request).output(recording.output)
                 await self._keep(request, output, recording.body, input_items)
 
+        reader = reply.reader
+
         def end(status: int) -> None:
+            if isinstance(reader, UsageScanner):
+                self._trace.output_bytes += reader.skipped_text_bytes
             self._trace.losses = [*self._trace.losses, *filter(_is_response_loss, encoder.losses)]
             self._finish(status)
 

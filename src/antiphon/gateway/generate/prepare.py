@@ -34,7 +34,7 @@ from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
-from antiphon.wire import formats
+from antiphon.wire import Format, formats
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.capabilities.refusals import facts_in_refusal
 from antiphon.wire.clients import COMPLETIONS, client_formats
@@ -48,6 +48,8 @@ _REPAIRED_ADVISORIES = frozenset({"OR-21"})
 """Rules that providers do not always enforce, and whose violation the writer repairs once they have."""
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
+_USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
+"""Formats of clients whose streams report usage only on request."""
 AnyProvider: TypeAlias = Provider | OfflineProvider
 
 
@@ -77,11 +79,16 @@ class Prepared(Struct, frozen=True):
         """Whether the client gets the bytes of the answer."""
         return self.same_format and not (self.tools or self.keeps_answer or self.restores_calls)
 
+    @property
+    def answer_wire(self) -> Format:
+        """The format of the answer."""
+        return client_formats[COMPLETIONS] if self.is_completion else self.provider.wire
+
     def call(self, headers: dict[str, str], *, streams: bool) -> TargetCall:
         """The call that sends it."""
         provider, model = self.provider, self.target.model
         if self.is_completion and isinstance(provider, Provider):
-            wire = client_formats[COMPLETIONS]
+            wire = self.answer_wire
             return UpstreamRequest(
                 provider,
                 model,
@@ -111,7 +118,6 @@ class RequestPreparer:
         """The request with the earlier messages it names, where the gateway has them."""
         self._is_rewritten = False
         self._shown_facts: tuple[CapabilityOverride, ...] = ()
-        self._may_request_usage = True
 
     def scan(self) -> ModelRequest:
         """The outline of the request, or all of it if that is not enough. Raises `WireError`."""
@@ -167,7 +173,7 @@ class RequestPreparer:
     async def prepare_again(self, prepared: Prepared, error: ProviderError, *, streams: bool) -> Prepared | None:
         """The same request for the same target, without what the target refused; None if nothing can be changed."""
         if prepared.hides_usage and _refuses_stream_options(error):
-            self._may_request_usage = False
+            self._context.loaded.without_stream_usage.add(prepared.provider.name)
         elif self._learns_from(error) or self._should_rewrite(prepared, error):
             self._is_rewritten = True
         else:
@@ -195,25 +201,31 @@ class RequestPreparer:
         return self._as_sent(target, provider, self._context.request.body, streams)
 
     def _as_sent(self, target: Target, provider: AnyProvider, body: bytes, streams: bool) -> Prepared:
-        """A body that needs no encoding. Where tokens are charged, usage is requested even if the client did not."""
-        is_metered = self._context.key.is_metered
+        """A body that needs no encoding. Where usage is recorded or limited, it is requested even if the client did not."""
+        context = self._context
+        is_metered = context.services.ledger is not None or context.key.is_metered
         hides_usage = is_metered and self._lacks_usage(provider, streams)
         body = with_usage_requested(body) if hides_usage else body
         return Prepared(target, provider, [body], True, True, hides_usage=hides_usage)
 
     def _lacks_usage(self, provider: AnyProvider, streams: bool) -> bool:
         """Whether the usage of a stream is needed, is available, and was not requested by the client."""
-        is_chat_stream = streams and self._context.endpoint.format == provider.format == "openai-chat"
-        if not is_chat_stream or not self._may_request_usage or not provider.reports_stream_usage:
+        context = self._context
+        is_chat_stream = streams and context.endpoint.format in _USAGE_ON_REQUEST and provider.format == "openai-chat"
+        if (
+            not is_chat_stream
+            or not provider.reports_stream_usage
+            or provider.name in context.loaded.without_stream_usage
+        ):
             return False
-        return not requests_usage(self._context.request.body)
+        return not requests_usage(context.request.body)
 
     async def _rewritten(self, target: Target, streams: bool) -> Prepared:
         parsed_request, provider = self.parsed_request, self._context.loaded.providers[target.provider]
         client_format = self._context.endpoint.format
         if client_format == COMPLETIONS and isinstance(provider, Provider) and provider.has_completions(target.model):
-            body = self._original_body(parsed_request, target)
-            return Prepared(target, provider, [body], True, True, is_completion=True)
+            sent = self._as_sent(target, provider, self._original_body(parsed_request, target), streams)
+            return structs.replace(sent, is_completion=True)
         same_format = provider.format == client_format
         self._check_required(parsed_request)
         request = await self._with_state(parsed_request, provider)
@@ -377,15 +389,22 @@ def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:
 
 _OPTIONS = "stream_options"
 _INCLUDE = "include_usage"
+_REQUESTED = b'{"stream_options":{"include_usage":true},'
+_TIER = "service_tier"
 
 
 def requests_usage(body: bytes) -> bool:
     """Whether a Chat Completions body requests the usage of its stream."""
+    if _INCLUDE.encode() not in body:  # decoding a long body costs more than all else
+        return False
     return _options(top_level_fields(body)).get(_INCLUDE) is True
 
 
 def with_usage_requested(body: bytes) -> bytes:
     """The same body, with usage requested."""
+    begin = body.find(b"{")
+    if _OPTIONS.encode() not in body and begin >= 0:
+        return body[:begin] + _REQUESTED + body[begin + 1 :]
     fields = top_level_fields(body)
     options = {**_options(fields), _INCLUDE: True}
     fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode(options))
@@ -395,3 +414,14 @@ def with_usage_requested(body: bytes) -> bytes:
 def _options(fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
     options = msgspec.json.decode(fields[_OPTIONS]) if _OPTIONS in fields else None
     return options if isinstance(options, dict) else {}
+
+
+def requested_service_tier(body: bytes) -> str:
+    """The service tier that a request asks for; empty if none."""
+    if b'"service_tier"' not in body:
+        return ""
+    try:
+        tier = msgspec.json.decode(top_level_fields(body).get(_TIER, msgspec.Raw(b"null")))
+    except WireError:
+        return ""
+    return tier if isinstance(tier, str) else ""

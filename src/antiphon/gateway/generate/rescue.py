@@ -43,7 +43,7 @@ class NextTargetRescue:
     async def next_reply(self, error: ProviderError) -> StreamReply:
         """The stream that continues. Raises `UpstreamFailed` if there is none."""
         trace, waiting_before = self._trace, self._call.waiting_seconds
-        if trace.is_metered and not self._continuation.has_usage:
+        if not self._continuation.has_usage:
             trace.broken_tokens += trace.prompt_estimate + estimated_tokens(self._continuation.text)
         self._request.body = self._body
         try:

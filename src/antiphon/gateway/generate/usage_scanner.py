@@ -8,11 +8,11 @@ output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from antiphon.errors import TransportError
 from antiphon.providers.engine.reply import OutputReader
-from antiphon.wire.delta import ModelOutputDelta
+from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.sse import MAX_EVENT
 
 _BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
@@ -57,19 +57,33 @@ class EventBuffer:
 class UsageScanner:
     """Continues for a reader. `is_finished` after the terminal delta."""
 
-    def __init__(self, reader: OutputReader, markers: tuple[bytes, ...], *, at_event_boundary: bool) -> None:
+    def __init__(
+        self, reader: OutputReader, markers: tuple[bytes, ...], *, at_event_boundary: bool, frame_bytes: int = 0
+    ) -> None:
         self._reader = reader
+        self._frame_bytes = frame_bytes  # of an event, without its text
+        self._skipped_bytes = self._skipped_events = 0
         self._markers = markers
         self._at_event_boundary = at_event_boundary  # whether the bytes the reader has seen end with an event
         self._events = EventBuffer()
         self._size = 0
 
     @classmethod
-    def create(cls, reader: OutputReader, format_name: str, seen: bytes) -> OutputReader:
-        """A scanner for a stream that began with `seen`; the reader itself if the host writes differently."""
+    def create(
+        cls, reader: OutputReader, format_name: str, seen: bytes, deltas: Sequence[ModelOutputDelta] = ()
+    ) -> OutputReader:
+        """A scanner for a stream that began with `seen`, read as `deltas`; the reader itself if the host writes differently."""
         if not any(marker in seen for marker in _DIALECT_MARKERS.get(format_name, ())):
             return reader
-        return cls(reader, _MARKERS[format_name], at_event_boundary=seen.endswith(b"\n\n"))
+        last_event = seen.rstrip().rpartition(b"\n\n")[2]
+        texts = [len(delta.text.encode("utf-8", "replace")) for delta in deltas if isinstance(delta, PartDelta)]
+        frame_bytes = len(last_event) - (texts[-1] if texts else 0)
+        return cls(reader, _MARKERS[format_name], at_event_boundary=seen.endswith(b"\n\n"), frame_bytes=frame_bytes)
+
+    @property
+    def skipped_text_bytes(self) -> int:
+        """About how much text was in the events that were not read: all events of a stream have the same frame."""
+        return max(0, self._skipped_bytes - self._skipped_events * (self._frame_bytes + 2))
 
     @property
     def is_finished(self) -> bool:
@@ -88,7 +102,10 @@ class UsageScanner:
             whole = self._events.close()  # no event is that long: the reader reports it
         self._size = 0
         first = min([at for marker in self._markers if (at := whole.find(marker)) >= 0], default=-1)
-        return self._reader.feed(whole[max(0, whole.rfind(b"\n\n", 0, first)) :]) if first >= 0 else []
+        skipped = len(whole) if first < 0 else max(0, whole.rfind(b"\n\n", 0, first))
+        self._skipped_bytes += skipped
+        self._skipped_events += whole.count(b"\n\n", 0, skipped)
+        return self._reader.feed(whole[skipped:]) if first >= 0 else []
 
     def close(self, trouble: TransportError | None = None) -> list[ModelOutputDelta]:
         """The stream ended, or `trouble` ended it: the terminal delta."""

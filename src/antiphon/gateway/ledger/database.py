@@ -1,4 +1,4 @@
-"""The operator database: one SQLite file or PostgreSQL schema with what an operator keeps (usage, sums per day).
+"""The operator database: one SQLite file or PostgreSQL schema with what an operator keeps: usage, keys, the audit log.
 
 Several workers and hosts use it at once. A migration only adds, so a process of the version before can still read what it knows;
 a feature that needs tables of its own adds a migration at the end of `MIGRATIONS`. Statements are shared by both databases: times
@@ -42,6 +42,7 @@ CREATE TABLE usage (
     request_id            text NOT NULL,
     attempt               integer NOT NULL,  -- of the request, from 1
     key_id                bigint NOT NULL,   -- this and the following are in names
+    client_format_id      bigint NOT NULL,
     operation_id          bigint NOT NULL,
     credential_id         bigint NOT NULL,
     model_asked_id        bigint NOT NULL,
@@ -73,21 +74,57 @@ CREATE TABLE daily (
     reasoning_tokens      bigint NOT NULL,
     PRIMARY KEY (day, key_id, bucket_id)
 ) {clustered};
-CREATE TABLE writers (name text PRIMARY KEY, last_batch bigint NOT NULL, seen bigint NOT NULL);
-CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name, o.name AS operation, b.provider,
+CREATE TABLE writers (name text PRIMARY KEY, last_row bigint NOT NULL, seen bigint NOT NULL);
+CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name,
+    f.name AS client_format, o.name AS operation, b.provider,
     c.name AS credential, m.name AS model_asked, b.model AS model_served, b.variant, b.metering, u.status, e.name AS outcome,
     u.seconds, u.first_token_seconds, u.prompt_tokens, u.completion_tokens, u.cached_tokens, u.cache_write_tokens,
     u.cache_write_1h_tokens, u.reasoning_tokens, p.name AS price_version
 FROM usage u JOIN buckets b ON b.id = u.bucket_id JOIN names k ON k.id = u.key_id JOIN names o ON o.id = u.operation_id
     JOIN names c ON c.id = u.credential_id JOIN names m ON m.id = u.model_asked_id JOIN names e ON e.id = u.outcome_id
-    JOIN names p ON p.id = u.price_version_id
+    JOIN names f ON f.id = u.client_format_id JOIN names p ON p.id = u.price_version_id
 """
 
-MIGRATIONS = (_USAGE,)
+_ADMIN = """
+CREATE TABLE client_keys (
+    id          text PRIMARY KEY,
+    name        text NOT NULL,
+    hash        text NOT NULL,      -- "sha256:…"; empty once it is deleted
+    old_hash    text NOT NULL,      -- of the key before a rotation, accepted until old_until
+    old_until   bigint NOT NULL,
+    rules       text NOT NULL,      -- models and limits, as a JSON object
+    is_disabled integer NOT NULL,
+    created_at  bigint NOT NULL,
+    changed_at  bigint NOT NULL,
+    rotated_at  bigint NOT NULL,    -- 0: never, as deleted_at
+    deleted_at  bigint NOT NULL,
+    revision    bigint NOT NULL     -- of its last change
+);
+CREATE UNIQUE INDEX client_key_names ON client_keys (name) WHERE deleted_at = 0;
+CREATE INDEX client_key_revisions ON client_keys (revision);
+CREATE TABLE key_revision (only_row integer PRIMARY KEY, value bigint NOT NULL);
+INSERT INTO key_revision (only_row, value) VALUES (1, 0);
+CREATE TABLE audit (
+    id       {identity},
+    at       bigint NOT NULL,
+    operator text NOT NULL,         -- the name of the admin key
+    peer     text NOT NULL,
+    action   text NOT NULL,
+    target   text NOT NULL,
+    details  text NOT NULL          -- a JSON object
+)
+"""
+
+MIGRATIONS = (_USAGE, _ADMIN)
 """The tables in the order in which they were added, for both databases; statements end with a semicolon and a line break."""
 
 _SQLITE = {"identity": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}
 _POSTGRES = {"identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "clustered": ""}
+
+
+def journal_folder(address: str) -> Path:
+    """Where rows wait that are not in the database yet: beside its file; for a server, in the user's data folder."""
+    return data_folder() / "ledger-rows" if is_postgres_url(address) else Path(f"{address}-rows").absolute()
 
 
 def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> str:

@@ -1,8 +1,9 @@
 """`UsageLedger`: rows in from the request path, batches out to the database from a thread.
 
-`add` is an append to a list in memory. A thread commits what was added every `interval` seconds, so a request never waits for the
-database. While that is away rows wait in memory, the gateway keeps serving, and the log says so once; when it is back they are
-written. Above `max_pending` further rows are dropped and counted.
+`add` appends to a list in memory and to the journal, a local file (`journal`). A thread commits what was added every `interval`
+seconds, so a request never waits for the database. While that is away rows wait, the gateway keeps serving, and the log says so
+once; when it is back they are written. Above `max_pending` further rows are dropped and counted. Rows of a process that was
+killed are found in its journal when a gateway starts.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
+from antiphon.gateway.ledger.journal import RowJournal, has_segments, recover
 from antiphon.gateway.ledger.row import UsageRow
 from antiphon.gateway.ledger.writer import LedgerWriter
 from antiphon.history.ids import new_id
@@ -48,6 +51,7 @@ class UsageLedger:
         *,
         prices: Callable[[], PriceTable] = PriceTable,
         location: str = "",
+        journal: Path | None = None,
         retention_days: int | None = None,
         interval: float = 0.25,
         max_pending: int = 100_000,
@@ -60,10 +64,11 @@ class UsageLedger:
         self._max_pending = max_pending
         self._pending: deque[UsageRow] = deque()
         self._batch: list[UsageRow] = []  # being written; kept until it is
-        self._batch_number = 0
-        self._written = self._lost = 0
+        self._added = self._written = self._lost = 0
+        self._journal_folder = journal
         self._problem = ""
         self._name = new_id()
+        self._journal = None if journal is None else RowJournal(journal, self._name)
         self._writer: LedgerWriter | None = None
         self._thread: threading.Thread | None = None
         self._has_rows = threading.Event()
@@ -74,14 +79,28 @@ class UsageLedger:
 
     def add(self, row: UsageRow) -> None:
         """Add a row. It is written within about `interval` seconds."""
-        if len(self._pending) >= self._max_pending:
-            self._drop()
+        self.add_all((row,))
+
+    def add_all(self, rows: Sequence[UsageRow]) -> None:
+        """Add the rows of a request."""
+        if len(self._pending) + len(rows) > self._max_pending:
+            self._drop(len(rows))
             return
-        self._pending.append(row)
+        if self._journal is not None:
+            self._journal.append(self._added + 1, rows)
+        self._added += len(rows)
+        self._pending.extend(rows)
         if not self._has_rows.is_set():
             self._has_rows.set()
             if self._thread is None:
                 self._start()
+
+    def recover(self) -> None:
+        """Write the rows of processes that were killed, if there are any."""
+        if self._thread is None and self._journal_folder is not None and has_segments(self._journal_folder):
+            self._hurry.set()
+            self._has_rows.set()
+            self._start()
 
     @property
     def status(self) -> LedgerStatus:
@@ -91,16 +110,18 @@ class UsageLedger:
 
     def flush(self, timeout: float) -> bool:
         """Wait until the rows added so far are written, at most `timeout` seconds. Whether they are."""
-        if self._thread is None:
+        added = self._added
+        if self._thread is None or self._written >= added:
             return True
         with self._idle:
             self._hurry.set()
             self._has_rows.set()
-            return self._idle.wait_for(lambda: not self._pending and not self._batch, timeout)
+            return self._idle.wait_for(lambda: self._written >= added, timeout)
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is left, at most `timeout` seconds, and end the thread."""
-        if not self.flush(timeout):
+        is_written = self.flush(timeout)
+        if not is_written:
             logger.error(
                 "usage ledger: %s rows were not written to %s: %s",
                 self.status.pending_rows,
@@ -112,15 +133,17 @@ class UsageLedger:
         self._has_rows.set()
         if self._thread is not None:
             self._thread.join(timeout)
+        if self._journal is not None:
+            self._journal.close(is_empty=is_written)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="usage-ledger", daemon=True)
         self._thread.start()
 
-    def _drop(self) -> None:
+    def _drop(self, count: int) -> None:
         if not self._lost:
             logger.error("usage ledger: %s rows wait to be written; further rows are dropped", self._max_pending)
-        self._lost += 1
+        self._lost += count
 
     # What runs in the thread.
 
@@ -144,8 +167,6 @@ class UsageLedger:
                 self._has_rows.set()
             else:
                 delay = _FIRST_RETRY_SECONDS
-                with self._idle:
-                    self._idle.notify_all()
                 self._purge()
         if self._writer is not None:
             self._writer.close()
@@ -154,12 +175,15 @@ class UsageLedger:
         writer = self._writer or self._open()
         while self._batch or self._pending:
             if not self._batch:
-                self._batch_number += 1
                 while self._pending and len(self._batch) < _BATCH_ROWS:
                     self._batch.append(self._pending.popleft())
-            writer.write(self._batch, self._batch_number)
+            writer.write(self._name, self._written + 1, self._batch)
             self._written += len(self._batch)
             self._batch = []
+            with self._idle:  # after each batch: under load there may be a next one for a long time
+                self._idle.notify_all()
+            if self._journal is not None:
+                self._journal.committed(self._written)
             if self._problem:
                 logger.warning("usage ledger: %s is written again", self._location)
                 self._problem = ""
@@ -167,8 +191,15 @@ class UsageLedger:
     def _open(self) -> LedgerWriter:
         database = self._open_database()
         self._location = database.location
-        self._writer = LedgerWriter(database, self._name, self._prices)
-        return self._writer
+        writer = LedgerWriter(database, self._prices)
+        try:
+            if self._journal_folder is not None and (count := recover(self._journal_folder, writer.write)):
+                logger.warning("usage ledger: recovered %s rows of processes that were killed", count)
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        return writer
 
     def _report(self, error: Exception) -> None:
         if not self._problem:

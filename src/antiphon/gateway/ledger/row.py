@@ -39,6 +39,8 @@ class UsageRow(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     at: int
     key: str = ""
     """The name of the client's key; empty without one."""
+    client_format: str = ""
+    """The format of the client."""
     operation: str = "chat"
     provider: str = ""
     credential: str = ""

@@ -1,7 +1,8 @@
 """`LedgerWriter`: batches of rows into the operator database, with the sums per day in the same transaction.
 
-A batch has a number of its writer, stored with it. If a connection breaks during the commit, that number shows whether the batch
-arrived, so no row is written twice. Names are stored once and rows refer to them.
+The rows of a writer are numbered, and the number of the last one is stored with each batch. If a connection breaks during the
+commit, or rows come from the journal of a process that was killed, that number shows which of them arrived, so no row is written
+twice. Names are stored once and rows refer to them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TOKEN_COLUMNS = (
 ALL_KEYS = 0
 """The key id of the sums over all keys."""
 
-_NAMED = ("key", "operation", "credential", "model_asked", "price_version", "outcome")
+_NAMED = ("key", "client_format", "operation", "credential", "model_asked", "price_version", "outcome")
 _PLAIN = ("at", "request_id", "attempt", "status", "seconds", "first_token_seconds", *TOKEN_COLUMNS)
 _BUCKET = ("provider", "model", "variant", "prompt_above", "prompt_to", "half_hour", "metering")
 _SUMS = ("calls", "failed_calls", *TOKEN_COLUMNS)
@@ -50,21 +51,20 @@ _ADD_BUCKET = f"""
 INSERT INTO buckets ({", ".join(_BUCKET)}) VALUES ({", ".join(f":{column}" for column in _BUCKET)}) ON CONFLICT DO NOTHING
 """
 _BUCKET_ID = f"SELECT id FROM buckets WHERE {' AND '.join(f'{column} = :{column}' for column in _BUCKET)}"
-_LAST_BATCH = "SELECT last_batch FROM writers WHERE name = :name"
-_SET_LAST_BATCH = """
-INSERT INTO writers (name, last_batch, seen) VALUES (:name, :batch, :at)
-ON CONFLICT (name) DO UPDATE SET last_batch = excluded.last_batch, seen = excluded.seen
+_LAST_ROW = "SELECT last_row FROM writers WHERE name = :name"
+_SET_LAST_ROW = """
+INSERT INTO writers (name, last_row, seen) VALUES (:name, :last, :at)
+ON CONFLICT (name) DO UPDATE SET last_row = excluded.last_row, seen = excluded.seen
 """
 _DELETE_WRITERS = "DELETE FROM writers WHERE seen < :before"
 _DELETE_ROWS = "DELETE FROM usage WHERE id IN (SELECT id FROM usage WHERE at < :before ORDER BY at LIMIT :most)"
 
 
 class LedgerWriter:
-    """Writes for one process, which `name` tells from all others."""
+    """Writes rows to one database."""
 
-    def __init__(self, database: Database, name: str, prices: Callable[[], PriceTable]) -> None:
+    def __init__(self, database: Database, prices: Callable[[], PriceTable]) -> None:
         self._database = database
-        self._name = name
         self._prices = prices
         self._ids: dict[str, int] = {}
         self._buckets: dict[tuple[object, ...], int] = {}
@@ -74,19 +74,21 @@ class LedgerWriter:
         """Where it writes, as people may see it."""
         return self._database.location
 
-    def write(self, rows: Sequence[UsageRow], batch: int) -> None:
-        """Write a batch; one that was written before is not written again. Durable when this returns."""
+    def write(self, writer: str, first: int, rows: Sequence[UsageRow]) -> None:
+        """Write rows of a writer, numbered from `first`, except those that were written before. Durable when this returns."""
         database, table = self._database, self._prices()
         version = table.version
         stored = [self._stored(row, table, version) for row in rows]
-        sums = _sums_per_day(rows, stored)
         with database.transaction() as db:
-            last = database.execute(db, _LAST_BATCH, name=self._name)
-            if last and last[0][0] >= batch:
+            known = database.execute(db, _LAST_ROW, name=writer)
+            written = max(0, known[0][0] - first + 1) if known else 0
+            rows, stored = rows[written:], stored[written:]
+            if not rows:
                 return
             database.execute_many(db, _INSERT, stored)
-            database.execute_many(db, _ADD_TO_DAY, sums)
-            database.execute(db, _SET_LAST_BATCH, name=self._name, batch=batch, at=time.time_ns() // 1000)
+            database.execute_many(db, _ADD_TO_DAY, _sums_per_day(rows, stored))
+            last = first + written + len(rows) - 1
+            database.execute(db, _SET_LAST_ROW, name=writer, last=last, at=time.time_ns() // 1000)
 
     def delete_before(self, at: int) -> int:
         """Delete some of the rows that ended before a time, and return how many. Sums stay. Also writers not seen for long."""

@@ -63,10 +63,16 @@ class RequestTrace(Struct, kw_only=True):
     """Whether the head of the stream was sent before a provider answered."""
     operation: str = "chat"
     """Its operation name in OpenTelemetry's GenAI conventions."""
-    is_metered: bool = False
-    """Whether its tokens are charged, so that relayed text is counted."""
+    is_free: bool = False
+    """Whether a provider charges nothing for such a request that reports no usage."""
+    is_estimable: bool = True
+    """Whether its tokens can be estimated from its text."""
     prompt_estimate: int = 0
+    """The approximate number of tokens of the prompt."""
     output_bytes: int = 0
+    """The text of the answer so far, in bytes of UTF-8; counted if the provider reports no usage."""
+    service_tier: str = ""
+    """The tier that the request asks for, which changes its price."""
     broken_tokens: int = 0
     """An estimate for streams that broke without reporting usage and were finished by another target."""
     span: Any = None
@@ -83,7 +89,7 @@ class RequestTrace(Struct, kw_only=True):
         for delta in deltas:
             if self.first_token is None and is_visible(delta):
                 self.first_token = time.monotonic()
-            if self.is_metered and isinstance(delta, PartDelta):
+            if isinstance(delta, PartDelta):
                 self.output_bytes += len(delta.text.encode("utf-8", "replace"))
             elif isinstance(delta, UsageReported):
                 self.usage = delta.usage

@@ -1,0 +1,1 @@
+"""Administration of a running gateway: stored client keys, the audit log, spend."""

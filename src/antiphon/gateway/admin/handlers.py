@@ -1,0 +1,346 @@
+"""`/admin/keys`, `/admin/audit`, `/admin/spend` and `/v1/usage`: JSON in, JSON out.
+
+Everything under `/admin/` is for operators (`access.operators`). Every change is written with its audit row in one transaction. A
+new or rotated key is in that one response and nowhere else. `/v1/usage` shows a client its own usage, by the name of its key.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+from antiphon.errors import StoreError, WireError
+from antiphon.gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_key
+from antiphon.gateway.admin.audit import Change, read_audit
+from antiphon.gateway.admin.stored_keys import (
+    NameTaken,
+    StoredKey,
+    StoredKeys,
+    UnknownKey,
+    deleted,
+    moment,
+    rotated,
+)
+from antiphon.gateway.config.settings import KeyRules
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import Response
+from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
+from antiphon.wire.output import ProviderError
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
+_LONGEST_NAME = 200
+_LONGEST_GRACE = 30 * 86_400
+_UNLIMITED_DAYS = 31
+
+
+class _NewKey(KeyRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+
+
+class _Rotation(Struct, frozen=True, forbid_unknown_fields=True):
+    grace_seconds: Annotated[float, Meta(ge=0, le=_LONGEST_GRACE)] = 0.0
+
+
+async def handle_create_key(context: RequestContext) -> Response:
+    """Create a client key; the only response that contains it. Raises `WireError`."""
+    asked = _decoded(context, _NewKey)
+    name = asked.name.strip()
+    if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise WireError(f"name must be a line of text with at most {_LONGEST_NAME} characters")
+    if context.loaded.keys.allows_anonymous and not context.key.name:
+        message = (
+            "configure an admin key first ([[keys]] with admin = true, or ANTIPHON_ADMIN_KEY): with a stored key, "
+            "and without an admin key, the gateway could not be administered any more"
+        )
+        return _conflict(message, "admin_key_required")
+    if context.loaded.keys.configured_client(name) is not None:
+        return _conflict(f"a key named {name!r} is in the configuration; choose another name", "name_taken")
+    rules = _normalized(KeyRules(**{field: getattr(asked, field) for field in KeyRules.__struct_fields__}))
+
+    def change(key: StoredKey) -> Change:
+        return Change.of(context.request, context.key, "create key", name, id=key.id, rules=_rules_json(rules))
+
+    try:
+        key, secret = await _stored(context).create(name, rules, change)
+    except NameTaken as error:
+        return _conflict(str(error), "name_taken")
+    return Response.json({**_key_json(key), "key": secret}, 201)
+
+
+async def handle_list_keys(context: RequestContext) -> Response:
+    """A page of all keys by name, those of the configuration too. Raises `WireError`."""
+    query = context.request.query
+    limit = _number(query, "limit", _DEFAULT_PAGE, _LARGEST_PAGE)
+    stored = await _fresh(context)
+    rows = {client.name: _configured_json(client) for client in context.loaded.keys.clients}
+    rows |= {key.name: _key_json(key) for key in stored.records}
+    wanted = query.get("search", "").casefold()
+    names = sorted(name for name in rows if wanted in name.casefold())
+    start = bisect_right(names, query["after"]) if "after" in query else 0
+    page = names[start : start + limit]
+    has_more = start + limit < len(names)
+    return Response.json(
+        {"keys": [rows[name] for name in page], "total": len(names), "after": page[-1] if has_more else None}
+    )
+
+
+async def handle_get_key(context: RequestContext) -> Response:
+    """One key, with what it used today and this month."""
+    stored = await _fresh(context)
+    try:
+        row, client = _key_json(key := stored.record(context.endpoint.resource)), stored.named(key.name)
+    except UnknownKey:
+        client = context.loaded.keys.configured_client(context.endpoint.resource)
+        if client is None:
+            return _unknown(context)
+        row = _configured_json(client)
+    assert client is not None, "a record has a client"
+    return Response.json({**row, "usage": await usage_of(context, client)})
+
+
+async def handle_change_key(context: RequestContext) -> Response:
+    """Change models, limits, expiry or state of a key; null removes a limit. Raises `WireError`."""
+    try:
+        wanted = msgspec.json.decode(context.request.body, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise WireError(f"{error}; send an object such as {{'budget_per_day': 5}}") from error
+    is_disabled = wanted.pop("disabled", None)
+    if is_disabled is not None and not isinstance(is_disabled, bool):
+        raise WireError("Expected `bool` - at `$.disabled`")
+    return await _changed(context, "change key", wanted, is_disabled=is_disabled)
+
+
+async def handle_disable_key(context: RequestContext) -> Response:
+    """Stop accepting a key."""
+    return await _changed(context, "disable key", {}, is_disabled=True)
+
+
+async def handle_enable_key(context: RequestContext) -> Response:
+    """Accept a key again."""
+    return await _changed(context, "enable key", {}, is_disabled=False)
+
+
+async def handle_rotate_key(context: RequestContext) -> Response:
+    """Replace a key by a new one; the old one is accepted for `grace_seconds` more. Raises `WireError`."""
+    grace = _decoded(context, _Rotation).grace_seconds if context.request.body else 0.0
+    secret = new_key()
+    key = await _edited(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
+    return key if isinstance(key, Response) else Response.json({**_key_json(key), "key": secret})
+
+
+async def handle_delete_key(context: RequestContext) -> Response:
+    """Delete a key. Its usage stays in the ledger."""
+    key = await _edited(context, "delete key", deleted)
+    return key if isinstance(key, Response) else Response.json({"id": key.id, "name": key.name, "deleted": True})
+
+
+async def handle_audit(context: RequestContext) -> Response:
+    """The newest changes. Raises `WireError`."""
+    query = context.request.query
+    limit = _number(query, "limit", _DEFAULT_PAGE, _LARGEST_PAGE)
+    before = _number(query, "before", 0, 1 << 62) if "before" in query else None
+    database = context.services.database
+    rows = []
+    if database is not None and database.exists:
+        rows = await database.run(lambda opened: read_audit(opened, before=before, limit=limit))
+    return Response.json({"changes": rows, "before": rows[-1].id if len(rows) == limit else None})
+
+
+async def handle_spend(context: RequestContext) -> Response:
+    """What was spent, by any of key, model, provider and day. Raises `WireError`."""
+    query = context.request.query
+    asked = tuple(filter(None, query.get("by", "").split(",")))
+    if unknown := [name for name in asked if name not in DIMENSIONS]:
+        raise WireError(f"by={unknown[0][:100]} is unknown; use {', '.join(DIMENSIONS)}, separated by commas")
+    by = tuple(name for name in DIMENSIONS if name in asked)
+    until = _time(query, "until")
+    since = _time(query, "since") or (until or datetime.now(UTC)) - timedelta(days=_UNLIMITED_DAYS)
+    rows: list[SpendRow] = []
+    database = context.services.database
+    if database is not None and database.exists:
+        keys = (query["key"],) if "key" in query else None
+        prices = context.loaded.prices
+        rows = await database.run(lambda opened: spend(opened, by, since=since, until=until, keys=keys, table=prices))
+    limit = _number(query, "limit", _LARGEST_PAGE, 100 * _LARGEST_PAGE)
+    return Response.json(
+        {"since": since, "until": until, "rows": [spend_json(row, by) for row in rows[:limit]], "total": len(rows)}
+    )
+
+
+async def handle_usage(context: RequestContext) -> Response:
+    """What the client of the presented key used itself."""
+    return Response.json({"name": context.key.name, **await usage_of(context, context.key)})
+
+
+async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]:
+    """What a client used today and this month, and of its limits."""
+    now = datetime.now(UTC)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    month = today.replace(day=1)
+    starts = {"day": (today, today + timedelta(days=1)), "month": (month, (month + timedelta(days=32)).replace(day=1))}
+    database, prices = context.services.database, context.loaded.prices
+    usage: dict[str, Any] = {}
+    for period, (since, end) in starts.items():
+        rows: list[SpendRow] = []
+        if database is not None and database.exists:
+            rows = await database.run(partial(spend, by=("model",), since=since, keys=(client.name,), table=prices))
+        usage[period] = {
+            "since": moment_of(since),
+            "resets_at": moment_of(end),
+            **_sums(rows),
+            "models": [spend_json(row, ("model",)) for row in rows],
+        }
+        for limit in BUDGET_LIMITS:
+            if limit.endswith(period) and getattr(client, limit) is not None:
+                usage[period][limit] = getattr(client, limit)
+    return usage
+
+
+def spend_json(row: SpendRow, by: tuple[Dimension, ...]) -> dict[str, Any]:
+    """A row of spend as JSON; cost is in dollars, None if no price is known."""
+    return {**{name: getattr(row, name) for name in by}, **_sums([row])}
+
+
+def moment_of(time: datetime) -> str:
+    """A time in UTC, to the second."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _sums(rows: list[SpendRow]) -> dict[str, Any]:
+    costs = [row.cost for row in rows if row.cost is not None]
+    return {
+        "calls": sum(row.calls for row in rows),
+        "failed_calls": sum(row.failed_calls for row in rows),
+        "estimated_calls": sum(row.estimated_calls for row in rows),
+        "unpriced_calls": sum(row.unpriced_calls for row in rows),
+        "prompt_tokens": sum(row.usage.prompt_tokens for row in rows),
+        "completion_tokens": sum(row.usage.completion_tokens for row in rows),
+        "cached_tokens": sum(row.usage.cached_tokens for row in rows),
+        "reasoning_tokens": sum(row.usage.reasoning_tokens for row in rows),
+        "cost": float(sum(costs)) if costs or not rows else None,
+    }
+
+
+async def _changed(
+    context: RequestContext, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
+) -> Response:
+    if unknown := [name for name in wanted if name not in KeyRules.__struct_fields__]:
+        known = ", ".join((*KeyRules.__struct_fields__, "disabled"))
+        raise WireError(f"unknown field {unknown[0][:100]!r}; a key has {known}")
+
+    def edit(key: StoredKey) -> StoredKey:
+        rules = {**msgspec.to_builtins(key.rules), **wanted}
+        try:
+            changed = _normalized(msgspec.convert(rules, KeyRules))
+        except msgspec.ValidationError as error:
+            raise WireError(str(error)) from error
+        return structs.replace(key, rules=changed, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
+
+    details = dict(wanted) if is_disabled is None or action != "change key" else {**wanted, "disabled": is_disabled}
+    key = await _edited(context, action, edit, **details)
+    return key if isinstance(key, Response) else Response.json(_key_json(key))
+
+
+async def _edited(context: RequestContext, action: str, edit: Any, **details: Any) -> StoredKey | Response:
+    """The stored key of the path after a change, or the refusal."""
+    stored = await _fresh(context)
+    try:
+        known = stored.record(context.endpoint.resource)
+        change = Change.of(context.request, context.key, action, known.name, id=known.id, **details)
+        return await stored.change(known.id, edit, change)
+    except UnknownKey:
+        name = context.endpoint.resource
+        if context.loaded.keys.configured_client(name) is not None:
+            message = f"key {name!r} is in the configuration; change it there"
+            return _conflict(message, "configured_key")
+        return _unknown(context)
+
+
+async def _fresh(context: RequestContext) -> StoredKeys:
+    """The stored keys as they are in the database now."""
+    stored = _stored(context)
+    await stored.refresh()
+    return stored
+
+
+def _stored(context: RequestContext) -> StoredKeys:
+    stored = context.services.stored_keys
+    if stored is None:
+        raise StoreError("this gateway has no operator database")
+    return stored
+
+
+def _decoded(context: RequestContext, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(context.request.body or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise WireError(str(error)) from error
+
+
+def _normalized(rules: KeyRules) -> KeyRules:
+    """Times without a zone are UTC."""
+    expires = rules.expires
+    if expires is None or expires.tzinfo is not None:
+        return rules
+    return structs.replace(rules, expires=expires.replace(tzinfo=UTC))
+
+
+def _key_json(key: StoredKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "source": "database",
+        "fingerprint": key.hash[:15],
+        "disabled": key.is_disabled,
+        **_rules_json(key.rules),
+        "created_at": moment(key.created_at),
+        "changed_at": moment(key.changed_at),
+        "rotated_at": moment(key.rotated_at),
+        "old_key_until": moment(key.old_until),
+    }
+
+
+def _configured_json(client: ClientKey) -> dict[str, Any]:
+    rules = {field: getattr(client, field) for field in KeyRules.__struct_fields__}
+    return {"id": None, "name": client.name, "source": "configuration", "disabled": False, **rules}
+
+
+def _rules_json(rules: KeyRules) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(rules)
+    return found
+
+
+def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:
+    written = query.get(name, "")
+    if not written:
+        return default
+    if not (written.isascii() and written.isdigit()) or not 1 <= int(written[:20]) <= most:
+        raise WireError(f"{name} must be a number from 1 to {most}")
+    return int(written)
+
+
+def _time(query: Mapping[str, str], name: str) -> datetime | None:
+    written = query.get(name, "")
+    if not written:
+        return None
+    try:
+        found = datetime.fromisoformat(written)
+    except ValueError:
+        raise WireError(f"{name} must be a date or time such as 2026-11-01 or 2026-11-01T12:00:00Z") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def _conflict(message: str, code: str) -> Response:
+    return error_response("", ProviderError(message, "conflict", code=code))
+
+
+def _unknown(context: RequestContext) -> Response:
+    message = f"no key {context.endpoint.resource[:200]!r}; see GET /admin/keys"
+    return error_response("", ProviderError(message, "not_found", code="key_not_found"))

@@ -1,0 +1,247 @@
+"""`StoredKeys`: client keys that operators create while the gateway runs, in the operator database and in memory.
+
+The database has the hash of a key, never the key. Each process keeps all of them in a dictionary, so a request costs one lookup;
+every `REFRESH_SECONDS` it reads what changed since, by a revision that grows with each change. A rotated key is the same client
+with another hash; until its grace time ends the old hash is accepted too, as a key that expires then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import AntiphonError, StoreError
+from antiphon.gateway.access.client_keys import ClientKey, client_of, hash_key, key_digest, new_key
+from antiphon.gateway.admin.audit import Change, write_audit
+from antiphon.gateway.admin.database import OperatorDatabase
+from antiphon.gateway.config.settings import KeyRules
+from antiphon.history.ids import new_id
+from antiphon.history.sql.database import Database
+
+logger = logging.getLogger("antiphon.gateway")
+
+REFRESH_SECONDS = 2.0
+_COLUMNS = "id, name, hash, old_hash, old_until, rules, is_disabled, created_at, changed_at, rotated_at, deleted_at"
+_CHANGED = f"SELECT revision, {_COLUMNS} FROM client_keys WHERE revision > :revision ORDER BY revision"
+_ONE = f"SELECT {_COLUMNS} FROM client_keys WHERE id = :id AND deleted_at = 0"
+_NEXT_REVISION = "UPDATE key_revision SET value = value + 1 RETURNING value"
+_INSERT = f"""
+INSERT INTO client_keys (revision, {_COLUMNS})
+VALUES (:revision, {", ".join(f":{column.strip()}" for column in _COLUMNS.split(","))})
+"""
+_UPDATE = """
+UPDATE client_keys SET revision = :revision, hash = :hash, old_hash = :old_hash, old_until = :old_until, rules = :rules,
+    is_disabled = :is_disabled, changed_at = :changed_at, rotated_at = :rotated_at, deleted_at = :deleted_at
+WHERE id = :id
+"""
+_HAS_NAME = "SELECT 1 FROM client_keys WHERE name = :name AND deleted_at = 0"
+
+
+class UnknownKey(AntiphonError):
+    """There is no stored key with that id or name."""
+
+
+class NameTaken(AntiphonError):
+    """Another key has that name."""
+
+
+class StoredKey(Struct, frozen=True, kw_only=True):
+    """A stored key. Times are microseconds since 1970; 0: never."""
+
+    id: str
+    name: str
+    hash: str
+    rules: KeyRules
+    old_hash: str = ""
+    old_until: int = 0
+    is_disabled: bool = False
+    created_at: int = 0
+    changed_at: int = 0
+    rotated_at: int = 0
+    deleted_at: int = 0
+
+    def clients(self) -> list[tuple[bytes, ClientKey]]:
+        """The digests that are accepted for it, each with what it may do."""
+        if self.deleted_at:
+            return []
+        client = client_of(self.name, self.rules, is_disabled=self.is_disabled)
+        found = [(key_digest(self.hash), client)]
+        if self.old_hash:
+            ends = datetime.fromtimestamp(self.old_until / 1_000_000, UTC)
+            if client.expires is not None:
+                ends = min(ends, client.expires)
+            found.append((key_digest(self.old_hash), structs.replace(client, expires=ends)))
+        return found
+
+
+class StoredKeys:
+    """All stored keys, as one process knows them."""
+
+    def __init__(self, database: OperatorDatabase) -> None:
+        self._database = database
+        self._revision = 0
+        self._by_id: dict[str, StoredKey] = {}
+        self._by_name: dict[str, ClientKey] = {}
+        self._by_digest: dict[bytes, ClientKey] = {}
+        self._is_reported = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no stored keys."""
+        return not self._by_id
+
+    @property
+    def records(self) -> list[StoredKey]:
+        """All of them."""
+        return list(self._by_id.values())
+
+    def find(self, digest: bytes) -> ClientKey | None:
+        """The client of a digest, even if its key is not accepted any more."""
+        return self._by_digest.get(digest)
+
+    def named(self, name: str) -> ClientKey | None:
+        """The client of a name."""
+        return self._by_name.get(name)
+
+    def record(self, reference: str) -> StoredKey:
+        """The key with that id or name. Raises `UnknownKey`."""
+        found = self._by_id.get(reference)
+        if found is None:
+            found = next((key for key in self._by_id.values() if key.name == reference), None)
+        if found is None:
+            raise UnknownKey(f"no stored key {reference[:200]!r}; see GET /admin/keys")
+        return found
+
+    async def refresh(self) -> None:
+        """Read what changed. Raises `StoreError`."""
+        if not self._database.exists:
+            return
+        rows = await self._database.run(lambda database: database.rows(_CHANGED, revision=self._revision))
+        for revision, *row in rows:
+            self._put(_record(row))
+            self._revision = max(self._revision, revision)
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            await self.try_refresh()
+
+    async def try_refresh(self) -> None:
+        """Refresh if the database is available; otherwise the keys that are known stay, and the log says so once."""
+        try:
+            await self.refresh()
+            self._is_reported = False
+        except StoreError as error:
+            if not self._is_reported:
+                logger.warning("stored keys: cannot read %s: %s; retrying", self._database.location, error)
+            self._is_reported = True
+        except Exception:  # a defect of ours must not end the loop
+            logger.exception("internal error while reading stored keys")
+
+    async def create(self, name: str, rules: KeyRules, change: Callable[[StoredKey], Change]) -> tuple[StoredKey, str]:
+        """A new key, and its secret, which is stored nowhere. Raises `NameTaken` and `StoreError`."""
+        secret, now = new_key(), _now()
+        key = StoredKey(
+            id=f"key_{new_id()}", name=name, hash=hash_key(secret), rules=rules, created_at=now, changed_at=now
+        )
+
+        def insert(database: Database) -> None:
+            with database.transaction() as db:
+                revision = database.execute(db, _NEXT_REVISION)[0][0]
+                if database.execute(db, _HAS_NAME, name=name):
+                    raise NameTaken(f"a key named {name!r} exists already; choose another name")
+                database.execute(db, _INSERT, revision=revision, **_values(key))
+                write_audit(database, db, change(key))
+
+        await self._database.run(insert)
+        self._put(key)
+        return key, secret
+
+    async def change(self, identifier: str, edit: Callable[[StoredKey], StoredKey], change: Change) -> StoredKey:
+        """Change a key as it is in the database now. Raises `UnknownKey` and `StoreError`."""
+
+        def update(database: Database) -> StoredKey:
+            with database.transaction() as db:
+                revision = database.execute(db, _NEXT_REVISION)[0][
+                    0
+                ]  # also the lock: changes happen one after the other
+                rows = database.execute(db, _ONE, id=identifier)
+                if not rows:
+                    raise UnknownKey(f"no stored key {identifier[:200]!r}; it was deleted")
+                key = structs.replace(edit(_record(list(rows[0]))), changed_at=_now())
+                database.execute(db, _UPDATE, revision=revision, **_updated(key))
+                write_audit(database, db, change)
+                return key
+
+        key = await self._database.run(update)
+        self._put(key)
+        return key
+
+    def _put(self, key: StoredKey) -> None:
+        before = self._by_id.pop(key.id, None)
+        if before is not None:
+            self._by_name.pop(before.name, None)
+            for digest, _ in before.clients():
+                self._by_digest.pop(digest, None)
+        if key.deleted_at:
+            return
+        self._by_id[key.id] = key
+        for digest, client in reversed(key.clients()):  # the name belongs to the present key
+            self._by_digest[digest] = client
+            self._by_name[key.name] = client
+
+
+def rotated(key: StoredKey, secret: str, grace: float) -> StoredKey:
+    """The key with another secret; the old one is accepted for `grace` more seconds."""
+    now = _now()
+    until = now + round(grace * 1_000_000)
+    return structs.replace(
+        key,
+        hash=hash_key(secret),
+        old_hash=key.hash if grace > 0 else "",
+        old_until=until if grace > 0 else 0,
+        rotated_at=now,
+    )
+
+
+def deleted(key: StoredKey) -> StoredKey:
+    """The key without its hashes; only that it existed is kept."""
+    return structs.replace(key, hash="", old_hash="", old_until=0, deleted_at=_now())
+
+
+def moment(microseconds: int) -> str | None:
+    """A stored time as JSON has it; None for never."""
+    if not microseconds:
+        return None
+    seconds = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return seconds.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _record(row: list[Any]) -> StoredKey:
+    values = dict(zip((column.strip() for column in _COLUMNS.split(",")), row, strict=True))
+    values["rules"] = msgspec.json.decode(values["rules"], type=KeyRules)
+    values["is_disabled"] = bool(values["is_disabled"])
+    return StoredKey(**values)
+
+
+def _values(key: StoredKey) -> dict[str, Any]:
+    values = structs.asdict(key)
+    values["rules"] = msgspec.json.encode(key.rules).decode()
+    values["is_disabled"] = int(key.is_disabled)
+    return values
+
+
+def _updated(key: StoredKey) -> dict[str, Any]:
+    return {name: value for name, value in _values(key).items() if name not in ("name", "created_at")}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000
