@@ -173,7 +173,7 @@ def pair() -> Iterator[tuple[StrictUpstream, StrictUpstream, int]]:
     """A provider that fails, another that answers, and the port of their gateway. The keys are none: none may rest."""
     with StrictUpstream("anthropic") as bad, StrictUpstream("gemini") as good:
         config = Config(
-            gateway=FAST,
+            gateway=structs.replace(FAST, circuit_failures=0),  # each failure is a case of its own
             providers=(provider_of("bad", bad, keys=()), provider_of("good", good, keys=())),
             models=(
                 ModelSettings(name="both", targets=("bad/claude-sonnet-4-5", "good/gemini-2.5-flash")),
