@@ -32,7 +32,7 @@ QUESTION = "Find out what IELTS 7 needs, then make me a 3 month plan."
 
 
 def main() -> None:
-    browser = shutil.which("chromium")
+    browser = os.environ.get("ANTIPHON_BROWSER") or shutil.which("chromium")
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
     with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
@@ -62,17 +62,35 @@ def address_of(server: subprocess.Popen[str]) -> str:
 def take(browser: str, address: str) -> None:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
-        page = chromium.new_page(viewport={"width": 1360, "height": 860})
+        page = chromium.new_page(viewport={"width": 1360, "height": 860}, reduced_motion="reduce")
         page.goto(address)
+        page.locator(".source").first.wait_for()
+        shot(page, "first-minute.png")
         page.locator("textarea").first.fill(QUESTION)
         page.keyboard.press("Enter")
         page.get_by_text("Check what you learned").last.wait_for()
+        at_rest(page)
         shot(page, "chat.png")
         page.get_by_text("History", exact=True).first.click()
-        page.get_by_text("Request body for each provider").wait_for()
-        page.wait_for_timeout(1000)
+        page.locator(".rendered").nth(4).wait_for()
         shot(page, "history.png")
+        phone = chromium.new_page(
+            viewport={"width": 390, "height": 844},
+            locale="zh-CN",
+            has_touch=True,
+            is_mobile=True,
+            device_scale_factor=2,
+        )
+        phone.goto(address)
+        phone.locator(".source").first.wait_for()
+        shot(phone, "phone-zh.png")
         chromium.close()
+
+
+def at_rest(page: Page) -> None:
+    """Until nothing is being made."""
+    page.locator("body:not(.running)").wait_for()
+    page.locator(".draft").wait_for(state="detached")
 
 
 def take_status(browser: str, address: str) -> None:
@@ -93,7 +111,7 @@ def take_status(browser: str, address: str) -> None:
 
 
 def shot(page: Page, name: str) -> None:
-    page.wait_for_timeout(500)  # until it has come to rest
+    page.evaluate("document.fonts.ready")
     page.screenshot(path=HERE / name)
     sys.stdout.write(f"{HERE.name}/{name}\n")
 

@@ -33,9 +33,12 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "{model} · {tokens:,} tokens · version {version}": "{model} · {tokens:,} token · 版本 {version}",
         "{text}… ({count:,} characters)": "{text}…（共 {count:,} 个字符）",
         "queued: {text}": "排队中：{text}",
+        "[pasted {number}: {count:,} characters]": "[粘贴 {number}：{count:,} 个字符]",
+        "folder": "文件夹",
         "(interrupted)": "（已中断）",
         # Approvals.
         "Approve {tool}?": "是否运行 {tool}？",
+        "… {count} more lines; Ctrl-O shows all of it": "… 还有 {count} 行；Ctrl-O 显示全部",
         "a approve · t always · l all · d deny [reason] · e edit › ": (
             "a 批准 · t 总是允许 · l 全部 · d 拒绝 [理由] · e 修改 › "
         ),
@@ -94,6 +97,8 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "the last turn is finished; send a new message": "上一轮已完成，请发送新消息",
         "no conversation {number} in the list; /resume shows the list": "列表中没有对话 {number}；用 /resume 查看列表",
         "{path} already exists; give another name": "{path} 已存在，请换一个名字",
+        "Saved as {path}.": "已保存为 {path}。",
+        "no title was written; send a message to a model first": "没有写出标题；请先向模型发送消息",
         "{editor} exited with {code}; nothing was changed": "{editor} 以 {code} 退出，未作更改",
         "cannot start the editor {editor}: {error}": "无法启动编辑器 {editor}：{error}",
         # Errors of a provider: the next step.
@@ -143,10 +148,10 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "list the tools": "列出工具",
         "list the plans and their progress": "列出计划及进度",
         "expand a collapsed block: the last, or the Nth last": "展开折叠块：最后一个，或倒数第 N 个",
-        "show or set the title": "显示或设置标题",
+        "show or set the title, or let the model write it": "显示或设置标题，或让模型来写",
         "start a new conversation": "开始新对话",
         "list the conversations; resume one": "列出对话；继续其中一个",
-        "export this conversation as JSON Lines": "把对话导出为 JSON Lines",
+        "save this conversation: .jsonl, .md, .json, or .html to share": "保存对话：.jsonl、.md、.json，或可分享的 .html",
         "quit (Ctrl-D)": "退出（Ctrl-D）",
         "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages sent while "
         "a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. Ctrl-O expands collapsed "

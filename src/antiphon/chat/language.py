@@ -33,6 +33,11 @@ def use_language(language: Language) -> None:
     _language.set(language)
 
 
+def current_language() -> Language:
+    """The language in use."""
+    return _language.get()
+
+
 def translate(text: str, /, **values: object) -> str:
     """The text in the language in use, with `{name}` filled in."""
     words = CHINESE.get(text, text) if _language.get() == "zh" else text

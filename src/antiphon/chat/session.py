@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from antiphon.chat.branches import make_branch
+from antiphon.chat.conversations.branches import make_branch
+from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.models import (
     ChatModels,
     ReloadableProvider,
@@ -243,6 +244,10 @@ class ChatSession:
     def check_model(self, wanted: str) -> None:
         """Raise an error that names near misses if there is no such model."""
         self._resolve_model(wanted)
+
+    async def written_title(self) -> str:
+        """A title that the model writes; empty if it writes none."""
+        return await write_title(self.history, ReloadableProvider(lambda: self.setup.models), self.chat.model)
 
     async def aclose(self) -> None:
         """Close everything, and delete the conversation that was created and not used."""

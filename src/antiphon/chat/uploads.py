@@ -30,7 +30,9 @@ MESSAGE_BYTES = 40 * MEBIBYTE
 TEXT_CHARACTERS = 4_000_000
 MAX_PARTS = 20
 _NAME_LENGTH = 200
-_MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_MENTION = re.compile(r'(?<!\S)@(?!@)(?:"([^"\n]+)"|(\S+))')
+_ESCAPED = re.compile(r"(?<!\S)@@")
+_LOOKS_LIKE_FILE = re.compile(r"/|\\|^~|\.\w{1,8}$")
 
 
 class UploadError(AntiphonError):
@@ -78,15 +80,30 @@ def _too_large(name: str, limit: int) -> UploadTooLarge:
 
 
 def parse_message(message: str) -> list[InputPart]:
-    """The parts of a typed message: its text unchanged, and the files it mentions."""
-    return [Text(message), *map(read_file, mentioned_files(message))]
+    """The parts of a typed message: its text, and the files it mentions. `@@` is a plain @. Raises `UploadError`."""
+    return [Text(_ESCAPED.sub("@", message)), *map(read_file, mentioned_files(message))]
 
 
 def mentioned_files(message: str) -> list[Path]:
-    """The existing files that a message mentions, in order, each once. A word after an @ that names no file is a word."""
-    named = (quoted or plain.rstrip(",.;:!?)") for quoted, plain in _MENTION.findall(message))
-    paths = dict.fromkeys(Path(name).expanduser() for name in named if name)
-    return [path for path in paths if _is_file(path)]
+    """The files that a message mentions, in order, each once. Raises `UploadError` for one that does not exist.
+
+    A word after an @ that does not look like a file (no quotes, no slash, no ending) is a word, unless a file has that name.
+    """
+    named = [
+        (
+            quoted or plain.rstrip(",.;:!?)"),
+            bool(quoted) or _LOOKS_LIKE_FILE.search(plain.rstrip(",.;:!?)")) is not None,
+        )
+        for quoted, plain in _MENTION.findall(message)
+    ]
+    paths: dict[Path, None] = {}
+    for name, is_path in named:
+        path = Path(name).expanduser() if name else None
+        if path is not None and _is_file(path):
+            paths[path] = None
+        elif path is not None and is_path:
+            raise UploadError(f"@{name}: no such file; correct the name, or write @@{name} to send it as text")
+    return list(paths)
 
 
 def read_file(path: Path) -> InputPart:

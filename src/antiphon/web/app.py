@@ -17,6 +17,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from antiphon import __version__
+from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.markdown import blocks_json
 from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
@@ -67,7 +68,8 @@ class ChatApp:
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
     machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
-    read-only needs approval. With `setup`, keys can be pasted on the page. The caller closes what it passes, except `toolboxes`.
+    read-only needs approval. With `setup`, keys can be pasted on the page; with `writes_titles` the model writes the titles of
+    new conversations. The caller closes what it passes, except `toolboxes`.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class ChatApp:
         max_running: int = MAX_RUNNING_TURNS,
         page: PageFiles | None = None,
         setup: ModelSetup | None = None,
+        writes_titles: bool = False,
     ) -> None:
         self._models = models
         self._limits = limits or RateLimits()
@@ -105,6 +108,7 @@ class ChatApp:
             self._open_chat,
             bounds=lambda history: bounds_for(history.snapshot(), self._turns()),
             partial_answers=toolboxes.partial_answers,
+            write_title=self._write_title if writes_titles else None,
         )
         conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
@@ -240,11 +244,17 @@ class ChatApp:
             history,
             self._models(),
             self._toolboxes.of(owner).registry,
-            provider=MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens)),
+            provider=self._metered(owner),
             asks_before_changes=self._asks_before_changes,
             turns=self._turns(),
             partial_answers=self._toolboxes.partial_answers,
         )
+
+    async def _write_title(self, chat: Conversation, owner: str) -> str:
+        return await write_title(chat.history, self._metered(owner), chat.model)
+
+    def _metered(self, owner: str) -> MeteredModels:
+        return MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens))
 
     def _charge(self, owner: str, tokens: int) -> None:
         """Charge a model call to the key that owns the conversation, by its current limits."""

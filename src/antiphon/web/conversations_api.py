@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.chat.commands import check_texts, clean_title, roll_back, set_texts, set_title
+from antiphon.chat.conversations.export import ExportFormat, export, file_name
+from antiphon.chat.conversations.tags import is_pinned, organize, pin_tag, store_tag, tags_of
 from antiphon.chat.session import TurnSettings
 from antiphon.chat.spending import spending_of
 from antiphon.chat.turn_limits import TurnLimits, set_limits
@@ -27,6 +30,11 @@ from antiphon.web.request import ApiError, ChatRequest
 from antiphon.web.turns_api import ModelAccess
 
 _MAX_PAGE_SIZE = 200
+_EXPORTS: dict[str, tuple[ExportFormat, str, str]] = {
+    "markdown": ("markdown", ".md", "text/markdown; charset=utf-8"),
+    "json": ("json", ".json", "application/json"),
+    "html": ("html", ".html", "application/octet-stream"),  # to be saved: a browser must not show it as a page of ours
+}
 
 
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +52,8 @@ class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
     system: str | None = None
     memory: str | None = None
     limits: TurnLimits | None = None
+    pinned: bool | None = None
+    tags: tuple[str, ...] | None = None
 
 
 class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,11 +90,18 @@ class ConversationApi:
         if query := request.request.query.get("query", "").strip():
             return Response.json(await self._search(request, query, limit))
         tag = owner_tag(request.owner) if request.owner else None
+        if name := request.request.query.get("tag", ""):
+            tag = store_tag(request.owner, name)
         offset = request.number("offset", 0)
         listed, total = await self._conversations.ask(
             lambda: (self._store.list(limit=limit, offset=offset, tag=tag), self._store.count(tag=tag))
         )
-        return Response.json({"conversations": listed, "total": total})
+        rows = [_row(info, request.owner) for info in listed]
+        if offset or name:
+            return Response.json({"conversations": rows, "total": total})
+        pins = await self._conversations.ask(lambda: self._store.list(limit=_MAX_PAGE_SIZE, tag=pin_tag(request.owner)))
+        pinned = {"pinned": [_row(info, request.owner) for info in pins]} if pins else {}
+        return Response.json({"conversations": rows, "total": total, **pinned})
 
     async def create(self, request: ChatRequest) -> Response:
         """A new conversation."""
@@ -92,6 +109,7 @@ class ConversationApi:
         if wanted.model:
             self._models.check(wanted.model, request.key)
         live = await self._conversations.create(request.owner, clean_title(wanted.title))
+        live.wants_title = not wanted.title
         if self._system:
             await live.run_off_loop(lambda: live.chat.history.set_system_instruction(self._system))
         if wanted.model:
@@ -142,7 +160,13 @@ class ConversationApi:
             self._models.check(change.model, request.key)
             await live.set_model(change.model)
         if (title := change.title) is not None:
+            live.wants_title = False
             await self._conversations.ask(lambda: set_title(self._store, request.id, title))
+        if change.pinned is not None or change.tags is not None:
+            info = await self._conversations.info(request.id, request.owner)
+            await self._conversations.ask(
+                lambda: organize(self._store, info, request.owner, pinned=change.pinned, tags=change.tags)
+            )
         await live.run_off_loop(lambda: set_texts(live.chat.history, system=change.system, memory=change.memory))
         live.publish_entries()
         return Response.json(await self._settings_json(live, request))
@@ -206,14 +230,28 @@ class ConversationApi:
         return Response.json({"at": at, "formats": views})
 
     async def export(self, request: ChatRequest) -> Response:
-        """The conversation as JSON Lines."""
-        await self._conversations.info(request.id, request.owner)
+        """The conversation as a file: `format` is jsonl (for `antiphon history import`), json, markdown or html."""
+        info = await self._conversations.info(request.id, request.owner)
+        wanted = request.request.query.get("format", "jsonl")
+        if wanted != "jsonl":
+            return await self._readable(request, wanted, info)
         lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(request.id)))
         headers = {
             "content-type": "application/jsonl; charset=utf-8",
             "content-disposition": f'attachment; filename="antiphon-{request.id}.jsonl"',
         }
         return Response(headers=headers, body=lines)
+
+    async def _readable(self, request: ChatRequest, wanted: str, info: ConversationInfo) -> Response:
+        if wanted not in _EXPORTS:
+            raise ApiError(f"format is jsonl, {', '.join(_EXPORTS)}, not {wanted[:40]!r}")
+        kind, ending, media_type = _EXPORTS[wanted]
+        live = await self._opened(request)
+        language = request.request.query.get("language", "en")
+        body = await asyncio.to_thread(export, kind, info, live.chat.history.snapshot(), language)
+        name = quote(file_name(info.title, ending))
+        headers = {"content-type": media_type, "content-disposition": f"attachment; filename*=UTF-8''{name}"}
+        return Response(headers=headers, body=body)
 
     async def media(self, request: ChatRequest) -> Response:
         """The bytes of a large image or document in the conversation."""
@@ -240,7 +278,7 @@ class ConversationApi:
     async def _settings_json(self, live: LiveConversation, request: ChatRequest) -> dict[str, Any]:
         history = live.chat.history
         return {
-            "info": await self._conversations.info(request.id, request.owner),
+            "info": _row(await self._conversations.info(request.id, request.owner), request.owner),
             "model": live.chat.model or self._models.default,
             "system": history.system_instruction,
             "memory": history.memory_notebook,
@@ -252,9 +290,13 @@ class ConversationApi:
         hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MAX_PAGE_SIZE, tag=tag))
         found: dict[str, dict[str, Any]] = {}
         for hit in hits:
-            found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
+            row = _row(hit.conversation, request.owner)
+            found.setdefault(
+                hit.conversation.id, {**row, "excerpt": hit.excerpt, "sequence_number": hit.sequence_number}
+            )
         return {"conversations": list(found.values())[:limit], "total": len(found)}
 
 
-def _row(info: ConversationInfo, excerpt: str, sequence_number: int) -> dict[str, Any]:
-    return {**msgspec.to_builtins(info), "excerpt": excerpt, "sequence_number": sequence_number}
+def _row(info: ConversationInfo, owner: str) -> dict[str, Any]:
+    """A conversation in the list; `labels` are the tags of its owner."""
+    return {**msgspec.to_builtins(info), "is_pinned": is_pinned(info, owner), "labels": tags_of(info, owner)}

@@ -85,7 +85,13 @@ class Gone(Struct, frozen=True, tag=True):
     """The conversation was deleted."""
 
 
-ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText | TurnFailed
+class TitleWritten(Struct, frozen=True, tag=True):
+    """The model has written a title for the conversation."""
+
+    title: str
+
+
+ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText | TurnFailed | TitleWritten
 
 
 class NumberedEvent(Struct, frozen=True):

@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from antiphon.chat.models import record_model
 from antiphon.chat.partial_answers import PartialAnswers
@@ -36,6 +36,7 @@ from antiphon.web.event_stream import (
     Gone,
     NumberedEvent,
     Reset,
+    TitleWritten,
     TurnFailed,
     TurnStarted,
     frame,
@@ -46,6 +47,8 @@ from antiphon.wire.output import ProviderError
 logger = logging.getLogger("antiphon.web")
 
 T = TypeVar("T")
+TitleWriter: TypeAlias = "Callable[[LiveConversation], Awaitable[str]]"
+"""Writes and stores a title; empty if there is none to store."""
 
 PING_SECONDS = 15.0
 _CHUNK_BYTES = 256 * 1024
@@ -63,8 +66,10 @@ class LiveConversation:
         is_local: bool = True,
         bounds: Bounds | None = None,
         partial_answers: PartialAnswers | None = None,
+        write_title: TitleWriter | None = None,
     ) -> None:
         self.chat = chat
+        self._write_title = write_title
         self.owner = owner
         self.loop = ToolLoop(chat, bounds=bounds)
         self.events = events or EventBuffer()
@@ -80,6 +85,9 @@ class LiveConversation:
         self._order = EventOrder(chat.history, self._entry_appended, self._tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
+        self.wants_title = False
+        """Whether the model may write a title after the next answer."""
+        self._title_task: asyncio.Task[None] | None = None
         self.failure: TurnFailed | None = None
         """Why the last turn failed, if it did."""
         self.places.update(chat.history.snapshot())
@@ -183,6 +191,8 @@ class LiveConversation:
             self._on_error(error)
             if not started.done():
                 started.set_exception(error)
+        else:
+            self._begin_title()
         finally:
             self.last_used = time.monotonic()
             self._has_finished = True
@@ -190,6 +200,17 @@ class LiveConversation:
             self._order.rest()
             if not started.done():
                 started.cancel()
+
+    def _begin_title(self) -> None:
+        """Let the model write a title after the first answer, in the background."""
+        if self.wants_title and self._write_title is not None and self.chat.turn.output is not None:
+            self._title_task = asyncio.create_task(self._add_title(self._write_title))
+
+    async def _add_title(self, write_title: TitleWriter) -> None:
+        title = await write_title(self)
+        self.wants_title = False
+        if title:
+            self.events.tell(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
         self._has_finished = isinstance(event, LoopFinished)
@@ -271,6 +292,8 @@ class LiveConversation:
     async def close(self, grace: float = 0.0) -> None:
         """Disconnect the watchers and end the turn, which gets `grace` seconds to finish."""
         self.events.close()
+        if self._title_task is not None:
+            self._title_task.cancel()
         if self._task is not None and not self._task.done():
             if grace:
                 await asyncio.wait([self._task], timeout=grace)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from antiphon.chat.commands import set_title
 from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation
 from antiphon.errors import UnknownConversation
@@ -31,7 +32,7 @@ _OWNER = "owner:"
 
 
 class OpenConversations:
-    """The open conversations of a store. `make` builds the conversation of an owner's history."""
+    """The open conversations of a store. `make` builds the conversation of an owner's history, `write_title` its title."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class OpenConversations:
         *,
         bounds: Callable[[AgentHistory], Bounds] = lambda _: Bounds(),
         partial_answers: PartialAnswers | None = None,
+        write_title: Callable[[Conversation, str], Awaitable[str]] | None = None,
         max_open: int = MAX_OPEN,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
@@ -47,6 +49,7 @@ class OpenConversations:
         self._make = make
         self._bounds = bounds
         self._partial_answers = partial_answers
+        self._write_title = write_title
         self._most_open = max_open
         self._idle_seconds = idle_seconds
         self._open: dict[str, LiveConversation] = {}
@@ -114,8 +117,18 @@ class OpenConversations:
             is_local=self.store.is_local,
             bounds=self._bounds(history),
             partial_answers=self._partial_answers,
+            write_title=self._add_title if self._write_title is not None else None,
         )
         return live
+
+    async def _add_title(self, live: LiveConversation) -> str:
+        """Have a title written, and store it unless a person set one meanwhile."""
+        assert self._write_title is not None
+        title = await self._write_title(live.chat, live.owner)
+        if not title or not live.wants_title or live.is_deleted:
+            return ""
+        await self.ask(lambda: set_title(self.store, live.chat.id, title))
+        return title
 
     def _evict_idle(self) -> None:
         """Close idle conversations; over the limit, the least recently used ones."""

@@ -89,6 +89,7 @@ def serve_chat(
             turns=lambda: turns or TurnSettings(),
             asks_before_changes=asks_before_changes,
             setup=setup,
+            writes_titles=True,
         )
         asyncio.run(_serve(app, setup, host, port, on_ready))
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from antiphon.chat.branches import branch_points, make_branch, question_before
+from antiphon.chat.conversations.branches import branch_points, make_branch, question_before
 from antiphon.chat.models import ChatModels
 from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts

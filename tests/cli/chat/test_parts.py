@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from antiphon.chat.markdown import MarkdownBlocks
 from antiphon.chat.provider_errors import ADVICE, format_error
 from antiphon.chat.uploads import MAX_FILE_BYTES, UploadError, file_part, mentioned_files, parse_message
-from antiphon.cli.chat.input import completions
+from antiphon.cli.chat.app import readable_arguments
+from antiphon.cli.chat.input import completions, is_long_paste
 from antiphon.cli.chat.render import Renderer, tail, wrapped
 from antiphon.cli.chat.turn_view import TerminalScreen
 from antiphon.cli.terminal import width_of
-from antiphon.parts import Document, Image, Text
+from antiphon.parts import Document, Image, Text, ToolCallRequest
 from antiphon.tools import tool
 from antiphon.wire.output import ErrorKind, ProviderError
 from cli.terminal import is_control
@@ -116,6 +117,43 @@ def test_files_are_what_they_begin_with(tmp_path: Path, monkeypatch: pytest.Monk
     for data, why in [(b"", "empty"), (b"\0\1", "not an image"), (b"a" * (MAX_FILE_BYTES + 1), "larger than 20 MiB")]:
         with pytest.raises(UploadError, match=why):
             file_part(data, "x")
+
+
+@pytest.mark.parametrize("mention", ["@notes.txt", '@"my notes"', "@folder/", "@../x", "@~/nothing-here", "@a.txt,"])
+def test_a_file_that_does_not_exist_is_an_error(mention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UploadError, match="no such file; correct the name, or write @@"):
+        parse_message(f"see {mention} please")
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [("ask @anna", "ask @anna"), ("use @@ap.tool here", "use @ap.tool here"), ("me@a.txt", "me@a.txt")],
+)
+def test_an_at_sign_without_a_file_is_text(message: str, text: str) -> None:
+    assert parse_message(message) == [Text(text)]
+
+
+def test_arguments_are_readable() -> None:
+    arguments = '{"path": "a.py", "code": "x = 1\\ny = 2", "lines": [1, 2]}'
+    assert (
+        readable_arguments(ToolCallRequest("write", "c", arguments))
+        == "path: a.py\ncode: \n  x = 1\n  y = 2\nlines: [1,2]"
+    )
+    for odd in ("[1]", "{broken", '"x"'):
+        assert readable_arguments(ToolCallRequest("write", "c", odd)) == odd
+    assert readable_arguments(ToolCallRequest("write", "c", '{"a": 1}', freeform=True)) == '{"a": 1}'
+
+
+def test_long_pastes_are_folded() -> None:
+    assert [is_long_paste(text) for text in ("a", "a\n" * 11, "a\n" * 12, "a" * 2_000, "a" * 2_001)] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_what_could_be_typed_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

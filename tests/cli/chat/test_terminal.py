@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -190,6 +191,23 @@ def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
     assert len(outputs(branch)) == len(outputs(first)) == 1
 
 
+def test_a_conversation_is_saved_to_read_elsewhere(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat", "--language", "zh") as terminal:
+        terminal.sees("Ctrl-D 退出")
+        terminal.send("你是谁？")
+        terminal.sees("1 回合")
+        for name in ("talk.md", "talk.html", "talk.json"):
+            terminal.send(f"/export {tmp_path / name}")
+            terminal.sees(f"已保存为 {tmp_path / name}")
+        terminal.send("/title auto")
+        terminal.sees("没有写出标题")  # the tour writes none
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+    assert "## 你\n\n你是谁？" in (tmp_path / "talk.md").read_text()
+    assert '<html lang="zh">' in (tmp_path / "talk.html").read_text()
+    assert b"model_output" in (tmp_path / "talk.json").read_bytes()
+
+
 def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_path: Path) -> None:
     environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "offline/plain"}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
@@ -210,6 +228,80 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
         terminal.sees("1.1 offline/plain", "2.1 openai/gpt-5.5")
     origins = [entry.origin for entry in kept(tmp_path).entries if isinstance(entry, ModelOutputEntry)]
     assert [origin.provider for origin in origins if origin] == ["offline", "openai"]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_pasted_key_is_used_and_never_shown(server: ScriptedServer, tmp_path: Path, is_stored: bool) -> None:
+    secret = "sk-pasted-in-the-terminal"
+    environment = {"OPENAI_BASE_URL": f"{server.url}/v1"}
+    with Terminal(tmp_path, "chat", environment=environment) as terminal:
+        terminal.sees("/key PROVIDER paste an API key")
+        terminal.send("/key unknown")
+        terminal.sees("no provider 'unknown' that takes a key")
+        terminal.send("/key openai")
+        terminal.sees("key of openai (not shown) ›")
+        terminal.type(f"\x1b[200~{secret}\x1b[201~\r")
+        terminal.sees("store it on this machine? y/n ›")
+        terminal.send("y" if is_stored else "n")
+        terminal.sees("Key of openai set.", "Model set to openai/gpt-5.5")
+        terminal.send("hi")
+        terminal.sees("Hello.")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+        assert secret.encode() not in terminal.raw
+    assert server.received[-1].headers["authorization"] == f"Bearer {secret}"
+    file = tmp_path / "antiphon" / "keys.json"
+    assert file.exists() == is_stored
+    others = [path for path in file.parent.iterdir() if path.is_file() and path != file]
+    assert others
+    assert not any(secret.encode() in path.read_bytes() for path in others)
+
+
+def test_a_key_typed_after_the_command_is_refused_and_not_kept(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat") as terminal:
+        terminal.sees("/key PROVIDER paste an API key")
+        terminal.send("/key openai sk-typed-by-mistake")
+        terminal.sees("do not type a key after the command", "› /key openai …")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+    history = tmp_path / "antiphon" / "input.history"
+    assert not history.exists() or "sk-typed" not in history.read_text()
+
+
+def test_an_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat", "--ask", columns=60, rows=20) as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("make me a plan to learn Spanish")
+        screen = terminal.sees("Approve create_plan?", "title: ", "tasks: [", "d deny [reason]")
+        assert "\\n" not in screen
+        terminal.send("a")
+        terminal.sees("✓ create_plan")
+        terminal.send("see @nothing.txt")
+        terminal.sees("@nothing.txt: no such file;", "› see @nothing.txt")  # the message is back in the input
+        terminal.type(INTERRUPT)
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+
+
+def test_long_arguments_are_cut_to_the_terminal_and_expand(server: ScriptedServer, tmp_path: Path) -> None:
+    tasks = [f"Task number {number} of many" for number in range(60)]
+    arguments = json.dumps({"title": "Much", "tasks": tasks})
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "create_plan", "arguments": arguments}}
+    chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    body = b"".join(b"data: " + json.dumps(part).encode() + b"\n\n" for part in (chunk, end)) + b"data: [DONE]\n\n"
+    server.play(Reply(body=body), Reply(body=streamed("Done.")))
+    with with_model(server, tmp_path, "--ask", columns=60, rows=20) as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("plan")
+        screen = terminal.sees("Approve create_plan?", "more lines; Ctrl-O shows all of it", "d deny [reason]")
+        assert "Task number 59" not in screen
+        terminal.type(EXPAND)
+        terminal.sees("Task number 59 of many")
+        terminal.send("d no")
+        terminal.sees("Done.")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
 
 
 def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
@@ -472,7 +564,7 @@ def test_chat_follows_the_locale(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", environment={"LC_ALL": "zh_CN.UTF-8"}, columns=100) as terminal:
         terminal.sees("offline/plain：不是语言模型", "Ctrl-D 退出", "token · 版本 0")
         terminal.send("/help")
-        terminal.sees("命令", "把对话导出为 JSON Lines", "Ctrl-O 展开折叠块")
+        terminal.sees("命令", "或可分享的 .html", "Ctrl-O 展开折叠块")
         terminal.send("/histroy")
         terminal.sees("未知命令 /histroy；是否想输入 /history？")
         terminal.send("搜索雅思备考资料，然后做一个计划")

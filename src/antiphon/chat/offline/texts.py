@@ -18,12 +18,13 @@ NOTICE: Mapping[Language, str] = MappingProxyType(
 REAL_MODEL: Mapping[Language, str] = MappingProxyType(
     {
         "en": (
-            "For a real model: set `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GOOGLE_API_KEY` and start again, or run Ollama, "
-            "LM Studio or vLLM on this machine. `/model`, or the model menu of the page, lists what is available."
+            "For a real model: paste an API key (`/key anthropic`, or the model menu of the page), set `ANTHROPIC_API_KEY`, "
+            "`OPENAI_API_KEY` or `GOOGLE_API_KEY`, or run Ollama, LM Studio or vLLM on this machine. `/model` lists what is "
+            "available."
         ),
         "zh": (
-            "要使用真正的模型：设置 `ANTHROPIC_API_KEY`、`OPENAI_API_KEY` 或 `GOOGLE_API_KEY` 后重新启动，或在本机运行 "
-            "Ollama、LM Studio 或 vLLM。可用的模型见 `/model` 或页面的模型菜单。"
+            "要使用真正的模型：粘贴 API 密钥（`/key anthropic` 或页面的模型菜单），设置 `ANTHROPIC_API_KEY`、`OPENAI_API_KEY` 或 "
+            "`GOOGLE_API_KEY`，或在本机运行 Ollama、LM Studio 或 vLLM。可用的模型见 `/model`。"
         ),
     }
 )

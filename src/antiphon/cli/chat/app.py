@@ -36,6 +36,8 @@ from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
 from antiphon.providers.default_model import OFFLINE
 
+_APPROVAL_ROWS = 8
+"""Lines around the arguments of a call that is asked about: the question, the status, the prompt, the menu."""
 _KEY_COMMAND = re.compile(r"(?s)\A(/key +(?!forget)\S+) +(?!forget\b)\S.*")
 _APPROVE = "a approve · t always · l all · d deny [reason] · e edit › "
 
@@ -285,8 +287,24 @@ class TerminalChat:
                 loop.approve(call.tool_call_id)
                 continue
             self.say(translate("Approve {tool}?", tool=call.tool_name), "yellow")
-            self.show(escape_control_chars(_pretty(call)))
+            self._show_arguments(call)
             everything = await self._decide_one(call)
+
+    def _show_arguments(self, call: ToolCallRequest) -> None:
+        """What will run, one argument after the other; long ones are cut to the height of the terminal, and Ctrl-O shows all."""
+        text = escape_control_chars(readable_arguments(call))
+        lines = [
+            line[at : at + self.renderer.columns - 2]
+            for line in text.splitlines()
+            for at in range(0, max(1, len(line)), self.renderer.columns - 2)
+        ]
+        room = max(3, self.renderer.rows - _APPROVAL_ROWS)
+        for line in lines[:room]:
+            self.show(f"  {line}")
+        if len(lines) > room:
+            self.collapsed.append(CollapsedBlock(call.tool_name, f"```\n{text}\n```"))
+            rest = translate("… {count} more lines; Ctrl-O shows all of it", count=len(lines) - room)
+            self.say(f"  {rest}", "yellow")
 
     async def _decide_one(self, call: ToolCallRequest) -> bool:
         """Ask about one call until there is a decision; whether it counts for all that follow."""
@@ -383,10 +401,18 @@ class TerminalChat:
         task.add_done_callback(self._tasks.discard)
 
 
-def _pretty(call: ToolCallRequest) -> str:
-    if call.freeform:
-        return call.arguments
+def readable_arguments(call: ToolCallRequest) -> str:
+    """The arguments of a call for a person: one per line, texts as they are, everything else as JSON."""
     try:
-        return msgspec.json.format(call.arguments, indent=2)
-    except msgspec.DecodeError:
+        arguments = None if call.freeform else msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
         return call.arguments
+    return "\n".join(f"{name}: {_readable(value)}" for name, value in arguments.items())
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, str):
+        return "".join(f"\n  {line}" for line in value.splitlines()) if "\n" in value else value
+    return msgspec.json.encode(value).decode()

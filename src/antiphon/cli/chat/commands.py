@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.chat.branches import question_before
 from antiphon.chat.commands import roll_back, set_texts, set_title
-from antiphon.chat.language import translate
+from antiphon.chat.conversations.branches import question_before
+from antiphon.chat.conversations.export import ExportFormat, export
+from antiphon.chat.language import current_language, translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
 from antiphon.chat.spending import spending_of
 from antiphon.cli.bodies import atomic_write
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from antiphon.cli.chat.app import TerminalChat
 
 _LISTED = 15
+_EXPORTS: Mapping[str, ExportFormat] = MappingProxyType({".md": "markdown", ".json": "json", ".html": "html"})
 
 
 class Command(Struct, frozen=True):
@@ -58,10 +60,10 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "tools": Command("", "list the tools"),
         "plans": Command("[ID]", "list the plans and their progress"),
         "expand": Command("[N]", "expand a collapsed block: the last, or the Nth last"),
-        "title": Command("[TEXT]", "show or set the title"),
+        "title": Command("[TEXT|auto]", "show or set the title, or let the model write it"),
         "new": Command("", "start a new conversation"),
         "resume": Command("[N|ID]", "list the conversations; resume one"),
-        "export": Command("[FILE]", "export this conversation as JSON Lines"),
+        "export": Command("[FILE]", "save this conversation: .jsonl, .md, .json, or .html to share"),
         "quit": Command("", "quit (Ctrl-D)"),
     }
 )
@@ -302,6 +304,10 @@ class Commands:
 
     async def title(self, text: str) -> None:
         session = self._chat.session
+        if text == "auto":
+            text = await session.written_title()
+            if not text:
+                raise ConversationError(translate("no title was written; send a message to a model first"))
         if text:
             set_title(session.store, session.chat.id, text)
         self._chat.show(self._chat.renderer.line(session.info.title or translate("(no title yet)")))
@@ -337,9 +343,18 @@ class Commands:
         path = Path(name or f"{session.chat.id}.jsonl").expanduser()
         if path.exists():
             raise StoreError(translate("{path} already exists; give another name", path=path))
+        kind = _EXPORTS.get(path.suffix.lower())
         with atomic_write(path) as file:
-            file.writelines(session.store.export_lines(session.chat.id))
-        self._chat.say(translate("Exported to {path}. Import it with `antiphon history import`.", path=path), "green")
+            if kind is None:
+                file.writelines(session.store.export_lines(session.chat.id))
+            else:
+                file.write(export(kind, session.info, session.history.snapshot(), current_language()))
+        if kind is None:
+            self._chat.say(
+                translate("Exported to {path}. Import it with `antiphon history import`.", path=path), "green"
+            )
+        else:
+            self._chat.say(translate("Saved as {path}.", path=path), "green")
 
     async def quit(self, _: str) -> None:
         self._chat.leave()

@@ -21,13 +21,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.chat.language import translate
 from antiphon.cli.chat.render import Renderer
 from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars
 from antiphon.errors import AntiphonError
 from antiphon.history.private_files import create_private_file
 
 PROMPT = "› "
-_FOLD_PASTE_OVER = 2_000
+_FOLD_OVER_CHARS, _FOLD_OVER_LINES = 2_000, 12
 _MENU_ROWS = 4
 
 
@@ -68,6 +69,7 @@ class LineEditor:
         self._take: Callable[[str], None] = lambda _: None
         self._committed: list[str] = []
         self._pastes: dict[str, str] = {}
+        self._paste_count = 0
         self._is_suspended = False
         output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
         output.enable_cpr = False  # otherwise each commit would query the cursor position
@@ -152,12 +154,12 @@ class LineEditor:
 
     def _send(self, buffer: Any) -> None:
         text: str = buffer.text
+        for mark in [mark for mark in self._pastes if mark in text]:
+            text = text.replace(mark, self._pastes.pop(mark))
+        buffer.text = text  # so that the list of typed lines has the whole text
         if text.strip() and not self.is_secret and not text.startswith("/key "):  # a key may follow
             buffer.append_to_history()
         buffer.reset()
-        for mark, pasted in self._pastes.items():
-            text = text.replace(mark, pasted)
-        self._pastes.clear()
         self._take(text)
 
     def _bindings(self) -> Any:
@@ -190,8 +192,9 @@ class LineEditor:
         @bindings.add(Keys.BracketedPaste)
         def _(event: Any) -> None:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-            if len(text) > _FOLD_PASTE_OVER and not self.is_secret:
-                mark = f"[pasted {len(self._pastes) + 1}: {len(text):,} characters]"
+            if is_long_paste(text) and not self.is_secret:
+                self._paste_count += 1
+                mark = translate("[pasted {number}: {count:,} characters]", number=self._paste_count, count=len(text))
                 self._pastes[mark] = text
                 text = mark
             event.current_buffer.insert_text(text)
@@ -248,6 +251,11 @@ class PlainInput:
     async def run_suspended(self, work: Callable[[], None]) -> None:
         """Let something else have the terminal."""
         work()
+
+
+def is_long_paste(text: str) -> bool:
+    """Whether pasted text is shown as a mark."""
+    return len(text) > _FOLD_OVER_CHARS or text.count("\n") >= _FOLD_OVER_LINES
 
 
 def require_extra() -> None:
@@ -340,7 +348,7 @@ def _files(begun: str, *, is_quoted: bool) -> Iterator[Completion]:
             return
         is_folder = each.is_dir()
         name = each.name + "/" * is_folder
-        about = "folder" if is_folder else ""
+        about = translate("folder") if is_folder else ""
         if " " in name and not is_quoted:
             yield Completion(f'"{folder}{slash}{name}' + '"' * (not is_folder), len(begun), about)
         else:

@@ -19,7 +19,7 @@ import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
 import { showTokens, showUsage } from "./chat/token_meter.js";
-import { say, translatePage, switchLanguage } from "./ui/i18n.js";
+import { currentLanguage, say, translatePage, switchLanguage } from "./ui/i18n.js";
 
 const TOUR = "offline/plain";
 const VIEWS = ["chat", "history", "plans", "compare"];
@@ -127,7 +127,9 @@ class Page {
     at("settings").addEventListener("click", () => this.reporting(() => this.settings()));
     at("usage").addEventListener("click", () => showUsage(this.opened.loadedState.spending));
     at("compact").addEventListener("click", () => this.reporting(() => this.compact()));
-    at("export").addEventListener("click", () => this.reporting(() => this.export()));
+    for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-export]")))
+      one.addEventListener("click", () => this.reporting(() => this.export(one.dataset.export ?? "jsonl")));
+    at("pin").addEventListener("click", () => this.reporting(() => this.pin()));
     at("delete").addEventListener("click", () => this.reporting(() => this.remove()));
     const more = at("more");
     more.addEventListener("click", (event) => {
@@ -240,6 +242,7 @@ class Page {
     this.thread.show(conversation.path, state);
     at("thread").classList.remove("welcoming");
     this.showBranches(conversation);
+    this.sidebar.takeFound(conversation.id, (found) => this.thread.showFound(found));
     this.changed(state);
     this.composer.running(state.running);
     document.body.classList.toggle("running", state.running);
@@ -250,11 +253,18 @@ class Page {
     this.composer.running(conversation.isRunning);
     document.body.classList.toggle("running", conversation.isRunning);
     if (name === "TurnStarted") this.sidebar.load();
+    if (name === "TitleWritten") {
+      conversation.loadedState.info.title = data.title;
+      this.showTitle(data.title);
+      this.sidebar.load();
+    }
     if (name === "LoopFinished" && !at("history").hidden) this.historyView.show(conversation);
   }
 
   changed(state) {
     this.showTitle(state.info.title);
+    at("pin").dataset.say = state.info.is_pinned ? "unpin" : "pin";
+    fill(at("pin"), say(at("pin").dataset.say));
     this.showModel(state.model);
     showTokens(at("meter"), state);
     this.thread.changed(state);
@@ -452,7 +462,7 @@ class Page {
 
   async settings() {
     const { info, system, memory, limits } = this.opened.loadedState;
-    const changed = await editSettings({ title: info.title, system, memory, limits });
+    const changed = await editSettings({ title: info.title, system, memory, limits, tags: info.labels });
     if (!changed || !Object.keys(changed).length) return;
     await this.api.patch(this.opened.path, changed);
     notice(say("saved"));
@@ -469,14 +479,21 @@ class Page {
     }
   }
 
-  /** The log as a file. It is fetched and not linked to, so that the key goes along in its header. */
-  async export() {
-    const response = await this.api.request("GET", `${this.opened.path}/export`);
+  /** The conversation as a file. It is fetched and not linked to, so that the key goes along in its header. */
+  async export(format) {
+    const query = new URLSearchParams({ format, language: currentLanguage() });
+    const response = await this.api.request("GET", `${this.opened.path}/export?${query}`);
     const address = URL.createObjectURL(await response.blob());
-    const link = element("a", { download: `${this.opened.loadedState.info.title || "conversation"}.jsonl` });
+    const ending = { markdown: "md" }[format] ?? format;
+    const link = element("a", { download: `${this.opened.loadedState.info.title || "conversation"}.${ending}` });
     link.href = address;
     link.click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  }
+
+  async pin() {
+    await this.api.patch(this.opened.path, { pinned: !this.opened.loadedState.info.is_pinned });
+    await this.opened.refresh();
   }
 
   async remove() {

@@ -115,6 +115,16 @@ export class Thread {
     else this._scrollToEnd(true);
   }
 
+  /** Scroll to a message that a search found, and mark the words in it. */
+  showFound({ sequence, query }) {
+    const messages = [.../** @type {NodeListOf<HTMLElement>} */ (this._node.querySelectorAll(".message[data-sequence]"))];
+    const message = messages.filter((one) => Number(one.dataset.sequence) <= sequence).at(-1) ?? messages[0];
+    if (!message) return;
+    this._isFollowing = false;
+    message.scrollIntoView({ block: "center" });
+    markWords(message, query.replaceAll('"', " ").split(/\s+/).filter(Boolean));
+  }
+
   /**
    * Show where there are branches: before the first message after each point.
    *
@@ -497,4 +507,28 @@ export class Thread {
 
 function note(text) {
   return element("p", { class: "note" }, text);
+}
+
+/**
+ * Highlight words in a node, without changing it.
+ *
+ * @param {HTMLElement} node
+ * @param {string[]} words
+ */
+function markWords(node, words) {
+  if (!("highlights" in CSS)) return;
+  const ranges = [];
+  const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const content = (text.textContent ?? "").toLowerCase();
+    for (const word of words.map((one) => one.toLowerCase())) {
+      for (let at = content.indexOf(word); at >= 0; at = content.indexOf(word, at + word.length)) {
+        const range = new Range();
+        range.setStart(text, at);
+        range.setEnd(text, at + word.length);
+        ranges.push(range);
+      }
+    }
+  }
+  CSS.highlights.set("found", new Highlight(...ranges));
 }

@@ -159,6 +159,6 @@ function heading({ number, summary }) {
 
 /** The content of an entry, without what its row already shows. */
 function shown(entry) {
-  const { kind, sequence_number: number, turn, round, effective, ...rest } = entry;
+  const { kind, sequence_number: number, turn, round, effective, blocks, cost, ...rest } = entry;
   return rest;
 }

@@ -92,12 +92,13 @@ export function showShortcuts() {
 }
 
 /** What can be set about a conversation; gives what changed, or `null`. */
-export async function editSettings({ title, system, memory, limits }) {
+export async function editSettings({ title, system, memory, limits, tags }) {
   const fields = {
     title: element("input", { type: "text", value: title, maxlength: "200" }),
     system: element("textarea", { rows: "5", value: system ?? "" }),
     memory: element("textarea", { rows: "5", value: memory ?? "" }),
   };
+  const tagField = element("input", { type: "text", value: tags.join(", ") });
   const limitFields = {
     max_rounds: element("input", { type: "number", min: "1", required: true, value: limits.max_rounds }),
     max_failed_rounds: element("input", { type: "number", min: "1", required: true, value: limits.max_failed_rounds }),
@@ -107,6 +108,7 @@ export async function editSettings({ title, system, memory, limits }) {
     say("settings"),
     [
       labelled(say("title"), fields.title),
+      labelled(say("tagsLabel"), tagField, say("tagsHint")),
       labelled(say("system"), fields.system),
       labelled(say("memory"), fields.memory, say("memoryHint")),
       element(
@@ -129,6 +131,8 @@ export async function editSettings({ title, system, memory, limits }) {
   const chosen = Object.fromEntries(
     Object.entries(limitFields).map(([name, field]) => [name, field.value === "" ? null : Number(field.value)]),
   );
+  const given = tagField.value.split(/[,，]/).map((tag) => tag.trim()).filter(Boolean);
+  if (given.join() !== tags.join()) changes.tags = given;
   if (Object.keys(chosen).some((name) => chosen[name] !== (limits[name] ?? null))) changes.limits = chosen;
   return changes;
 }

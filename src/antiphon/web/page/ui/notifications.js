@@ -10,8 +10,9 @@ const place = byId("notices");
 const spoken = byId("spoken");
 const banners = new Map();
 
-/** A notice that disappears; an error (`isWrong`) stays until it is closed. */
+/** A notice that disappears; an error (`isWrong`) stays until it is closed. A notice that is there already is not repeated. */
 export function notice(text, isWrong = false) {
+  for (const shown of place.querySelectorAll(".notice")) if (shown.firstChild?.textContent === text) shown.remove();
   const line = element(
     "div",
     { class: isWrong ? "notice wrong" : "notice", role: isWrong ? "alert" : "status" },

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.chat.branches import PINNED, BranchPoint, branch_points, make_branch, question_before
+from antiphon.chat.conversations.branches import BranchPoint, branch_points, make_branch, question_before
+from antiphon.chat.conversations.tags import pin_tag
 from antiphon.errors import ConversationError
 from antiphon.history import HistoryStore, ModelInputEntry, ModelOutputEntry, SqliteStore
 
@@ -19,7 +20,7 @@ def store(tmp_path: Path) -> Iterator[HistoryStore]:
 
 
 def talk(store: HistoryStore, *texts: str) -> str:
-    history = store.create("Talk", tags=["owner:ada", PINNED])
+    history = store.create("Talk", tags=["owner:ada", pin_tag("ada")])
     for number, text in enumerate(texts):
         history.append(ModelOutputEntry.of(text) if number % 2 else ModelInputEntry.of(text))
     return str(history.id)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from antiphon.chat.conversations.tags import without_pins
 from antiphon.errors import ConversationError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 
-PINNED = "pinned"
 _BRANCH = "branch:"
 _MAX_SIBLINGS = 50
 _MAX_DEPTH = 50
@@ -31,7 +31,7 @@ def make_branch(store: HistoryStore, conversation: str, at: int) -> AgentHistory
     """A branch that leaves the conversation after entry `at`."""
     history = store.fork(conversation, at)
     info = store.info(history.id)
-    kept = [tag for tag in info.tags if tag != PINNED and not tag.startswith(_BRANCH)]
+    kept = [tag for tag in without_pins(info.tags) if not tag.startswith(_BRANCH)]
     store.describe(history.id, tags=[*kept, f"{_BRANCH}{info.parent}"])
     return history
 
