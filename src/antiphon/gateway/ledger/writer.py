@@ -8,7 +8,9 @@ twice. Names are stored once and rows refer to them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 from msgspec import structs
 
@@ -26,6 +28,8 @@ TOKEN_COLUMNS = (
 )
 ALL_KEYS = 0
 """The key id of the sums over all keys."""
+
+_tokens_of = itemgetter(*TOKEN_COLUMNS)
 
 _NAMED = ("key", "client_format", "operation", "credential", "model_asked", "price_version", "outcome")
 _PLAIN = ("at", "request_id", "attempt", "status", "seconds", "first_token_seconds", *TOKEN_COLUMNS)
@@ -86,7 +90,7 @@ class LedgerWriter:
             if not rows:
                 return
             database.execute_many(db, _INSERT, stored)
-            database.execute_many(db, _ADD_TO_DAY, _sums_per_day(rows, stored))
+            database.execute_many(db, _ADD_TO_DAY, _sums_per_day(stored))
             last = first + written + len(rows) - 1
             database.execute(db, _SET_LAST_ROW, name=writer, last=last, at=time.time_ns() // 1000)
 
@@ -103,14 +107,22 @@ class LedgerWriter:
     def close(self) -> None:
         self._database.close()
 
-    def _stored(self, row: UsageRow, table: PriceTable, version: str) -> dict[str, object]:
-        row = row if row.price_version else structs.replace(row, price_version=version)
-        values: dict[str, object] = {column: getattr(row, column) for column in _PLAIN}
+    def _stored(self, row: UsageRow, table: PriceTable, version: str) -> dict[str, Any]:
+        values = structs.asdict(row)  # a statement takes from it what it names
+        values["price_version"] = row.price_version or version
         for column in _NAMED:
-            name = getattr(row, column)
+            name = values[column]
             values[f"{column}_id"] = self._ids.get(name) or self._add_name(name)
         price_class = PriceClass.of(row, table)
-        bucket = (row.provider, row.model_served, row.variant, *structs.astuple(price_class), row.metering)
+        bucket = (
+            row.provider,
+            row.model_served,
+            row.variant,
+            price_class.above,
+            price_class.to,
+            price_class.half_hour,
+            row.metering,
+        )
         values["bucket_id"] = self._buckets.get(bucket) or self._add_bucket(bucket)
         return values
 
@@ -140,22 +152,20 @@ class LedgerWriter:
         return self._buckets[bucket]
 
 
-def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+def _sums_per_day(stored: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
     """The sums that a batch adds, in the order of their key: writers that lock them in one order do not block each other."""
-    sums: dict[tuple[int, int, int], list[int]] = {}
-    for row, values in zip(rows, stored, strict=True):
-        added = (1, row.outcome != "ok", *(getattr(row, column) for column in TOKEN_COLUMNS))
-        day = row.at // DAY_MICROSECONDS
-        for key_id in (ALL_KEYS, values["key_id"]):
-            known = sums.setdefault((day, key_id, values["bucket_id"]), [0] * len(_SUMS))  # type: ignore[arg-type]
-            for index, number in enumerate(added):
-                known[index] += number
+    counted: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+    for values in stored:
+        numbers = (1, values["outcome"] != "ok", *_tokens_of(values))
+        day, bucket_id = values["at"] // DAY_MICROSECONDS, values["bucket_id"]
+        counted.setdefault((day, ALL_KEYS, bucket_id), []).append(numbers)
+        counted.setdefault((day, values["key_id"], bucket_id), []).append(numbers)
     return [
         {
             "day": day,
             "key_id": key_id,
             "bucket_id": bucket_id,
-            **dict(zip(_SUMS, sums[day, key_id, bucket_id], strict=True)),
+            **dict(zip(_SUMS, map(sum, zip(*counted[day, key_id, bucket_id], strict=True)), strict=True)),
         }
-        for day, key_id, bucket_id in sorted(sums)
+        for day, key_id, bucket_id in sorted(counted)
     ]
