@@ -85,10 +85,12 @@ def postgres(postgres_server: PostgresServer) -> str:
     return postgres_server.address(schema=f"test_{next(_schemas)}")
 
 
-@pytest.fixture(autouse=True)
-def _own_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Gateways and chats without an address keep their files in a folder of the test run, not in that of the user."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
+        yield
 
 
 @pytest.fixture(autouse=True)

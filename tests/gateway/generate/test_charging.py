@@ -17,9 +17,11 @@ from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon.gateway.generate.charging import charged_tokens, metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
+from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
+from antiphon.providers.call import Attempt
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
@@ -218,3 +220,7 @@ def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
     trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
     assert charged_tokens(trace, metered_usage(trace)[0]) == 35
+    trace.attempts += [Attempt(provider="first", status=200), Attempt(provider="second", status=200)]
+    broken, answered = usage_rows(trace, *metered_usage(trace))
+    assert (broken.metering, broken.prompt_tokens, broken.completion_tokens) == ("estimated", 8, 12)
+    assert (answered.metering, answered.prompt_tokens, answered.completion_tokens) == ("reported", 10, 5)

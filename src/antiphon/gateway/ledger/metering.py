@@ -38,6 +38,17 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
         _with_lost_prompt(row, attempt, trace.prompt_estimate)
         for row, attempt in zip(attempt_rows(failed, **request), failed, strict=True)
     ]
+    broken = (
+        [number for number, attempt in enumerate(attempts[:-1]) if attempt.status == 200] if trace.broken_tokens else ()
+    )
+    if broken:  # streams that another attempt finished; the last of them has the estimate
+        prompt = min(trace.prompt_estimate, trace.broken_tokens)
+        rows[broken[-1]] = structs.replace(
+            rows[broken[-1]],
+            metering="estimated",
+            prompt_tokens=prompt,
+            completion_tokens=trace.broken_tokens - prompt,
+        )
     if has_answer:
         outcome: str = "ok" if last.error is None else last.error.kind
         if trace.client_disconnected:

@@ -128,6 +128,11 @@ class PriceClass(Struct, frozen=True, gc=False):
         half_hour = row.at % DAY_MICROSECONDS // _HALF_HOUR_MICROSECONDS if depends_on_hours else -1
         return cls(above, to, half_hour)
 
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Its fields, as they are stored."""
+        return self.above, self.to, self.half_hour
+
     def has_one_price(self, prices: ModelPrices) -> bool:
         """Whether all rows of the class have the same price; false if prices have got bounds that were not known before."""
         for price in prices.prices:

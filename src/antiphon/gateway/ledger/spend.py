@@ -8,10 +8,11 @@ never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -52,7 +53,7 @@ _ROWS = f"""(SELECT CAST(at / {DAY_MICROSECONDS} AS integer) AS day, key_id, buc
     FROM usage WHERE at >= :first_at AND at < :end_at)"""
 
 
-class SpendRow(Struct, frozen=True, kw_only=True):
+class SpendRow(Struct, frozen=True, kw_only=True, gc=False):
     """Calls added up. The fields of dimensions that were not asked for are None."""
 
     key: str | None = None
@@ -80,21 +81,23 @@ class _Bucket(Struct, frozen=True):
     metering: str
 
 
-class _Sums:
-    """What is added up for one group."""
+class _Sums(Struct, gc=False):
+    """What is added up for one group: the numbers in the order of the statement, and the cost."""
 
-    def __init__(self) -> None:
-        self.numbers = [0] * (len(TOKEN_COLUMNS) + 4)
-        self.cost = Decimal(0)
+    numbers: list[int]
+    cost: Decimal
 
-    def add(self, numbers: Iterable[Any], cost: Decimal) -> None:
-        self.numbers = [known + int(more) for known, more in zip(self.numbers, numbers, strict=True)]
+    def add(self, numbers: list[int], cost: Decimal) -> None:
+        self.numbers = [known + more for known, more in zip(self.numbers, numbers, strict=True)]
         self.cost += cost
 
-    def row(self, group: Mapping[str, Any]) -> SpendRow:
+    def row(self, key: str | None, model: str | None, provider: str | None, day: date | None) -> SpendRow:
         calls, failed, estimated, unpriced, prompt, completion, cached, written, long_lived, reasoning = self.numbers
         return SpendRow(
-            **group,
+            key=key,
+            model=model,
+            provider=provider,
+            day=day,
             calls=calls,
             failed_calls=failed,
             estimated_calls=estimated,
@@ -162,10 +165,12 @@ class _Query:
 
     def add_days(self, first: int, end: int) -> None:
         """Whole days, from `first` to before `end`."""
-        known = self._database.rows("SELECT min(day), max(day) FROM daily")
-        if not known or known[0][0] is None:
+        # One after the other: for both at once SQLite reads the whole table.
+        ((earliest,),) = self._database.rows("SELECT min(day) FROM daily")
+        ((latest,),) = self._database.rows("SELECT max(day) FROM daily")
+        if earliest is None:
             return
-        first, end = max(first, known[0][0]), min(end, known[0][1] + 1)
+        first, end = max(first, earliest), min(end, latest + 1)
         days = list(range(first, end))
         if not days:
             return
@@ -173,7 +178,8 @@ class _Query:
         if not self._needs_keys:
             condition.append(f"d.key_id = {ALL_KEYS}")
         elif self._key_ids is None:
-            condition = [f"d.day BETWEEN {first} AND {end - 1} AND d.key_id <> {ALL_KEYS}"]
+            days_text = f"d.day = {first}" if end == first + 1 else f"d.day BETWEEN {first} AND {end - 1}"
+            condition = [days_text, f"d.key_id <> {ALL_KEYS}"]
         else:
             condition.append(self._database.one_of("d.key_id", "keys"))
         self._add(_DAILY, condition, first, end, days=days)
@@ -189,27 +195,12 @@ class _Query:
     def result(self) -> list[SpendRow]:
         """A row for each group."""
         by_number = {number: group for group, number in self._groups.items()}
-        names: dict[int, str] = {}
-        if "key" in self._by:
-            ids = sorted({key[0] for key in self._sums})
-            found = self._database.rows(
-                f"SELECT id, name FROM names WHERE {self._database.one_of('id', 'ids')}", ids=ids
-            )
-            names = dict(found)
-        rows = []
-        for (key_id, number, day), sums in self._sums.items():
-            model, provider = by_number[number]
-            rows.append(
-                sums.row(
-                    {
-                        "key": names.get(key_id) if "key" in self._by else None,
-                        "model": model,
-                        "provider": provider,
-                        "day": _EPOCH + timedelta(days=day) if "day" in self._by else None,
-                    }
-                )
-            )
-        return sorted(rows, key=lambda row: tuple(getattr(row, name) for name in self._by))
+        has_days = "day" in self._by
+        rows = [
+            sums.row(key, *by_number[number], _EPOCH + timedelta(days=day) if has_days else None)
+            for (key, number, day), sums in self._sums.items()
+        ]
+        return sorted(rows, key=attrgetter(*self._by)) if self._by else rows
 
     def _add(self, source: str, condition: Sequence[str], first: int, end: int, **values: Any) -> None:
         if self._key_ids is not None:
@@ -235,27 +226,33 @@ class _Query:
         if not periods:
             return
         places = max((_decimal_places(rate) for _, rates in periods for rate in rates.values()), default=0)
-        prices = ", ".join(f"({', '.join(map(str, [*facts, *_scaled(rates, places)]))})" for facts, rates in periods)
-        groups = [
-            "d.key_id" if "key" in self._by else "0",
-            "p.grp",
-            "d.day" if "day" in self._by else "0",
-        ]
-        high, low = (
-            " + ".join(f"d.{column} * p.{part}_{column}" for column in TOKEN_COLUMNS) for part in ("high", "low")
-        )
+        prices = [[*facts, *_scaled(rates, places)] for facts, rates in periods]
+        used = {column for column, *values in zip(_PRICE_COLUMNS, *prices, strict=True) if any(values)}
+        values_text = ", ".join(f"({', '.join(map(str, price))})" for price in prices)
+        has_groups = "model" in self._by or "provider" in self._by
+        columns = {"d.key_id": "key" in self._by, "p.grp": has_groups, "d.day": "day" in self._by}
+        groups = [f"{column if is_used else 0} AS {column[2:]}" for column, is_used in columns.items()]
+        # Only what differs: sums of one day are stored in the order of their keys, and need no sorting then.
+        grouped = ", ".join(column for column, is_used in columns.items() if is_used)
+        numbers = _number_expressions(used)
+        named, names = ("n.name", "JOIN names n ON n.id = s.key_id") if "key" in self._by else ("NULL", "")
         statement = f"""
-WITH price ({", ".join(_PRICE_COLUMNS)}) AS (VALUES {prices})
-SELECT {", ".join(groups)}, sum(d.calls), sum(d.failed_calls), sum(d.calls * p.is_estimated),
-    sum(CASE WHEN {_IS_UNPRICED} THEN d.calls ELSE 0 END), {", ".join(f"sum(d.{column})" for column in TOKEN_COLUMNS)},
-    sum(CASE WHEN {_IS_UNPRICED} THEN 0 ELSE {high} END), sum(CASE WHEN {_IS_UNPRICED} THEN 0 ELSE {low} END)
-FROM {source} d CROSS JOIN price p
-WHERE p.bucket_id = d.bucket_id AND d.day BETWEEN p.first_day AND p.last_day{"".join(f" AND {one}" for one in condition)}
-GROUP BY 1, 2, 3
+WITH price ({", ".join(_PRICE_COLUMNS)}) AS (VALUES {values_text})
+SELECT {named}, s.* FROM (
+    SELECT {", ".join(groups)}, {", ".join(f"CAST(sum({number}) AS bigint)" for number in numbers)}
+    FROM {source} d CROSS JOIN price p
+    WHERE p.bucket_id = d.bucket_id AND d.day BETWEEN p.first_day AND p.last_day{"".join(f" AND {one}" for one in condition)}
+    {f"GROUP BY {grouped}" if grouped else "HAVING count(*) > 0"}
+) s {names}
 """
-        for key_id, number, day, *numbers, high_sum, low_sum in self._database.rows(statement, replan=True, **values):
-            cost = Decimal(int(high_sum) * _MILLION + int(low_sum)).scaleb(-places - 6)
-            self._sums.setdefault((key_id, number, day), _Sums()).add(numbers, cost)
+        unit = Decimal(1).scaleb(-places - 6)
+        sums = self._sums
+        for key, _, number, day, *found, high_sum, low_sum in self._database.rows(statement, replan=True, **values):
+            group, cost = (key, number, day), (high_sum * _MILLION + low_sum) * unit
+            if group in sums:
+                sums[group].add(found, cost)
+            else:
+                sums[group] = _Sums(found, cost)
 
     def _periods(self, bucket: _Bucket, first: int, end: int) -> Iterator[tuple[list[int], dict[str, Decimal]]]:
         """The prices of a bucket from day to day: facts of the price row, and dollars per million by token column."""
@@ -311,13 +308,13 @@ GROUP BY 1, 2, 3
         """Buckets whose rows have different prices by now: row by row."""
         limits = {"first_at": first * DAY_MICROSECONDS, "end_at": end * DAY_MICROSECONDS, **values}
         statement = f"""
-SELECT d.at, d.key_id, d.bucket_id, CASE WHEN d.outcome_id = (SELECT id FROM names WHERE name = 'ok') THEN 0 ELSE 1 END,
+SELECT d.at, n.name, d.bucket_id, CASE WHEN d.outcome_id = (SELECT id FROM names WHERE name = 'ok') THEN 0 ELSE 1 END,
     {", ".join(f"d.{column}" for column in TOKEN_COLUMNS)} FROM usage d
-WHERE d.at >= :first_at AND d.at < :end_at AND {self._database.one_of("d.bucket_id", "divided")}
+JOIN names n ON n.id = d.key_id WHERE d.at >= :first_at AND d.at < :end_at AND {self._database.one_of("d.bucket_id", "divided")}
 {"" if self._key_ids is None else f"AND {self._database.one_of('d.key_id', 'keys')}"}
 """
         limits.pop("days", None)
-        for at, key_id, bucket_id, failed, *tokens in self._database.rows(
+        for at, key, bucket_id, failed, *tokens in self._database.rows(
             statement, divided=list(self._divided), **limits
         ):
             bucket = self._divided[bucket_id]
@@ -336,12 +333,13 @@ WHERE d.at >= :first_at AND d.at < :end_at AND {self._database.one_of("d.bucket_
                 )
             )
             group = (
-                key_id if "key" in self._by else 0,
+                key if "key" in self._by else None,
                 self._group(bucket),
                 at // DAY_MICROSECONDS if "day" in self._by else 0,
             )
-            numbers = (1, failed, bucket.metering == "estimated", found is None, *tokens)
-            self._sums.setdefault(group, _Sums()).add(numbers, Decimal(0) if found is None else found.total)
+            numbers = [1, failed, int(bucket.metering == "estimated"), int(found is None), *tokens]
+            sums = self._sums.setdefault(group, _Sums([0] * len(numbers), Decimal(0)))
+            sums.add(numbers, Decimal(0) if found is None else found.total)
 
     def _has_one_price(self, bucket: _Bucket) -> bool:
         known = self._table.find(bucket.model, bucket.provider)
@@ -356,6 +354,20 @@ WHERE d.at >= :first_at AND d.at < :end_at AND {self._database.one_of("d.bucket_
             f"SELECT id FROM names WHERE {self._database.one_of('name', 'names')}", names=list(keys)
         )
         return [number for (number,) in found]
+
+
+def _number_expressions(used: set[str]) -> list[str]:
+    """What is added up, from a row `d` of sums and its price `p`; columns of prices that are 0 throughout are left out."""
+    costs = [
+        " + ".join(f"d.{column} * p.{part}_{column}" for column in TOKEN_COLUMNS if f"{part}_{column}" in used) or "0"
+        for part in ("high", "low")
+    ]
+    unpriced = "0"
+    if used & {"is_unknown", "no_input", "no_output"}:
+        unpriced = f"CASE WHEN {_IS_UNPRICED} THEN d.calls ELSE 0 END"
+        costs = [cost if cost == "0" else f"CASE WHEN {_IS_UNPRICED} THEN 0 ELSE {cost} END" for cost in costs]
+    estimated = "d.calls * p.is_estimated" if "is_estimated" in used else "0"
+    return ["d.calls", "d.failed_calls", estimated, unpriced, *(f"d.{column}" for column in TOKEN_COLUMNS), *costs]
 
 
 def _or(amount: Decimal | None, otherwise: Decimal) -> Decimal:

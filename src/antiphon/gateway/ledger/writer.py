@@ -8,11 +8,9 @@ twice. Names are stored once and rows refer to them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
-
-from msgspec import structs
 
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, PriceClass, UsageRow
 from antiphon.history.sql.database import Database
@@ -29,9 +27,7 @@ TOKEN_COLUMNS = (
 ALL_KEYS = 0
 """The key id of the sums over all keys."""
 
-_tokens_of = itemgetter(*TOKEN_COLUMNS)
-
-_NAMED = ("key", "client_format", "operation", "credential", "model_asked", "price_version", "outcome")
+_NAMED = ("key", "client_format", "operation", "credential", "model_asked", "outcome", "price_version")
 _PLAIN = ("at", "request_id", "attempt", "status", "seconds", "first_token_seconds", *TOKEN_COLUMNS)
 _BUCKET = ("provider", "model", "variant", "prompt_above", "prompt_to", "half_hour", "metering")
 _SUMS = ("calls", "failed_calls", *TOKEN_COLUMNS)
@@ -39,10 +35,11 @@ _MAX_CACHED_IDS = 20_000
 _DELETED_AT_ONCE = 5_000
 _WRITER_SECONDS = 90 * 86_400
 
+_plain_of = attrgetter(*_PLAIN)
+_names_of = attrgetter(*_NAMED[:-1])
+_counts_of = attrgetter(*TOKEN_COLUMNS)
 _USAGE_COLUMNS = (*_PLAIN, *(f"{name}_id" for name in _NAMED), "bucket_id")
-_INSERT = (
-    f"INSERT INTO usage ({', '.join(_USAGE_COLUMNS)}) VALUES ({', '.join(f':{column}' for column in _USAGE_COLUMNS)})"
-)
+_KEY_COLUMN = _USAGE_COLUMNS.index("key_id")
 _ADD_TO_DAY = f"""
 INSERT INTO daily (day, key_id, bucket_id, {", ".join(_SUMS)})
 VALUES (:day, :key_id, :bucket_id, {", ".join(f":{column}" for column in _SUMS)})
@@ -89,8 +86,8 @@ class LedgerWriter:
             rows, stored = rows[written:], stored[written:]
             if not rows:
                 return
-            database.execute_many(db, _INSERT, stored)
-            database.execute_many(db, _ADD_TO_DAY, _sums_per_day(stored))
+            database.insert_many(db, "usage", _USAGE_COLUMNS, stored)
+            database.execute_many(db, _ADD_TO_DAY, _sums_per_day(rows, stored))
             last = first + written + len(rows) - 1
             database.execute(db, _SET_LAST_ROW, name=writer, last=last, at=time.time_ns() // 1000)
 
@@ -107,24 +104,15 @@ class LedgerWriter:
     def close(self) -> None:
         self._database.close()
 
-    def _stored(self, row: UsageRow, table: PriceTable, version: str) -> dict[str, Any]:
-        values = structs.asdict(row)  # a statement takes from it what it names
-        values["price_version"] = row.price_version or version
-        for column in _NAMED:
-            name = values[column]
-            values[f"{column}_id"] = self._ids.get(name) or self._add_name(name)
-        price_class = PriceClass.of(row, table)
-        bucket = (
-            row.provider,
-            row.model_served,
-            row.variant,
-            price_class.above,
-            price_class.to,
-            price_class.half_hour,
-            row.metering,
+    def _stored(self, row: UsageRow, table: PriceTable, version: str) -> tuple[Any, ...]:
+        ids, add = self._ids, self._add_name
+        names = (*_names_of(row), row.price_version or version)
+        bucket = (row.provider, row.model_served, row.variant, *PriceClass.of(row, table).key, row.metering)
+        return (
+            *_plain_of(row),
+            *[ids.get(name) or add(name) for name in names],
+            self._buckets.get(bucket) or self._add_bucket(bucket),
         )
-        values["bucket_id"] = self._buckets.get(bucket) or self._add_bucket(bucket)
-        return values
 
     def _add_name(self, name: str) -> int:
         # In a transaction of its own: two batches that add names in a different order would wait for each other.
@@ -152,20 +140,18 @@ class LedgerWriter:
         return self._buckets[bucket]
 
 
-def _sums_per_day(stored: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
+def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[tuple[Any, ...]]) -> list[dict[str, object]]:
     """The sums that a batch adds, in the order of their key: writers that lock them in one order do not block each other."""
-    counted: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
-    for values in stored:
-        numbers = (1, values["outcome"] != "ok", *_tokens_of(values))
-        day, bucket_id = values["at"] // DAY_MICROSECONDS, values["bucket_id"]
-        counted.setdefault((day, ALL_KEYS, bucket_id), []).append(numbers)
-        counted.setdefault((day, values["key_id"], bucket_id), []).append(numbers)
+    sums: dict[tuple[int, int, int], list[int]] = {}
+    for row, values in zip(rows, stored, strict=True):
+        group = (row.at // DAY_MICROSECONDS, values[_KEY_COLUMN], values[-1])
+        added = (1, row.outcome != "ok", *_counts_of(row))
+        known = sums.get(group)
+        sums[group] = [*added] if known is None else [before + more for before, more in zip(known, added, strict=True)]
+    for (day, _, bucket_id), of_key in list(sums.items()):
+        total = sums.setdefault((day, ALL_KEYS, bucket_id), [0] * len(_SUMS))
+        sums[day, ALL_KEYS, bucket_id] = [before + more for before, more in zip(total, of_key, strict=True)]
     return [
-        {
-            "day": day,
-            "key_id": key_id,
-            "bucket_id": bucket_id,
-            **dict(zip(_SUMS, map(sum, zip(*counted[day, key_id, bucket_id], strict=True)), strict=True)),
-        }
-        for day, key_id, bucket_id in sorted(counted)
+        {"day": day, "key_id": key_id, "bucket_id": bucket_id, **dict(zip(_SUMS, map(int, numbers), strict=True))}
+        for (day, key_id, bucket_id), numbers in sorted(sums.items())
     ]

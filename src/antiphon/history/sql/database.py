@@ -25,6 +25,8 @@ from antiphon.history.store import replace_lone_surrogates
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
+_ROWS_IN_STATEMENT = 100
+
 
 class ConnectionBroken(StoreUnreachable):
     """A connection broke during a statement: whether it was executed is not known."""
@@ -59,6 +61,10 @@ class Database(ABC):
     @abstractmethod
     def execute_many(self, db: Any, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Execute a statement once per row of plain values: numbers, bytes and text."""
+
+    @abstractmethod
+    def insert_many(self, db: Any, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows of plain values into a table."""
 
     @abstractmethod
     def lock(self, db: Any, name: str, *, shared: bool = False) -> None:
@@ -101,6 +107,16 @@ class SqliteDatabase(Database):
 
     def execute_many(self, db: sqlite3.Connection, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
         db.executemany(statement, rows)
+
+    def insert_many(
+        self, db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        # Many rows in one statement: each statement releases the interpreter's lock and has to wait for it again.
+        row_text = f"({', '.join('?' * len(columns))})"
+        for start in range(0, len(rows), _ROWS_IN_STATEMENT):
+            chunk = rows[start : start + _ROWS_IN_STATEMENT]
+            statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([row_text] * len(chunk))}"
+            db.execute(statement, [value for row in chunk for value in row])
 
     def time(self, name: str, values: Mapping[str, Any]) -> int:  # noqa: ARG002 - leases have more names
         """The value of a name that stands for a time."""

@@ -6,7 +6,7 @@ Shared statements are translated once: `:name` becomes the driver's placeholder,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cache
@@ -57,6 +57,13 @@ class PostgresDatabase(Database):
     def execute_many(self, db: PostgresConnection, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
         with db.cursor() as cursor:
             cursor.executemany(_translate(statement).encode(), [_bound_for_postgres(row) for row in rows])
+
+    def insert_many(
+        self, db: PostgresConnection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
+        with db.cursor() as cursor:
+            cursor.executemany(statement.encode(), [[_bind_for_postgres(value) for value in row] for row in rows])
 
     def lock(self, db: PostgresConnection, name: str, *, shared: bool = False) -> None:
         taken = "SELECT pg_advisory_xact_lock_shared(%s, %s)" if shared else "SELECT pg_advisory_xact_lock(%s, %s)"

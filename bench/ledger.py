@@ -1,0 +1,122 @@
+"""`python -m bench.ledger [ROWS [ADDRESS]]`: how long a spend query takes over many keys and rows.
+
+A ledger of 10,000,000 rows (or ROWS) of 10,000 keys in 30 days is made in a temporary SQLite file, or at ADDRESS
+(`postgresql://…`, an empty schema). The promise: the spend of a key by day takes less than 50 ms. Times are of the CPU and of the
+clock; the best of several tries, for the machine may be busy.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from antiphon.gateway.ledger.database import open_operator_database
+from antiphon.gateway.ledger.row import UsageRow
+from antiphon.gateway.ledger.spend import spend, spent_by_key
+from antiphon.gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, LedgerWriter
+from antiphon.history.location import is_postgres_url
+from antiphon.history.sql.database import Database
+from antiphon.prices import PriceTable
+
+KEYS, DAYS = 10_000, 30
+FIRST = datetime(2026, 9, 1, tzinfo=UTC)
+MODELS = [("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), ("gemini", "gemini-2.5-pro")]
+PROMISE_MS = 50.0
+TRIES = 15
+_DAY = 86_400_000_000
+
+
+def fill(database: Database, rows: int) -> None:
+    """The rows, made by the database itself, and the sums that the writer would have made of them."""
+    first = int(FIRST.timestamp()) * 1_000_000
+    samples = [
+        UsageRow(
+            request_id="sample",
+            attempt=1,
+            at=first,
+            key="key-1",
+            provider=provider,
+            model_served=model,
+            metering="reported",
+        )
+        for provider, model in MODELS
+    ]
+    LedgerWriter(database, PriceTable).write("bench", 1, samples)
+    with database.transaction() as db:
+        run = database.execute
+        (template,) = run(db, "SELECT * FROM usage ORDER BY id LIMIT 1")
+        buckets = [number for (number,) in run(db, "SELECT DISTINCT bucket_id FROM usage ORDER BY 1")]
+        run(db, "DELETE FROM usage")
+        run(db, "DELETE FROM daily")
+        run(db, series(1, KEYS, "INSERT INTO names (name) SELECT 'client-' || n FROM numbers"))
+        (lowest,) = run(db, "SELECT min(id) FROM names WHERE name LIKE 'client-%'")[0]
+        cases = " ".join(f"WHEN {index} THEN {bucket}" for index, bucket in enumerate(buckets))
+        values = f"""INSERT INTO usage (at, request_id, attempt, key_id, client_format_id, operation_id, credential_id,
+            model_asked_id, price_version_id, outcome_id, bucket_id, status, seconds, first_token_seconds,
+            {", ".join(TOKEN_COLUMNS)})
+            SELECT {first} + n * {DAYS * _DAY // rows}, 'request-' || n, 1, {lowest} + n * 7919 % {KEYS}, u.f, u.f, u.f,
+            u.f, u.f, u.f, CASE n % {len(buckets)} {cases} END, 200, 1.5, 0.4, 900 + n % 700, 100 + n % 300, n % 500, 0, 0, 0
+            FROM numbers CROSS JOIN (SELECT {template[4]} AS f) u"""
+        run(db, series(1, rows, values))
+        sums = ", ".join(f"sum({column})" for column in TOKEN_COLUMNS)
+        for key in ("key_id", str(ALL_KEYS)):
+            run(
+                db,
+                f"""INSERT INTO daily (day, key_id, bucket_id, calls, failed_calls, {", ".join(TOKEN_COLUMNS)})
+                SELECT CAST(at / {_DAY} AS integer), {key}, bucket_id, count(*), 0, {sums} FROM usage GROUP BY 1, 2, 3""",
+            )
+
+
+def series(first: int, last: int, statement: str) -> str:
+    """A statement over the table `numbers`."""
+    return f"WITH RECURSIVE numbers (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) {statement}"
+
+
+def measure(name: str, query: Callable[[], Any]) -> float:
+    """The milliseconds of the clock that a query takes at best."""
+    query()
+    found: list[tuple[float, float]] = []
+    for _ in range(TRIES):
+        began, cpu = time.perf_counter(), time.process_time()
+        rows = query()
+        found.append(((time.perf_counter() - began) * 1000, (time.process_time() - cpu) * 1000))
+    clock, cpu = min(found)[0], min(pair[1] for pair in found)
+    size = len(rows) if isinstance(rows, list) else 1
+    print(f"{name:44} {clock:8.1f} ms  (CPU {cpu:6.1f} ms, {size:,} rows)", flush=True)
+    return clock
+
+
+def main(arguments: list[str]) -> int:
+    rows = int(arguments[0]) if arguments else 10_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        address = arguments[1] if len(arguments) > 1 else str(Path(folder) / "ledger.db")
+        database = open_operator_database(address)
+        began = time.perf_counter()
+        fill(database, rows)
+        if not is_postgres_url(address):
+            print(f"{Path(address).stat().st_size / 1e6:,.0f} MB", end=", ")
+        print(f"{rows:,} rows of {KEYS:,} keys made in {time.perf_counter() - began:.0f} s", flush=True)
+        table = PriceTable()
+        last, since = FIRST + timedelta(days=DAYS - 1), FIRST
+        measure("one day, by key", lambda: spend(database, ("key",), since=last, table=table))
+        one_key = measure(
+            "30 days of one key, by day",
+            lambda: spend(database, ("day",), keys=("client-77",), since=since, table=table),
+        )
+        measure("a key since the first of the month", lambda: spent_by_key(database, "client-77", since, table))
+        measure("a key since noon", lambda: spent_by_key(database, "client-77", last + timedelta(hours=12), table))
+        measure("30 days, by model and day", lambda: spend(database, ("model", "day"), since=since, table=table))
+        measure("30 days, by key", lambda: spend(database, ("key",), since=since, table=table))
+        database.close()
+    is_kept = one_key < PROMISE_MS
+    print(f"promise: the spend of a key by day in less than {PROMISE_MS:g} ms: {'holds' if is_kept else 'BROKEN'}")
+    return 0 if is_kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
