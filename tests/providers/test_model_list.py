@@ -45,7 +45,7 @@ def test_where_each_host_lists_its_models(preset: str, base_url: str, expected: 
 
 def test_every_preset_has_a_list_or_says_that_it_has_none() -> None:
     without = {name for name, preset in PRESETS.items() if models_url(preset, preset.base_url or "http://h") is None}
-    assert "codebuddy" in without
+    assert "vertex-anthropic" in without
     assert not without & {"openai", "anthropic", "gemini", "openrouter", "deepseek", "vllm"}
 
 
@@ -120,7 +120,7 @@ def test_a_list_that_needs_no_key_proves_nothing() -> None:
 
 
 def test_a_host_without_a_list_is_not_asked() -> None:
-    trial, received = trial_of("codebuddy", Reply())
+    trial, received = trial_of("vertex-anthropic", Reply())
     assert (trial.verdict, received) == ("no list", [])
 
 

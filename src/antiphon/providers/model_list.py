@@ -63,7 +63,7 @@ class KeyTrial(Struct, frozen=True, kw_only=True):
 
 def models_url(preset: Preset, base_url: str, api_version: str = "", *, endpoint: str = "/models") -> str | None:
     """Where a host lists its models; None if it is not known to list them."""
-    if preset.known_models or preset.serves_only_generation:
+    if preset.serves_only_generation:
         return None
     if preset.format == "anthropic":
         return structs.replace(preset, path=f"/v1{endpoint}", paths=()).url_for(base_url, "", api_version)

@@ -192,7 +192,7 @@ def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
 
 
 def test_a_conversation_is_saved_to_read_elsewhere(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "chat", "--language", "zh") as terminal:
+    with Terminal(tmp_path, "chat", "--language", "zh", columns=250) as terminal:
         terminal.sees("Ctrl-D 退出")
         terminal.send("你是谁？")
         terminal.sees("1 回合")

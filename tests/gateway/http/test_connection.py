@@ -50,11 +50,15 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Pushed:
-    """A body that is pushed: three events, or with `hang` two, or with `much` as much as the client takes."""
+    """A body that is pushed: three events, or with `hang` two, or with `much` as much as the client takes.
 
-    def __init__(self, echo: Echo, path: str) -> None:
+    It refers to its request, and to what that holds, until it is freed itself.
+    """
+
+    def __init__(self, echo: Echo, request: ClientRequest, held: Held) -> None:
         self._echo = echo
-        self._path = path
+        self._path = request.path
+        self._kept = (request, held)
         self._client: ResponseStream | None = None
         self._is_paused = False
 
@@ -88,6 +92,7 @@ class Pushed:
         self._echo.calls.append("cancel")
         self._echo.closed.set()
         assert self._client is not None or self._path.endswith("pushed")  # HEAD: it was not started
+        self._client = None
 
     def _push(self) -> None:
         assert self._client is not None
@@ -129,7 +134,7 @@ class Echo:
         if request.path.endswith("unchanged"):
             return Response(status=304, headers={"etag": "1"})
         if "push" in request.path:
-            return Response(headers={"content-type": "text/event-stream"}, body=Pushed(self, request.path))
+            return Response(headers={"content-type": "text/event-stream"}, body=Pushed(self, request, held))
         if request.path.endswith(("stream", "hang")):
             return Response(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
         left_out = {"request_id": "", "deadline": 0, "begin_early": None}

@@ -77,7 +77,7 @@ class ServerConnection(asyncio.Protocol):
         self._unread: list[bytes] = []  # bytes that arrived meanwhile
         self._task: asyncio.Task[None] | None = None
         self._source: StreamSource | None = None
-        self._response: Response | None = None  # a stream in progress
+        self._is_streaming = False  # no reference to the response: that would be a cycle, by its source and the request
         self._is_chunked = False
         self._sends_body = True
         self._batch: list[bytes] = []  # the start of a stream, until this turn of the loop is over
@@ -274,7 +274,7 @@ class ServerConnection(asyncio.Protocol):
             response = await listener.gateway.handle(request, incoming.admission)
             self._parser.release(incoming)  # the upstream has it
             listener.with_common_headers(response, request)
-            if isinstance(response.body, bytes) and self._response is not None:  # its head was sent early
+            if isinstance(response.body, bytes) and self._is_streaming:  # its head was sent early
                 self.write(response.body)
             elif isinstance(response.body, bytes):
                 whole = self._whole(response)
@@ -359,7 +359,7 @@ class ServerConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send more of a stream."""
-        if not data or self._response is None or not self._sends_body:
+        if not data or not self._is_streaming or not self._sends_body:
             return  # an empty chunk would end the stream
         piece = b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
         if self._batch:
@@ -371,10 +371,10 @@ class ServerConnection(asyncio.Protocol):
 
     def end_stream(self) -> None:
         """The stream is complete."""
-        if self._response is None:
+        if not self._is_streaming:
             return
         last = _LAST_CHUNK if self._is_chunked and self._sends_body else b""
-        self._response = self._source = None
+        self._is_streaming, self._source = False, None
         batch, self._batch = self._batch, []
         self._send(b"".join([*batch, last]))
 
@@ -417,10 +417,10 @@ class ServerConnection(asyncio.Protocol):
     def _fail(self, response: Response) -> None:
         """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
         self._closes = True
-        if self._response is not None and not self._batch:
+        if self._is_streaming and not self._batch:
             self.abort_stream()
         else:
-            self._batch, self._response = [], None
+            self._batch, self._is_streaming = [], False
             self._send(self._whole(response))
 
     def _linger(self) -> None:
@@ -441,13 +441,13 @@ class ServerConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _begin_stream(self, response: Response) -> None:
-        if self._response is not None:
+        if self._is_streaming:
             return  # it was begun early
         self._is_chunked = self._current is not None and not self._current.is_http_10
         if not self._is_chunked:
             self._closes = True  # its end is that of the connection
         self._batch = [self._head(response, "transfer-encoding: chunked\r\n" if self._is_chunked else "")]
-        self._response = response
+        self._is_streaming = True
 
     def _whole(self, response: Response) -> bytes:
         body = response.body

@@ -7,7 +7,8 @@ its prompt is estimated.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import structs
 
@@ -20,46 +21,48 @@ from antiphon.providers.call import Attempt
 
 def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> list[UsageRow]:
     """The rows of a request whose answer took `usage`."""
-    rows = attempt_rows(
-        trace.attempts,
-        request_id=trace.request_id,
-        key=trace.key,
-        client_format=trace.client_format,
-        operation=trace.operation,
-        model_asked=trace.requested_model,
+    attempts = trace.attempts
+    if not attempts:
+        return []
+    request = {
+        "request_id": trace.request_id,
+        "key": trace.key,
+        "client_format": trace.client_format,
+        "operation": trace.operation,
+        "model_asked": trace.requested_model,
+    }
+    last = attempts[-1]
+    has_answer = metering != "free" or last.error is None
+    failed = attempts[:-1] if has_answer else attempts
+    rows = [
+        _with_lost_prompt(row, attempt, trace.prompt_estimate)
+        for row, attempt in zip(attempt_rows(failed, **request), failed, strict=True)
+    ]
+    broken = (
+        [number for number, attempt in enumerate(attempts[:-1]) if attempt.status == 200] if trace.broken_tokens else ()
     )
-    if not rows:
-        return rows
-    for number, attempt in enumerate(trace.attempts[:-1]):
-        rows[number] = _with_lost_prompt(rows[number], attempt, trace.prompt_estimate)
-    if trace.broken_tokens:  # of streams that another attempt finished; the last of them has the estimate
-        broken = [number for number, attempt in enumerate(trace.attempts[:-1]) if attempt.status == 200]
+    if broken:  # streams that another attempt finished; the last of them has the estimate
         prompt = min(trace.prompt_estimate, trace.broken_tokens)
-        if broken:
-            rows[broken[-1]] = structs.replace(
-                rows[broken[-1]],
-                metering="estimated",
-                prompt_tokens=prompt,
-                completion_tokens=trace.broken_tokens - prompt,
-            )
-    last = trace.attempts[-1]
-    if metering == "free" and last.error is not None:
-        rows[-1] = _with_lost_prompt(rows[-1], last, trace.prompt_estimate)
-        return rows
-    outcome: str = "ok" if last.error is None else last.error.kind
-    if trace.client_disconnected:
-        outcome = "disconnected"
-    elif trace.error is not None:
-        outcome = trace.error.kind
-    first = None if trace.first_token is None else trace.first_token - trace.started_at
-    rows[-1] = structs.replace(
-        rows[-1],
-        outcome=outcome,
-        first_token_seconds=first,
-        metering=metering,
-        variant=encode_variant(price_variant(usage, trace.service_tier)),
-        **token_counts(usage),
-    )
+        rows[broken[-1]] = structs.replace(
+            rows[broken[-1]],
+            metering="estimated",
+            prompt_tokens=prompt,
+            completion_tokens=trace.broken_tokens - prompt,
+        )
+    if has_answer:
+        outcome: str = "ok" if last.error is None else last.error.kind
+        if trace.client_disconnected:
+            outcome = "disconnected"
+        elif trace.error is not None:
+            outcome = trace.error.kind
+        answer = {
+            "outcome": outcome,
+            "first_token_seconds": None if trace.first_token is None else trace.first_token - trace.started_at,
+            "metering": metering,
+            "variant": encode_variant(price_variant(usage, trace.service_tier)),
+            **token_counts(usage),
+        }
+        rows.append(_row(last, len(attempts), request, answer))
     return rows
 
 
@@ -67,25 +70,31 @@ def attempt_rows(
     attempts: Sequence[Attempt], *, request_id: str, key: str, client_format: str, operation: str, model_asked: str
 ) -> list[UsageRow]:
     """Rows without tokens: what was asked of whom, and how it ended."""
-    at = time.time_ns() // 1000
+    request = {
+        "request_id": request_id,
+        "key": key,
+        "client_format": client_format,
+        "operation": operation,
+        "model_asked": model_asked,
+    }
     return [
-        UsageRow(
-            request_id=request_id,
-            attempt=number,
-            at=at,
-            key=key,
-            client_format=client_format,
-            operation=operation,
-            provider=attempt.provider,
-            credential=attempt.credential,
-            model_asked=model_asked,
-            model_served=attempt.model,
-            status=attempt.status or 0,
-            outcome="ok" if attempt.error is None else attempt.error.kind,
-            seconds=attempt.seconds,
-        )
+        _row(attempt, number, request, {"outcome": "ok" if attempt.error is None else attempt.error.kind})
         for number, attempt in enumerate(attempts, start=1)
     ]
+
+
+def _row(attempt: Attempt, number: int, request: Mapping[str, Any], answer: Mapping[str, Any]) -> UsageRow:
+    return UsageRow(
+        attempt=number,
+        at=time.time_ns() // 1000,
+        provider=attempt.provider,
+        credential=attempt.credential,
+        model_served=attempt.model,
+        status=attempt.status or 0,
+        seconds=attempt.seconds,
+        **request,
+        **answer,
+    )
 
 
 def _with_lost_prompt(row: UsageRow, attempt: Attempt, prompt_tokens: int) -> UsageRow:

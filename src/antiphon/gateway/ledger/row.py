@@ -91,7 +91,10 @@ class UsageRow(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
 
 def token_counts(usage: TokenUsage) -> dict[str, int]:
     """The tokens of a row. Parts are at most the whole, whatever was reported, so that sums of rows have a price."""
-    prompt, completion = (min(max(0, tokens), _MAX_TOKENS) for tokens in (usage.prompt_tokens, usage.completion_tokens))
+    prompt, completion = (
+        min(max(0, usage.prompt_tokens), _MAX_TOKENS),
+        min(max(0, usage.completion_tokens), _MAX_TOKENS),
+    )
     cached = min(max(0, usage.cached_tokens), prompt)
     written = min(max(0, usage.cache_write_tokens), prompt - cached)
     return {
@@ -99,7 +102,7 @@ def token_counts(usage: TokenUsage) -> dict[str, int]:
         "completion_tokens": completion,
         "cached_tokens": cached,
         "cache_write_tokens": written,
-        "cache_write_1h_tokens": min(max(0, cache_write_1h_tokens(usage)), written),
+        "cache_write_1h_tokens": min(max(0, cache_write_1h_tokens(usage)), written) if written else 0,
         "reasoning_tokens": min(max(0, usage.reasoning_tokens), completion),
     }
 

@@ -95,6 +95,12 @@ def log_request(logger: logging.Logger, level: int, message: str, extra: dict[st
     logger.handle(record)
 
 
+def is_for_people() -> bool:
+    """Whether log lines go to our console and nowhere else, so that a line need not repeat in fields what its text says."""
+    listening = _ROOT.handlers
+    return len(listening) == 1 and isinstance(listening[0], LogHandler) and listening[0].is_for_people
+
+
 def configure_logs(
     log_format: LogFormat = "console",
     level: str = "info",
@@ -159,6 +165,11 @@ class LogHandler(logging.Handler):
             self.failures += 1
             self._lost += 1
             self._on_failure()
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether it writes lines for people, not JSON."""
+        return not self._is_json
 
     def write_plain(self, name: str, level: int, message: str, extra: dict[str, Any]) -> bool:
         """Write the line of such a record if nothing in it needs masking, escaping or colour; returns whether it was written.

@@ -1,9 +1,9 @@
 """The log lines of a finished request: one with every fact as a field, and a warning for each problem upstream.
 
 `LOG_FIELDS` is the list of fields; docs/gateway.md has the same list, and a test compares the two. A fact that does not apply
-(the error of an answered request) is left out. The line of a request is a warning if the request failed; a client's own mistake
-is not. Two facts get a warning of their own, once per request, because an operator has to act on them: an upstream key that was
-rejected, and a fallback.
+(the error of an answered request) is left out. On the console the text of the line has the main facts, and the fields only
+the rest. The line of a request is a warning if the request failed; a client's own mistake is not. Two facts get a warning of
+their own, once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antiphon.gateway.observe.logs import log_request
+from antiphon.gateway.observe.logs import is_for_people, log_request
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.providers.call import Attempt, Fallback
 
@@ -64,12 +64,15 @@ def log_finished_request(trace: RequestTrace, seconds: float, overhead: float) -
         return
     target = f"{trace.provider}/{trace.model}" if trace.model else trace.provider or "no provider"
     message = f"{trace.client_format} {trace.requested_model} -> {target} {trace.status} in {seconds:.3f} s"
-    log_request(logger, level, message, request_fields(trace, outcome, seconds, overhead))
+    if is_for_people():
+        fields = _further_fields(trace, {"request_id": trace.request_id, "overhead_ms": round(overhead * 1000, 3)})
+    else:
+        fields = request_fields(trace, outcome, seconds, overhead)
+    log_request(logger, level, message, fields)
 
 
 def request_fields(trace: RequestTrace, outcome: str, seconds: float, overhead: float) -> dict[str, Any]:
     """The facts of a finished request, by their name in the log."""
-    attempts, usage, error = trace.attempts, trace.usage, trace.error
     fields: dict[str, Any] = {
         "request_id": trace.request_id,
         "status": trace.status,
@@ -81,24 +84,37 @@ def request_fields(trace: RequestTrace, outcome: str, seconds: float, overhead: 
         "provider": trace.provider,
         "target_model": trace.model,
         "streamed": trace.streams,
-        "attempts": len(attempts),
+        "attempts": len(trace.attempts),
         "seconds": round(seconds, 4),
         "overhead_ms": round(overhead * 1000, 3),
-        "repairs": [str(action) for action in trace.repairs] if trace.repairs else [],
-        "losses": [str(loss) for loss in trace.losses] if trace.losses else [],
+        "repairs": [],
+        "losses": [],
     }
     if trace.upstream_format:
         fields["upstream_format"] = trace.upstream_format
-    if attempts and attempts[-1].credential:
-        fields["credential"] = attempts[-1].credential
+    if trace.attempts and trace.attempts[-1].credential:
+        fields["credential"] = trace.attempts[-1].credential
+    if (usage := trace.usage) is not None:
+        fields["cache_read_tokens"] = usage.cached_tokens
+        fields["cache_write_tokens"] = usage.cache_write_tokens
+        fields["reasoning_tokens"] = usage.reasoning_tokens
+    return _further_fields(trace, fields)
+
+
+def _further_fields(trace: RequestTrace, fields: dict[str, Any]) -> dict[str, Any]:
+    """`fields` with the facts that are in the line for people, too, where they apply."""
+    attempts, usage, error = trace.attempts, trace.usage, trace.error
+    if trace.key:
+        fields["key"] = trace.key
+    if trace.repairs:
+        fields["repairs"] = [str(action) for action in trace.repairs]
+    if trace.losses:
+        fields["losses"] = [str(loss) for loss in trace.losses]
     if trace.first_token is not None:
         fields["ttft_seconds"] = round(trace.first_token - trace.started_at, 4)
     if usage is not None:
         fields["input_tokens"] = usage.prompt_tokens
         fields["output_tokens"] = usage.completion_tokens
-        fields["cache_read_tokens"] = usage.cached_tokens
-        fields["cache_write_tokens"] = usage.cache_write_tokens
-        fields["reasoning_tokens"] = usage.reasoning_tokens
     if len(attempts) > 1 or (attempts and attempts[0].error is not None):
         fields["attempt_outcomes"] = [_attempt_fields(attempt) for attempt in attempts]
     if trace.fallbacks:

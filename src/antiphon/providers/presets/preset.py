@@ -56,7 +56,7 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_alternative: bool = False
     """Another API of a host that has a preset already: used where it is named, and not because its key is set."""
     known_models: tuple[str, ...] = ()
-    """Models of a host that does not list them; `/v1/models` of the gateway shows these."""
+    """Models of a host that may not list them; shown where it does not."""
     completions: tuple[str, ...] = ()
     """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
     whole_call: tuple[str, str] = ("", "")
