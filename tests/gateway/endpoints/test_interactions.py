@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from antiphon.gateway.state.store import ResponseStore
 from antiphon.parts import Thinking, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
@@ -122,6 +123,25 @@ def test_a_tool_loop_with_stored_interactions(gateway: Rig, client: Any, name: s
     result = {"type": "function_result", "name": call.name, "call_id": call.id, "result": "sunny"}
     answered = client.create(model=model, previous_interaction_id=asked.id, input=[result], tools=[WEATHER])
     assert (answered.status, answered.output_text) == ("completed", "It is sunny.")
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "anthropic", "gemini"])
+def test_the_last_event_of_a_stream_comes_after_the_answer_is_stored(
+    gateway: Rig, client: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads it may ask for the answer at once, however slow the disk is."""
+    store = ResponseStore.store
+
+    def slow_store(*arguments: Any, **named: Any) -> None:
+        time.sleep(0.5)
+        store(*arguments, **named)
+
+    monkeypatch.setattr(ResponseStore, "store", slow_store)
+    for event in client.create(model=f"to-{name}", input="Hi", stream=True):
+        if event.event_type == "interaction.completed":
+            assert client.get(id=event.interaction.id).output_text == "echo: Hi"
+            return
+    pytest.fail("the stream had no last event")
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -24,7 +24,7 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.transport.lazy_timer import LazyTimer
 from antiphon.providers.transport.pushed_body import PushedBody
-from antiphon.wire.delta import Failed, ModelOutputDelta
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
 _MAX_TRAILING_BYTES = 64 * 1024
@@ -47,8 +47,8 @@ class Rescue(Protocol):
 class Relay:
     """A `StreamSource` that passes on the rest of `reply`. `deadline` is that of the request, on the monotonic clock.
 
-    `on_end` is called once, with the status of the request. `before_end`, if given, is awaited after the last byte was written
-    and before the stream is ended: a client knows by the end of the stream that it is done.
+    `on_end` is called once, with the status of the request. `before_end`, if given, is awaited before the last event is written,
+    because a client that reads it may ask for the stored answer at once.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Relay:
         self._deadline = deadline
         self._on_end: Callable[[int], None] | None = on_end
         self._before_end = before_end
+        self._last_event: list[bytes] | None = None  # from the end of the answer on, if it must wait for `before_end`
         self._context = copy_context()  # callbacks run in that of the connection; log lines name the request
         self._client: ResponseStream | None = None
         self._timer: LazyTimer | None = None
@@ -183,10 +184,18 @@ class Relay:
                 if deltas and isinstance(deltas[-1], Failed):
                     failed, deltas = Failed(self._scrub(deltas[-1].error)), deltas[:-1]
             self._trace.observe(deltas)
-        if (data := self._encoder.feed(piece, deltas)) and self._client is not None:
+        data = self._encoder.feed(piece, deltas)
+        if self._before_end is not None and self._last_event is None and self._is_last(deltas):
+            self._last_event = []
+        if self._last_event is not None:
+            self._last_event.append(data)
+        elif data and self._client is not None:
             self._client.write(data)
         if failed is not None:
             self._break(failed)
+
+    def _is_last(self, deltas: list[ModelOutputDelta]) -> bool:
+        return self._reader.is_finished or any(isinstance(delta, Finished) for delta in deltas)
 
     def _break(self, failed: Failed) -> None:
         """The stream broke: another target finishes it, or it ends with the error."""
@@ -247,24 +256,29 @@ class Relay:
         """Write the last bytes and end the stream."""
         if self._reply is None:
             return
-        data = self._encoder.finish(failed)
-        if data and self._client is not None:
-            self._client.write(data)
+        data = b"".join([*(self._last_event or ()), self._encoder.finish(failed)])
         self._close()
         if self._before_end is None:
+            self._write(data)
             self._finish(200)
         else:
-            self._task = self._context.run(self._loop.create_task, self._run_before_end(self._before_end))
+            self._task = self._context.run(self._loop.create_task, self._run_before_end(self._before_end, data))
 
-    async def _run_before_end(self, before_end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run_before_end(self, before_end: Callable[[], Coroutine[Any, Any, None]], data: bytes) -> None:
         try:
             await before_end()
         except Exception as error:
             self._task = None
+            self._write(data)
             self._crash(error)
         else:
             self._task = None
+            self._write(data)
             self._finish(200)
+
+    def _write(self, data: bytes) -> None:
+        if data and self._client is not None:
+            self._client.write(data)
 
     def _crash(self, error: Exception) -> None:
         """A defect of ours: it is not blamed on the upstream or the client."""
