@@ -235,13 +235,15 @@ def test_the_stream_ends_after_what_must_happen_before() -> None:
 
 
 def test_leaving_while_a_response_is_stored_is_recorded() -> None:
-    async def store() -> None:
-        await asyncio.Event().wait()
-
     async def work() -> None:
+        is_storing = asyncio.Event()
+
+        async def store() -> None:
+            is_storing.set()
+            await asyncio.Event().wait()
+
         started = Started(CHAT, before_end=store)
-        await started.client.until(lambda: started.client.data == CHAT)
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(is_storing.wait(), 20)
         started.relay.cancel()
         assert started.statuses == [499]
 

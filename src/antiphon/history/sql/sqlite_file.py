@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -120,10 +121,24 @@ class SqliteFile:
         self._connections.append(connection)
         return connection
 
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log. SQLite does not wait when another process creates the same file just now; we do."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
     def _connect_writer(self) -> sqlite3.Connection:
         connection = self._connect()
         if not self.read_only:
-            connection.execute("PRAGMA journal_mode = WAL")
+            self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             # A journal that is begun again after a MiB is written over, which costs a quarter less than making it longer.
             connection.execute("PRAGMA wal_autocheckpoint = 256")
