@@ -22,6 +22,8 @@ from typing import Any
 
 import pyte
 
+from providers.scripted_server import ScriptedServer
+
 PATIENCE = 60.0
 """How long to wait for something to appear, in seconds: a loaded machine is slow, a broken chat says nothing for ever."""
 
@@ -189,3 +191,9 @@ def environment_of(place: Path, environment: Mapping[str, str] = MappingProxyTyp
         "PYTHONWARNINGS": "error",
     }
     return {**inherited, **own, **environment}
+
+
+def with_model(server: ScriptedServer, place: Path, *arguments: str, **settings: Any) -> Terminal:
+    """A chat with a model on the scripted server."""
+    environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": f"{server.url}/v1"}
+    return Terminal(place, "chat", "--model", "openai/gpt-test", *arguments, environment=environment, **settings)

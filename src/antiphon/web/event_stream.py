@@ -150,8 +150,8 @@ class EventBuffer:
     def _make_room(self) -> None:
         """Reduce the buffer to half of its capacity."""
         half = self._capacity // 2
-        told_by_the_log = bisect_right(self._kept, self.settled, key=attrgetter("id"))
-        kept = self._kept[min(told_by_the_log, len(self._kept) - half) :]
+        in_the_log = bisect_right(self._kept, self.settled, key=attrgetter("id"))
+        kept = self._kept[min(in_the_log, len(self._kept) - half) :]
         if len(kept) > half:
             kept = list(_merge_deltas(kept))
         if len(kept) > half:

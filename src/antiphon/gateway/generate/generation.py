@@ -35,7 +35,6 @@ from antiphon.gateway.generate.encoders import (
 from antiphon.gateway.generate.prepare import (
     Prepared,
     RequestPreparer,
-    requested_service_tier,
     requests_usage,
     top_level_fields,
 )
@@ -124,7 +123,6 @@ class Generation:
             client_format=endpoint.format,
             key=key.name,
             prompt_estimate=prompt_estimate(request.body),
-            service_tier=requested_service_tier(request.body),
         )
 
     async def respond(self) -> Response:
@@ -143,7 +141,7 @@ class Generation:
         try:
             seen = self._preparer.scan()
             model = seen.model
-            trace.streams = bool(seen.stream)
+            trace.streams, trace.service_tier = bool(seen.stream), seen.service_tier or ""
             check_model_name(model)
             trace.requested_model = model
             if not model:

@@ -390,7 +390,6 @@ def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:
 _OPTIONS = "stream_options"
 _INCLUDE = "include_usage"
 _REQUESTED = b'{"stream_options":{"include_usage":true},'
-_TIER = "service_tier"
 
 
 def requests_usage(body: bytes) -> bool:
@@ -414,14 +413,3 @@ def with_usage_requested(body: bytes) -> bytes:
 def _options(fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
     options = msgspec.json.decode(fields[_OPTIONS]) if _OPTIONS in fields else None
     return options if isinstance(options, dict) else {}
-
-
-def requested_service_tier(body: bytes) -> str:
-    """The service tier that a request asks for; empty if none."""
-    if b'"service_tier"' not in body:
-        return ""
-    try:
-        tier = msgspec.json.decode(top_level_fields(body).get(_TIER, msgspec.Raw(b"null")))
-    except WireError:
-        return ""
-    return tier if isinstance(tier, str) else ""

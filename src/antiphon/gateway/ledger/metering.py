@@ -66,17 +66,8 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
     return rows
 
 
-def attempt_rows(
-    attempts: Sequence[Attempt], *, request_id: str, key: str, client_format: str, operation: str, model_asked: str
-) -> list[UsageRow]:
-    """Rows without tokens: what was asked of whom, and how it ended."""
-    request = {
-        "request_id": request_id,
-        "key": key,
-        "client_format": client_format,
-        "operation": operation,
-        "model_asked": model_asked,
-    }
+def attempt_rows(attempts: Sequence[Attempt], **request: str) -> list[UsageRow]:
+    """Rows without tokens: what was asked of whom, and how it ended. `request` are the fields that all of them share."""
     return [
         _row(attempt, number, request, {"outcome": "ok" if attempt.error is None else attempt.error.kind})
         for number, attempt in enumerate(attempts, start=1)

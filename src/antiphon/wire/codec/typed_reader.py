@@ -151,13 +151,18 @@ class RequestScanner(Generic[Entry]):
     """Scans bodies with a list of `entry` under `key`. `scan_entry` makes a message with only ids; None: read it whole."""
 
     def __init__(self, key: str, entry: Any, scan_entry: Callable[[Entry], Message | None]) -> None:
-        fields: list[Any] = [(key, list[entry]), ("model", str, ""), ("stream", bool | None, None)]
+        fields: list[Any] = [
+            (key, list[entry]),
+            ("model", str, ""),
+            ("stream", bool | None, None),
+            ("service_tier", str | None, None),
+        ]
         self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", fields, gc=False)).decode
         self._key = key
         self._scan_entry = scan_entry
 
     def scan(self, data: bytes) -> ModelRequest | None:
-        """The model, `stream` and the order of calls and results; None if the body must be read whole."""
+        """The model, `stream`, the tier and the order of calls and results; None if the body must be read whole."""
         try:
             body: Any = self._decode(data)
         except _INVALID:
@@ -168,7 +173,9 @@ class RequestScanner(Generic[Entry]):
             if message is None:
                 return None
             messages.append(message)
-        return ModelRequest(messages=tuple(messages), model=body.model, stream=body.stream)
+        return ModelRequest(
+            messages=tuple(messages), model=body.model, stream=body.stream, service_tier=body.service_tier
+        )
 
 
 class TextBlock(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
