@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from antiphon.cli.bodies import atomic_write
-from antiphon.cli.terminal import data_writer, write, write_error, write_json
 from antiphon.cli.sessions.trajectories import configure_trajectories, misplaced_option, trajectory_lines
+from antiphon.cli.terminal import data_writer, write, write_error, write_json
 from antiphon.conversation.interchange import STRATEGIES, write_messages
 from antiphon.errors import SessionError, StoreError
 from antiphon.history.location import open_location, store_location
