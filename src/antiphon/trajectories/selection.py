@@ -1,4 +1,4 @@
-"""Which turns of which branches of a conversation become a training example or a trajectory.
+"""The branches and turns of a conversation that become training examples or trajectories.
 
 A branch is what was effective at one version of the log. The current one is the effective history; a rollback leaves the branch
 before it abandoned. A branch is divided into turns, `TurnFilter` keeps or leaves out whole turns, and the rest is a `Trajectory`.
