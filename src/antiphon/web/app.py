@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from antiphon import __version__
 from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.markdown import blocks_json
-from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
+from antiphon.chat.models import ChatModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
@@ -28,12 +28,13 @@ from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules
-from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.providers.client import ProviderClient
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.conversations_api import ConversationApi
+from antiphon.web.metered_calls import ChatMeter
 from antiphon.web.models_api import ModelApi
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.plans_api import PlanApi
@@ -66,7 +67,7 @@ class ChatApp:
     """The chat over a store of conversations.
 
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
-    machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
+    machine is served, under the names that `rules` allow; `meter` counts what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
     read-only needs approval. With `setup`, keys can be pasted on the page; with `writes_titles` the model writes the titles of
     new conversations. The caller closes what it passes, except `toolboxes`.
@@ -80,7 +81,7 @@ class ChatApp:
         *,
         keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
         rules: Callable[[], OriginRules] = OriginRules,
-        limits: RateLimits | None = None,
+        meter: ChatMeter | None = None,
         system: str = "",
         token_limit: int | None = None,
         turns: Callable[[], TurnSettings] = TurnSettings,
@@ -92,9 +93,8 @@ class ChatApp:
         writes_titles: bool = False,
     ) -> None:
         self._models = models
-        self._limits = limits or RateLimits()
-        self._choice = ModelAccess(models, self._limits)
-        self._keys = keys
+        self._meter = meter
+        self._choice = ModelAccess(models, meter)
         self._toolboxes = toolboxes
         self._admission = AccessControl(keys, rules)
         self._token_limit = token_limit
@@ -253,14 +253,9 @@ class ChatApp:
     async def _write_title(self, chat: Conversation, owner: str) -> str:
         return await write_title(chat.history, self._metered(owner), chat.model)
 
-    def _metered(self, owner: str) -> MeteredModels:
-        return MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens))
-
-    def _charge(self, owner: str, tokens: int) -> None:
-        """Charge a model call to the key that owns the conversation, by its current limits."""
-        key = self._keys().named(owner)
-        if key is not None:
-            self._limits.charge_tokens(key, tokens)
+    def _metered(self, owner: str) -> ProviderClient:
+        """The models for conversations of that client, by its current limits."""
+        return self._provider if self._meter is None else self._meter.calls_of(owner, self._models)
 
 
 def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Response:
