@@ -28,6 +28,7 @@ MAP = [
     "providers",
     "tools",
     "conversation",
+    "sessions",
     "testing",
     "graph",
     "runs",
