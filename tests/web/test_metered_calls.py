@@ -105,7 +105,8 @@ def test_every_model_call_of_a_turn_has_a_ledger_row_and_the_sums_equal_the_coun
         conversation = ada.create(model="clever")
         ada.ask(conversation, "hello")
         upstream.next = ModelOutput(
-            parts=(ToolCallRequest(tool_call_id="c1", tool_name="list_plans", arguments="{}"),), stop_reason="tool_calls"
+            parts=(ToolCallRequest(tool_call_id="c1", tool_name="list_plans", arguments="{}"),),
+            stop_reason="tool_calls",
         )
         ada.ask(conversation, "look at the plans")  # two calls: the tool, then the answer
         ada.api("POST", f"/conversations/{conversation}/compact")
@@ -178,7 +179,8 @@ def test_a_money_budget_reached_within_a_turn_ends_it_with_the_reason(
         ada = Browser(browser.port, "sk-ada")
         conversation = ada.create(model="clever")
         upstream.next = ModelOutput(
-            parts=(ToolCallRequest(tool_call_id="c1", tool_name="list_plans", arguments="{}"),), stop_reason="tool_calls"
+            parts=(ToolCallRequest(tool_call_id="c1", tool_name="list_plans", arguments="{}"),),
+            stop_reason="tool_calls",
         )
         ada.ask(conversation, "look at the plans")
         assert upstream.calls == 1, "the second call of the turn is refused"
