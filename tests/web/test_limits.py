@@ -21,7 +21,7 @@ from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, Sq
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import call
 from antiphon.providers.transport.client import HttpClient
-from antiphon.web.metered_calls import ChatMeter
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ProviderError
 from web.rig import Browser, Gate, models, served

@@ -34,8 +34,8 @@ from antiphon.history import AgentHistory, HistoryStore
 from antiphon.providers.client import ProviderClient
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.conversations_api import ConversationApi
-from antiphon.web.metered_calls import ChatMeter
 from antiphon.web.models_api import ModelApi
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.plans_api import PlanApi
 from antiphon.web.request import ApiError, ChatRequest, error_response

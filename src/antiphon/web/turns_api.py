@@ -16,7 +16,7 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.web.live_conversation import LiveConversation
-from antiphon.web.metered_calls import ChatMeter
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, parse_int
 

@@ -26,8 +26,8 @@ from antiphon.parts import ToolCallRequest
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.strict_upstream import ERROR_PAGE, StrictUpstream, hang, text_answer
+from web.mounted.test_gateway_chat import gateway
 from web.rig import Browser, SeenEvent
-from web.test_mount import gateway
 
 MODEL = "claude-sonnet-4-5"
 

@@ -37,7 +37,7 @@ from antiphon.providers.transport.request import Timeouts
 from antiphon.tools.embedded import parse_setting
 from antiphon.web.access import AccessControl
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
-from antiphon.web.metered_calls import ChatMeter
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.request import ApiError, error_response
 
 _STREAM_FRACTION = 0.8
