@@ -28,6 +28,8 @@ MAP = [
     "providers",
     "tools",
     "conversation",
+    "sessions",
+    "trajectories",
     "graph",
     "runs",
     "tapes",

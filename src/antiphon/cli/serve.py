@@ -216,13 +216,13 @@ def _served(
 
     store = store_location(None)
     if workers > 1:
-        from antiphon.web.shared_chat import shared_chat_factory
+        from antiphon.web.mounted.shared_chat import shared_chat_factory
 
         chats = partial(shared_chat_factory, store)
         return serve_in_workers(
             configured.config, workers, path=configured.path, overrides=overrides, chat=chats, tape=tape
         )
-    from antiphon.web.gateway_mount import chat_factory
+    from antiphon.web.mounted.gateway_chat import chat_factory
 
     chat = chat_factory(store)
     asyncio.run(
