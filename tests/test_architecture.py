@@ -29,6 +29,7 @@ MAP = [
     "providers",
     "tools",
     "conversation",
+    "sessions",
     "testing",
     "graph",
     "runs",
