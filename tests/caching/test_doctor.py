@@ -157,7 +157,7 @@ def test_no_breakpoint_no_cache() -> None:
     assert (report.verdict, report.predicted_tokens) == ("no_breakpoints", 0)
     assert report.lost_tokens > 7_000
     assert "cache_control" in report.advice
-    automatic = {"mark": None, "cache_control": MARK}
+    automatic: dict[str, Any] = {"mark": None, "cache_control": MARK}
     assert (
         examine("anthropic", anthropic("Hi.", **automatic), anthropic("Hi.", "Yes?", "Go.", **automatic)).verdict
         == "hit"
