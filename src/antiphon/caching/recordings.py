@@ -49,7 +49,7 @@ class RecordingError(AntiphonError):
 
 
 def read_recording(data: bytes, source: str, format_name: str = "") -> list[RecordedRequest]:
-    """The requests in a file. `format_name` is for bodies whose format cannot be told. Raises `RecordingError`."""
+    """The requests in a file. `format_name` is for bodies whose format is not clear. Raises `RecordingError`."""
     if not data.strip():
         raise RecordingError(f"{source}: empty file; expected request bodies, one per line, or a HAR")
     whole = _decode_whole(data)
