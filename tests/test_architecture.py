@@ -30,6 +30,7 @@ MAP = [
     "tools",
     "conversation",
     "sessions",
+    "trajectories",
     "testing",
     "graph",
     "runs",
