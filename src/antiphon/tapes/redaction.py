@@ -1,4 +1,4 @@
-"""`Redactor`: removes secrets from what goes on a tape.
+"""`Redactor`: removes secrets from what is recorded.
 
 Removed are the values of headers, query fields and JSON fields whose name says that they are secret, everything that looks like a
 key of a known provider or a token, the parameters of URLs that carry one, and the exact secrets that the process knows. A request
