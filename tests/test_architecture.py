@@ -29,6 +29,7 @@ MAP = [
     "tools",
     "conversation",
     "sessions",
+    "trajectories",
     "testing",
     "graph",
     "runs",

@@ -52,7 +52,7 @@ def memory_tools(history: AgentHistory) -> list[Tool]:
 
 def with_memory(tools: ToolRegistry, history: AgentHistory) -> ToolRegistry:
     """The tools of a registry and those of the notebook of `history`, as a registry of its own."""
-    return ToolRegistry([*tools, *tools.sources, *memory_tools(history)])
+    return ToolRegistry([*tools.own_tools, *tools.sources, *memory_tools(history)])
 
 
 def _edited(before: str, action: str, text: str, old: str) -> str:
