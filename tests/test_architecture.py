@@ -24,6 +24,7 @@ MAP = [
     "prices",
     "wire",
     "repair",
+    "caching",
     "telemetry",
     "providers",
     "tools",
