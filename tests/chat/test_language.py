@@ -29,7 +29,7 @@ def texts_in_calls() -> Iterator[str]:
     """The literal texts of `translate("…")`, and the literals that `_number` and `_APPROVE` pass on."""
     for module in [
         *(SOURCE / "cli" / "chat").glob("*.py"),
-        SOURCE / "cli" / "replay.py",
+        *(SOURCE / "cli" / "replay").glob("*.py"),
         *(SOURCE / "chat").glob("*.py"),
     ]:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
