@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from antiphon import __version__
-from antiphon.errors import InvalidModelName, StoreError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, StoreError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
@@ -215,7 +215,8 @@ class Gateway:
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
         if isinstance(error, StoreError):
             return error_response(context.endpoint.format, store_failure(error))
-        logger.error("internal error while handling a request", exc_info=error)
+        if not context.request.is_recorded or isinstance(error, AntiphonError):  # else its line has the traceback
+            logger.error("internal error while handling a request", exc_info=error)
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
 
