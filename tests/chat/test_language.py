@@ -17,6 +17,7 @@ from antiphon.chat.chinese import CHINESE
 from antiphon.chat.language import format_choice, language_from_environment, translate, use_language
 from antiphon.chat.provider_errors import ADVICE, BATCH_HINTS, INTERACTIVE_HINTS
 from antiphon.cli.chat.commands import COMMANDS
+from antiphon.cli.chat.mcp_command import APPROVAL_TEXTS, STATE_TEXTS
 from antiphon.cli.chat.turn_view import END_MESSAGES
 from antiphon.providers.default_model import CHOICE_TEXTS, default_model
 from antiphon.tools.builtin.plans import PlanStatus
@@ -26,7 +27,11 @@ SOURCE = Path(__file__).parent.parent.parent / "src" / "antiphon"
 
 def texts_in_calls() -> Iterator[str]:
     """The literal texts of `translate("…")`, and the literals that `_number` and `_APPROVE` pass on."""
-    for module in [*(SOURCE / "cli" / "chat").glob("*.py"), *(SOURCE / "chat").glob("*.py")]:
+    for module in [
+        *(SOURCE / "cli" / "chat").glob("*.py"),
+        *(SOURCE / "cli" / "replay").glob("*.py"),
+        *(SOURCE / "chat").glob("*.py"),
+    ]:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 position = {"translate": 0, "_number": 1}.get(node.func.id)
@@ -40,7 +45,8 @@ def all_texts() -> set[str]:
     tables = [*END_MESSAGES.values(), *ADVICE.values(), *INTERACTIVE_HINTS.values(), *BATCH_HINTS.values()]
     choices = [text for texts in CHOICE_TEXTS.values() for text in texts]
     commands = [command.about for command in COMMANDS.values()]
-    return {*texts_in_calls(), *tables, *choices, *commands, *get_args(PlanStatus)}
+    servers = [*APPROVAL_TEXTS.values(), *STATE_TEXTS.values()]
+    return {*texts_in_calls(), *servers, *tables, *choices, *commands, *get_args(PlanStatus)}
 
 
 def placeholders(text: str) -> list[tuple[str, str]]:

@@ -146,6 +146,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "show or change the notebook the model always sees": "显示或修改记忆笔记（模型始终可见）",
         "show or change the system instruction": "显示或修改系统指令",
         "list the tools": "列出工具",
+        "list or change the MCP servers": "列出或修改 MCP 服务器",
         "list the plans and their progress": "列出计划及进度",
         "expand a collapsed block: the last, or the Nth last": "展开折叠块：最后一个，或倒数第 N 个",
         "show or set the title, or let the model write it": "显示或设置标题，或让模型来写",
@@ -227,6 +228,39 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "Exported to {path}. Import it with `antiphon history import`.": (
             "已导出到 {path}，可用 `antiphon history import` 导入。"
         ),
+        # MCP servers.
+        "usage: {usage}": "用法：{usage}",
+        "MCP server {name} removed.": "已移除 MCP 服务器 {name}。",
+        "No MCP servers. Add one: {usage}": "没有 MCP 服务器。添加：{usage}",
+        "Stored and switched off. Start it with /mcp enable {name}.": "已保存，未启用。用 /mcp enable {name} 启动。",
+        "value of {name} (not shown) › ": "{name} 的值（不显示）› ",
+        "MCP server {name} runs this command on your machine:": "MCP 服务器 {name} 会在本机运行此命令：",
+        "in the folder {folder}": "在文件夹 {folder} 中",
+        "with the variables {names}": "使用环境变量 {names}",
+        "run it? y/n › ": "运行？y/n › ",
+        "Calls of {name}: {approval}.": "{name} 的调用：{approval}。",
+        "{name}: {tools} tools, {resources} resources, {prompts} prompts.": (
+            "{name}：{tools} 个工具，{resources} 个资源，{prompts} 个提示词。"
+        ),
+        "Resources": "资源",
+        "Prompts": "提示词",
+        "{name}: its tools are not known yet; /mcp test {name}": "{name}：还不知道它的工具，请用 /mcp test {name}",
+        "tools: {count}": "工具：{count}",
+        "ask each time": "每次询问",
+        "always allow": "总是允许",
+        "never (not offered)": "从不（不提供给模型）",
+        "from the command line": "来自命令行",
+        "off": "已关闭",
+        "not confirmed": "未确认",
+        "starting": "正在启动",
+        "running": "运行中",
+        "restarting": "正在重启",
+        "failed": "失败",
+        "not started": "未启动",
+        "SERVER": "服务器",
+        "STATE": "状态",
+        "APPROVAL": "批准",
+        "COMMAND OR ADDRESS": "命令或地址",
         # The history tables.
         "VERSION": "版本",
         "KIND": "类型",
@@ -237,5 +271,30 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "({count} failed)": "（{count} 次失败）",
         "(rolled back) ": "（已回滚）",
         "no rounds yet": "还没有回合",
+        # Replays and comparisons.
+        "let another model answer the last message too, and show both": "让另一个模型也回答上一条消息，并列显示两个回答",
+        "usage: /compare MODEL; /model lists the models": "用法：/compare MODEL；用 /model 列出模型",
+        "Still in {id} with {model}; /resume {other} continues the other answer.": (
+            "仍在 {id}，模型为 {model}；用 /resume {other} 继续另一个回答。"
+        ),
+        "Replaying with {model} …": "正在用 {model} 重放……",
+        "Run {tool} {arguments}? [y/N] ": "运行 {tool} {arguments}？[y/N] ",
+        "{model} (original)": "{model}（原对话）",
+        "Turn {number}: {text}": "第 {number} 轮：{text}",
+        "all": "合计",
+        "other calls than the original": "调用与原对话不同",
+        "(from the log)": "（来自记录）",
+        "(failed, from the log)": "（失败，来自记录）",
+        "(failed)": "（失败）",
+        "(not run)": "（未运行）",
+        "(waiting: not in the log)": "（等待决定：记录中没有）",
+        "{rounds} rounds, {calls} calls": "{rounds} 回合，{calls} 次调用",
+        "{tokens} tokens": "{tokens} token",
+        "{model} stopped: {tools} needs your decision; decide with `{command}`.": (
+            "{model} 已停止：{tools} 需要你决定；用 `{command}` 决定。"
+        ),
+        "{model} stopped: {reason}.": "{model} 已停止：{reason}。",
+        "the turn is unfinished": "该轮尚未完成",
+        "{model} answered in {id}.": "{model} 的回答在 {id}。",
     }
 )

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from antiphon.chat.conversations.branches import make_branch
 from antiphon.chat.conversations.titles import write_title
+from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.models import (
     ChatModels,
     ReloadableProvider,
@@ -31,6 +32,7 @@ from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
+from antiphon.conversation.replaying import Replay
 from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
@@ -137,13 +139,15 @@ class ChatSession:
         model = self._resolve_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
+        self.mcp = McpServers(self.folder, settings.tools)
+        """The MCP servers of the settings."""
         self.store = open_chat_store(settings.store)
         try:
             self._toolboxes = Toolboxes(
                 self.folder,
                 folder=settings.folder,
                 with_builtin=settings.has_tools,
-                tools=settings.tools,
+                tools=(*settings.tools, self.mcp) if settings.has_tools else settings.tools,
                 with_tour=(model or self.choice.model) == OFFLINE,
             )
             self._toolbox = self._toolboxes.of("")
@@ -177,8 +181,11 @@ class ChatSession:
     def tools(self) -> Sequence[Tool]:
         return tuple(self._toolbox.registry)
 
-    async def open_tools(self) -> None:
-        """Start the MCP servers. Raises `ToolError` if one cannot be reached."""
+    async def open_tools(self, wait_seconds: float = 0.0) -> None:
+        """Start the MCP servers. Raises `McpUnavailable` if one of the command line cannot be reached; those of the settings
+        are waited for, but not longer than `wait_seconds`."""
+        if wait_seconds and self.settings.has_tools:
+            await self.mcp.wait_until_started(wait_seconds)
         await self._toolbox.registry.open()
 
     def needs_approval(self, tool: Tool) -> bool:
@@ -241,9 +248,23 @@ class ChatSession:
         """Continue in a branch that leaves this conversation after entry `at`."""
         self._replace(make_branch(self.store, self.chat.id, at))
 
-    def check_model(self, wanted: str) -> None:
-        """Raise an error that names near misses if there is no such model."""
-        self._resolve_model(wanted)
+    def find_model(self, wanted: str) -> str:
+        """The name of a model. Raises an error that names near misses if there is no such model."""
+        return self._resolve_model(wanted)
+
+    def start_replay(self, replay: Replay, model: str) -> None:
+        """Continue in a branch of the replayed conversation, in which `model` answers again. Its tools are open."""
+        branch = make_branch(self.store, replay.original.id, replay.plan.at)
+        record_model(branch, model)
+        replay.start(model, branch)
+        self._replace(branch)
+        self.chat.model = model
+        replay.equip(self.chat)
+
+    def leave_branch(self, conversation: str, model: str) -> None:
+        """Return to a conversation and its model."""
+        self._replace(self.store.open(conversation))
+        self.chat.model = model
 
     async def written_title(self) -> str:
         """A title that the model writes; empty if it writes none."""
