@@ -68,7 +68,7 @@ def read(path: Path) -> ImportedSession:
     chats = [chat for chat in _chats(path, unreadable) if any(line.kind == "user" for line in chat.lines)]
     if not chats:
         raise SessionError(f"{path} has no chats of aider; it keeps them in {FILE} of the project folder")
-    branches = [_branch(path, chat, unreadable) for chat in chats]
+    branches = [_branch(path, number, chat, unreadable) for number, chat in enumerate(chats, 1)]
     if not any(branch.entries for branch in branches):
         raise SessionError(f"{path} has commands of aider and no prompts")
     unreadable.append(Unreadable(str(path), 0, "files and images in the chat are not in aider's history; left out"))
@@ -99,9 +99,9 @@ def _chats(path: Path, unreadable: list[Unreadable]) -> list[_Chat]:
 
 def _classified(number: int, line: str) -> _Line:
     if line.endswith("  ") and line.startswith("####"):
-        return _Line(number, "user", line[4:].removeprefix(" ").removesuffix("  "))
+        return _Line(number, "user", line[4:-2].removeprefix(" "))
     if line.endswith("  ") and line.startswith("> "):
-        return _Line(number, "output", line[2:].strip())
+        return _Line(number, "output", line[2:-2])
     return _Line(number, "answer", line)
 
 
@@ -113,7 +113,7 @@ def _start_time(path: Path, number: int, line: str, unreadable: list[Unreadable]
         return changed_time(path)
 
 
-def _branch(path: Path, chat: _Chat, unreadable: list[Unreadable]) -> Branch:
+def _branch(path: Path, number: int, chat: _Chat, unreadable: list[Unreadable]) -> Branch:
     builder = HistoryBuilder(str(path), "openai-chat", unreadable, chat.started)
     model = title = ""
     for kind, lines in _blocks(chat.lines):
@@ -131,7 +131,7 @@ def _branch(path: Path, chat: _Chat, unreadable: list[Unreadable]) -> Branch:
             builder.add_message(Message("user", (Text(prompt),)), line=first)
         elif text:
             builder.add_message(Message("assistant", (Text(text),)), line=first, model=model)
-    return Branch(name=chat.started.isoformat(), title=short_title(title), entries=builder.entries())
+    return Branch(name=f"chat {number}", title=short_title(title), entries=builder.entries())
 
 
 def _blocks(lines: Sequence[_Line]) -> Iterator[tuple[str, list[_Line]]]:

@@ -113,7 +113,7 @@ def _branches(database: Path, row: _Row, unreadable: list[Unreadable]) -> list[B
     branches = [_branch(row, "", messages[:end], place, unreadable)]
     if end < len(messages):
         later: list[Unreadable] = []
-        branches.append(_branch(row, "reverted", messages, place, later))
+        branches.append(_branch(row, str(row.revert), messages, place, later))
         unreadable += (problem for problem in later if problem not in unreadable)  # what both share is reported once
     return branches
 
