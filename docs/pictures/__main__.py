@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from cache_table import take_cache_table
 from playwright.sync_api import Page, sync_playwright
 from status_traffic import ADMIN, busy_gateway
 
@@ -35,6 +36,7 @@ def main() -> None:
     browser = os.environ.get("ANTIPHON_BROWSER") or shutil.which("chromium")
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
+    take_cache_table()
     with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
         take_status(browser, address)
     if sys.argv[1:] == ["status"]:

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from antiphon import __version__
-from antiphon.errors import InvalidModelName, StoreError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, StoreError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
-from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.accounting import RequestAccounting
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
@@ -30,20 +30,16 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response, store_failure
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
-from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
 from antiphon.gateway.observe.page.html import wants_page
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.observe.page.status_page import PageView, status_answer
 from antiphon.gateway.observe.page.texts import choose_language
-from antiphon.gateway.observe.recent import RequestRecord
-from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendReader
@@ -88,6 +84,13 @@ class Gateway:
         self._reloader: ConfigReloader | None = None
         self._chat: MountedApp | None = None
         self._spend = SpendReader()
+        self.accounting = RequestAccounting(
+            limits=services.limits,
+            budgets=services.budgets,
+            metrics=services.metrics,
+            recent=services.recent,
+            ledger=services.ledger,
+        )
 
     @property
     def loaded(self) -> LoadedConfig:
@@ -104,11 +107,6 @@ class Gateway:
     def attach_reloader(self, reloader: ConfigReloader) -> None:
         """Show the state of the file that `reloader` watches in `/status`."""
         self._reloader = reloader
-
-    @property
-    def limits(self) -> RateLimits:
-        """How much each client has used."""
-        return self._services.limits
 
     def refresh_gauges(self) -> None:
         """Set the gauges of the metrics to the current state."""
@@ -162,9 +160,9 @@ class Gateway:
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
             return readiness(loaded, has_details=find_operator(loaded, request) is not None)
-        limited = await self._check_limits(key, endpoint) if key.is_limited else None
-        if limited is not None:
-            self._count(endpoint, limited, "", admission.started_at)
+        if key.is_limited and (reached := await self.accounting.limit_reached(key, costs=action in _COSTS)) is not None:
+            limited = reached.response(endpoint.format)
+            self._count(endpoint, limited, key.name, admission.started_at)
             return limited
         if action == "metrics":
             self.refresh_gauges()
@@ -217,19 +215,10 @@ class Gateway:
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
         if isinstance(error, StoreError):
             return error_response(context.endpoint.format, store_failure(error))
-        logger.error("internal error while handling a request", exc_info=error)
+        if not context.request.is_recorded or isinstance(error, AntiphonError):  # else its line has the traceback
+            logger.error("internal error while handling a request", exc_info=error)
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
-
-    async def _check_limits(self, key: ClientKey, endpoint: Endpoint) -> Response | None:
-        """The refusal of a key that has used up its limit, with the time to retry."""
-        services = self._services
-        if key.has_budget and endpoint.action in _COSTS:
-            reached = await services.budgets.admit(key)
-            if reached is not None:
-                return reached.response(endpoint.format)
-        wait = await services.limits.admit_async(key)
-        return None if wait is None else services.limits.limit_reached(key, wait).response(endpoint.format)
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         status = build_status(
@@ -260,37 +249,9 @@ class Gateway:
         return response
 
     def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
-        services = self._services
-        seconds, overhead = trace.seconds, trace.overhead_seconds
-        services.metrics.request(
-            client_format=trace.client_format,
-            upstream_format=trace.upstream_format,
-            model=trace.requested_model,
-            provider=trace.provider,
-            status=trace.status,
-            seconds=seconds,
-            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
-            overhead_seconds=overhead,
-            usage=trace.usage,
-            repairs=trace.repairs,
-            losses=trace.losses,
-            attempts=trace.attempts,
-            key_name=trace.key,
-            streamed=trace.streams,
-        )
-        services.recent.add(RequestRecord.of(trace))
-        services.spans.record(trace, context.request.headers, context.loaded.base_urls)
-        if services.ledger is not None or context.key.is_limited:
-            usage, metering = metered_usage(trace)
-            if services.ledger is not None:
-                services.ledger.add_all(usage_rows(trace, usage, metering))
-            if context.key.is_limited:
-                services.limits.charge_tokens(context.key, charged_tokens(trace, usage))
-            if context.key.has_budget:
-                cost = metered_cost(trace, usage, metering, context.loaded.prices)
-                services.budgets.charge(context.key, charged_tokens(trace, usage), cost)
+        self._services.spans.record(trace, context.request.headers, context.loaded.base_urls)
+        self.accounting.record(trace, context.key, context.loaded.prices)
         context.request.is_recorded = True
-        log_finished_request(trace, seconds, overhead)
 
 
 def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:

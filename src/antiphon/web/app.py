@@ -20,7 +20,7 @@ from antiphon import __version__
 from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.markdown import blocks_json
 from antiphon.chat.mcp.servers import McpServers
-from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
+from antiphon.chat.models import ChatModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
@@ -29,16 +29,17 @@ from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules
-from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.providers.client import ProviderClient
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.api.conversations import ConversationApi
 from antiphon.web.api.mcp import McpApi
 from antiphon.web.api.models import ModelApi
 from antiphon.web.api.plans import PlanApi
 from antiphon.web.api.turns import MAX_RUNNING_TURNS, ModelAccess, TurnApi
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, error_response
 
@@ -69,7 +70,7 @@ class ChatApp:
     """The chat over a store of conversations.
 
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
-    machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
+    machine is served, under the names that `rules` allow; `meter` counts what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
     read-only needs approval. With `setup`, keys can be pasted on the page; with `mcp`, which is one of the tools, its MCP servers
     can be changed there; with `writes_titles` the model writes the titles of new conversations. The caller closes what it passes,
@@ -84,7 +85,7 @@ class ChatApp:
         *,
         keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
         rules: Callable[[], OriginRules] = OriginRules,
-        limits: RateLimits | None = None,
+        meter: ChatMeter | None = None,
         system: str = "",
         token_limit: int | None = None,
         turns: Callable[[], TurnSettings] = TurnSettings,
@@ -97,9 +98,8 @@ class ChatApp:
         writes_titles: bool = False,
     ) -> None:
         self._models = models
-        self._limits = limits or RateLimits()
-        self._choice = ModelAccess(models, self._limits)
-        self._keys = keys
+        self._meter = meter
+        self._choice = ModelAccess(models, meter)
         self._toolboxes = toolboxes
         self._admission = AccessControl(keys, rules)
         self._token_limit = token_limit
@@ -269,14 +269,9 @@ class ChatApp:
     async def _write_title(self, chat: Conversation, owner: str) -> str:
         return await write_title(chat.history, self._metered(owner), chat.model)
 
-    def _metered(self, owner: str) -> MeteredModels:
-        return MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens))
-
-    def _charge(self, owner: str, tokens: int) -> None:
-        """Charge a model call to the key that owns the conversation, by its current limits."""
-        key = self._keys().named(owner)
-        if key is not None:
-            self._limits.charge_tokens(key, tokens)
+    def _metered(self, owner: str) -> ProviderClient:
+        """The models for conversations of that client, by its current limits."""
+        return self._provider if self._meter is None else self._meter.calls_of(owner, self._models)
 
 
 def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Response:

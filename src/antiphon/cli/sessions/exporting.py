@@ -1,4 +1,5 @@
-"""`antiphon export`: a conversation as a session of another coding agent, as messages of a provider format, or as JSON Lines.
+"""`antiphon export`: a conversation as a session of another coding agent, as messages of a provider format, as a trajectory for
+training, or as JSON Lines.
 
 `antiphon history export` is the same command without the sessions; both use `export_lines` here.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon.cli.bodies import atomic_write
+from antiphon.cli.sessions.trajectories import configure_trajectories, misplaced_option, trajectory_lines
 from antiphon.cli.terminal import data_writer, write, write_error, write_json
 from antiphon.conversation.interchange import STRATEGIES, write_messages
 from antiphon.errors import SessionError, StoreError
@@ -21,6 +23,7 @@ from antiphon.history.private_files import make_private_folder
 from antiphon.history.store import HistoryStore
 from antiphon.sessions.programs import WRITABLE, load_program
 from antiphon.sessions.written import SessionTarget, WrittenFile, WrittenSession
+from antiphon.trajectories import TRAJECTORY_FORMATS
 from antiphon.wire import FORMATS
 
 
@@ -41,8 +44,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def configure_export(parser: argparse.ArgumentParser, targets: Iterable[str]) -> None:
     """Add the arguments that every export has."""
-    targets = tuple(targets)
-    parser.add_argument("conversation", metavar="ID", help="an id, the beginning or end of one, or `last`")
+    targets = (*targets, *TRAJECTORY_FORMATS)
+    parser.add_argument(
+        "conversations",
+        nargs="*",
+        metavar="ID",
+        help="an id, the beginning or end of one, or `last`; several only for trajectories",
+    )
     parser.add_argument(
         "--as", dest="format", choices=targets, metavar="FORMAT", help=f"{', '.join(targets)} (default: JSON Lines)"
     )
@@ -53,6 +61,7 @@ def configure_export(parser: argparse.ArgumentParser, targets: Iterable[str]) ->
         help="messages of a round with --as openai-chat: merged, one per part, or tagged by iteration (default merged)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
+    configure_trajectories(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,22 +71,47 @@ def run(arguments: argparse.Namespace) -> int:
         write_error(f"antiphon export: --folder and --json need --as {', '.join(WRITABLE)}")
         return 2
     with open_location(store_location(arguments.store), create=False) as store:
-        if is_session:
+        if is_session and not problem_with(arguments):
             return _export_session(store, arguments)
         return export_lines(store, arguments)
 
 
+def problem_with(arguments: argparse.Namespace) -> str:
+    """What is wrong with the conversations and options of an export; empty if nothing is."""
+    if arguments.format in TRAJECTORY_FORMATS:
+        if not (arguments.conversations or arguments.all or arguments.tag):
+            return "give the ID of a conversation, or --all, or --tag TAG"
+        return ""
+    if option := misplaced_option(arguments):
+        return f"{option} needs --as {', '.join(TRAJECTORY_FORMATS)}"
+    if len(arguments.conversations) != 1:
+        few = not arguments.conversations
+        return (
+            "give the ID of a conversation"
+            if few
+            else f"only {', '.join(TRAJECTORY_FORMATS)} take several conversations"
+        )
+    return ""
+
+
 def export_lines(store: HistoryStore, arguments: argparse.Namespace) -> int:
-    """Write a conversation as JSON Lines or as messages, to a file or standard output."""
-    if arguments.format is not None:
-        written = write_messages(store.open(arguments.conversation), arguments.format, arguments.strategy)
+    """Write conversations as JSON Lines, messages or trajectories, to a file or standard output."""
+    if problem := problem_with(arguments):
+        write_error(f"antiphon: {problem}")
+        return 2
+    lines: Iterable[bytes]
+    if arguments.format in TRAJECTORY_FORMATS:
+        lines = trajectory_lines(store, arguments)
+    elif arguments.format is not None:
+        (conversation,) = arguments.conversations
+        written = write_messages(store.open(conversation), arguments.format, arguments.strategy)
         for note in (*written.repairs, *written.losses):
-            write_error(f"{arguments.conversation}: {note}")
-        lines: Iterable[bytes] = [msgspec.json.encode(written.body) + b"\n"]
+            write_error(f"{conversation}: {note}")
+        lines = [msgspec.json.encode(written.body) + b"\n"]
     else:
         if arguments.strategy != "merged":
             raise StoreError(f"--strategy {arguments.strategy} needs --as openai-chat")
-        lines = store.export_lines(arguments.conversation)
+        lines = store.export_lines(arguments.conversations[0])
     if arguments.output is None:
         out = data_writer()
         for line in lines:
@@ -91,14 +125,15 @@ def export_lines(store: HistoryStore, arguments: argparse.Namespace) -> int:
 def _export_session(store: HistoryStore, arguments: argparse.Namespace) -> int:
     program = load_program(arguments.format)
     assert program.write is not None, "WRITABLE lists the programs with a writer"
-    history = store.open(arguments.conversation)
+    (conversation,) = arguments.conversations
+    history = store.open(conversation)
     folder = Path(arguments.folder or ".").resolve()
     if not folder.is_dir():
         raise SessionError(f"there is no folder {folder}; --folder names the project in which the session is continued")
     target = SessionTarget(home=Path.home(), folder=folder, title=store.info(history.id).title, time=datetime.now(UTC))
     session = program.write(history, target)
     for note in session.notes:
-        write_error(f"{arguments.conversation}: {note}")
+        write_error(f"{conversation}: {note}")
     files = session.files
     if arguments.output is not None:
         files = (WrittenFile(Path(arguments.output), files[0].data),)

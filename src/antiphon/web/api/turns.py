@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
@@ -14,10 +13,10 @@ from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.web.live_conversation import LiveConversation
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, parse_int
 
@@ -32,11 +31,11 @@ async def _nothing_to_start() -> None:
 
 
 class ModelAccess:
-    """Which models a client may use, and whether its limits allow a request now."""
+    """Which models a client may use, and whether its limits allow a request now. Without a `meter` there are no limits."""
 
-    def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
+    def __init__(self, models: Callable[[], ChatModels], meter: ChatMeter | None) -> None:
         self._models = models
-        self._limits = limits
+        self._meter = meter
 
     @property
     def default(self) -> str:
@@ -56,13 +55,8 @@ class ModelAccess:
     async def admit(self, model: str, key: ClientKey) -> None:
         """Count a request to a model; raise if this client cannot use the model, or has to wait."""
         self.check(model, key)
-        if key.has_budget:  # turns of the page are not in the ledger, so a budget would not see them
-            raise ApiError("keys with a limit per day or month cannot be used on this page", 403, "forbidden")
-        wait = await self._limits.admit_async(key)
-        if wait is not None:
-            raise ApiError(
-                "this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait))
-            )
+        if self._meter is not None:
+            await self._meter.admit(key, model)
 
 
 class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,96 @@
+"""`RequestAccounting`: whether a client may send a request now, and where a finished one is recorded.
+
+Requests of clients and model calls of the chat page both come here, so that limits, budgets, the ledger, metrics, the list of
+recent requests and the log count the same things.
+"""
+
+from __future__ import annotations
+
+from antiphon.gateway.access.budgets import Budgets
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.access.refusals import LimitReached
+from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
+from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon.gateway.ledger.metering import usage_rows
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.observe.recent import RecentRequests, RequestRecord
+from antiphon.gateway.observe.refusal_log import RefusalLog
+from antiphon.gateway.observe.request_log import log_finished_request
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.prices.table import PriceTable
+
+CHAT_PAGE = "chat-page"
+"""The client format of model calls of the chat page."""
+
+
+class RequestAccounting:
+    """The accounts of all clients of a process. Without a `ledger` usage is not written down."""
+
+    def __init__(
+        self,
+        *,
+        limits: RateLimits,
+        budgets: Budgets,
+        metrics: Metrics,
+        recent: RecentRequests,
+        ledger: UsageLedger | None = None,
+    ) -> None:
+        self._limits = limits
+        self._budgets = budgets
+        self._metrics = metrics
+        self._recent = recent
+        self._ledger = ledger
+        self._refusals = RefusalLog()
+
+    async def limit_reached(self, key: ClientKey, *, costs: bool) -> LimitReached | None:
+        """The limit that refuses a request of a client; None if it is admitted, and counted.
+
+        `costs`: whether it uses tokens or money; a client can still list models when its budget is used up.
+        """
+        reached = await self.budget_reached(key) if costs else None
+        if reached is not None:
+            return reached
+        wait = await self._limits.admit_async(key)
+        if wait is not None:
+            reached = self._limits.limit_reached(key, wait)
+            self._refusals.add(key, reached)
+        return reached
+
+    async def budget_reached(self, key: ClientKey) -> LimitReached | None:
+        """The limit per day or month that a client has used up."""
+        reached = await self._budgets.admit(key) if key.has_budget else None
+        if reached is not None:
+            self._refusals.add(key, reached)
+        return reached
+
+    def record(self, trace: RequestTrace, key: ClientKey, prices: PriceTable) -> None:
+        """Record a finished request of a client."""
+        seconds, overhead = trace.seconds, trace.overhead_seconds
+        self._metrics.request(
+            client_format=trace.client_format,
+            upstream_format=trace.upstream_format,
+            model=trace.requested_model,
+            provider=trace.provider,
+            status=trace.status,
+            seconds=seconds,
+            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
+            overhead_seconds=None if trace.client_format == CHAT_PAGE else overhead,  # a call of the page has none
+            usage=trace.usage,
+            repairs=trace.repairs,
+            losses=trace.losses,
+            attempts=trace.attempts,
+            key_name=trace.key,
+            streamed=trace.streams,
+        )
+        self._recent.add(RequestRecord.of(trace))
+        if self._ledger is not None or key.is_limited:
+            usage, metering = metered_usage(trace)
+            if self._ledger is not None:
+                self._ledger.add_all(usage_rows(trace, usage, metering))
+            if key.is_limited:
+                self._limits.charge_tokens(key, charged_tokens(trace, usage))
+            if key.has_budget:
+                cost = metered_cost(trace, usage, metering, prices)
+                self._budgets.charge(key, charged_tokens(trace, usage), cost)
+        log_finished_request(trace, seconds, overhead)
