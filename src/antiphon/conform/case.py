@@ -56,6 +56,8 @@ class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tool_choice: str = ""
     schema: dict[str, Any] | None = None
     settings: Settings = Settings()
+    has_limit: bool = True
+    """Whether a request without a limit of tokens gets one: APIs that require it would otherwise refuse every case."""
     not_sent: tuple[str, ...] = ()
     """Settings that the model does not take, so that they must not arrive."""
     bodies: dict[str, dict[str, Any]] = {}
@@ -84,13 +86,16 @@ class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def dialogue(self) -> Dialogue:
         """What the client sends."""
+        settings = self.settings
+        if self.has_limit and settings.max_tokens is None:
+            settings = msgspec.structs.replace(settings, max_tokens=1024)
         return Dialogue(
             turns=self.turns,
             system=self.system,
             tools={name: _TOOLS[name] for name in self.tools},
             tool_choice=self.tool_choice,
             schema=self.schema,
-            settings=self.settings,
+            settings=settings,
         )
 
     @property

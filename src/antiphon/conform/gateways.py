@@ -149,15 +149,22 @@ def _litellm(ports: Mapping[str, int]) -> str:
 def _rosetta(ports: Mapping[str, int]) -> str:
     kinds = {"openai-chat": "openai_chat", "openai-responses": "openai_responses"}
     kinds |= {"anthropic": "anthropic", "gemini": "google"}
+    can = '"capabilities": ["text", "vision", "tools"]'
     providers, models = [], []
     for name, port in ports.items():
         base = f"http://127.0.0.1:{port}" + ("" if name in ("anthropic", "gemini") else "/v1")
         providers.append(f'    "{name}": {{"api_key": "{KEY}", "base_url": "{base}", "type": "{kinds[name]}"}}')
         models += [
-            f'    "{model}": {{"provider": "{name}", "upstream_model": "{target}"}}' for model, target in names(name)
+            f'    "{model}": {{"provider": "{name}", "upstream_model": "{target}", {can}}}'
+            for model, target in names(name)
         ]
     lines = ["// conform.jsonc", "{", '  "providers": {', ",\n".join(providers), "  },", '  "models": {']
-    lines += [",\n".join(models), "  },", '  "server": {"host": "127.0.0.1", "port": 8765}', "}"]
+    lines += [
+        ",\n".join(models),
+        "  },",
+        '  "server": {"host": "127.0.0.1", "port": 8765, "open_on_no_keys": true}',
+        "}",
+    ]
     lines += ["// llm-rosetta-gateway --config conform.jsonc"]
     lines += [f"// antiphon conform http://127.0.0.1:8765 --gateway llm-rosetta --key {KEY}"]
     return "\n".join(lines)

@@ -70,8 +70,8 @@ def _is_right_refusal(run: Run) -> bool:
 
 
 def _judge_unexpected_error(run: Run) -> list[Finding]:
-    if any(each.violations for each in run.arrived):
-        return []  # the refusal of the provider is reported with its rule already
+    if (not run.arrived and run.has_upstream) or any(each.violations for each in run.arrived):
+        return []  # it is reported already
     where = f"; the gateway asked for {run.other_paths[0]}" if run.other_paths else ""
     got = f"{run.reply.status or 'no answer'}: {run.reply.error[:200]}{where}"
     return [Finding("answer", "the answer of the provider, with status 200", got)]
@@ -82,7 +82,8 @@ def _judge_upstream(run: Run) -> list[Finding]:
     if found:
         return list(dict.fromkeys(found))
     if not run.arrived:
-        return [Finding("accepted", f"a request at the {run.upstream} provider", "none arrived")]
+        got = f"none arrived; the client got {run.reply.status or 'no answer'}: {run.reply.error[:160]}"
+        return [Finding("accepted", f"a request at the {run.upstream} provider", got)]
     last = run.arrived[-1]
     if last.format != run.upstream:
         return [Finding("accepted", f"a request at the {run.upstream} provider", f"one at {last.format}")]
