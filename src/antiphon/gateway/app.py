@@ -42,7 +42,6 @@ from antiphon.gateway.observe.page.html import wants_page
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.observe.page.status_page import PageView, status_answer
 from antiphon.gateway.observe.page.texts import choose_language
-from antiphon.gateway.observe.recent import RequestRecord
 from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -88,6 +87,7 @@ class Gateway:
         self._reloader: ConfigReloader | None = None
         self._chat: MountedApp | None = None
         self._spend = SpendReader()
+        self._recorder = RequestRecorder(services)
 
     @property
     def loaded(self) -> LoadedConfig:
@@ -111,8 +111,9 @@ class Gateway:
         return self._services.limits
 
     def refresh_gauges(self) -> None:
-        """Set the gauges of the metrics to the current state."""
+        """Count the requests that wait to be recorded, and set the gauges of the metrics to the current state."""
         services = self._services
+        self._recorder.flush()
         services.metrics.set_credentials(self._loaded.credentials)
         services.metrics.set_circuits(self._loaded.target_health.status())
         if services.shared is not None:
@@ -179,14 +180,14 @@ class Gateway:
                 request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
             if action == "generate":
                 if endpoint.format in SHAPES and requests_background(context):
-                    return await create_in_background(context, self._record_request)
-                return await Generation(context, self._record_request).respond()  # records itself
+                    return await create_in_background(context, self._recorder.record)
+                return await Generation(context, self._recorder.record).respond()  # records itself
             if action == "embed":
-                return await handle_embeddings(context, self._record_request)
+                return await handle_embeddings(context, self._recorder.record)
             if action == "pass":
-                return await handle_pass_through(context, self._record_request)
+                return await handle_pass_through(context, self._recorder.record)
             if action == "compact":
-                return await handle_compact(context, self._record_request)
+                return await handle_compact(context, self._recorder.record)
             response = await HANDLERS[action](context)
         except Exception as error:
             response = self._error_response(error, context)
@@ -232,6 +233,7 @@ class Gateway:
         return None if wait is None else services.limits.limit_reached(key, wait).response(endpoint.format)
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
+        self._recorder.flush()
         status = build_status(
             version=__version__,
             started=self._started_at,
@@ -258,39 +260,6 @@ class Gateway:
         if chosen == view.language:
             response.headers["set-cookie"] = language_cookie(loaded, request, chosen)
         return response
-
-    def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
-        services = self._services
-        seconds, overhead = trace.seconds, trace.overhead_seconds
-        services.metrics.request(
-            client_format=trace.client_format,
-            upstream_format=trace.upstream_format,
-            model=trace.requested_model,
-            provider=trace.provider,
-            status=trace.status,
-            seconds=seconds,
-            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
-            overhead_seconds=overhead,
-            usage=trace.usage,
-            repairs=trace.repairs,
-            losses=trace.losses,
-            attempts=trace.attempts,
-            key_name=trace.key,
-            streamed=trace.streams,
-        )
-        services.recent.add(RequestRecord.of(trace))
-        services.spans.record(trace, context.request.headers, context.loaded.base_urls)
-        if services.ledger is not None or context.key.is_limited:
-            usage, metering = metered_usage(trace)
-            if services.ledger is not None:
-                services.ledger.add_all(usage_rows(trace, usage, metering))
-            if context.key.is_limited:
-                services.limits.charge_tokens(context.key, charged_tokens(trace, usage))
-            if context.key.has_budget:
-                cost = metered_cost(trace, usage, metering, context.loaded.prices)
-                services.budgets.charge(context.key, charged_tokens(trace, usage), cost)
-        context.request.is_recorded = True
-        log_finished_request(trace, seconds, overhead)
 
 
 def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:
