@@ -28,6 +28,8 @@ MAP = [
     "providers",
     "tools",
     "conversation",
+    "sessions",
+    "trajectories",
     "testing",
     "graph",
     "runs",

@@ -57,6 +57,11 @@ if TYPE_CHECKING:  # what editors and type checkers see
         pending_calls as pending_calls,
         rounds_of as rounds_of,
     )
+    from antiphon.conversation.replaying import (
+        Comparison as Comparison,
+        compare as compare,
+        replay as replay,
+    )
     from antiphon.errors import (
         AntiphonError as AntiphonError,
         ApprovalPending as ApprovalPending,
@@ -241,6 +246,7 @@ _EXPORTS = {
         "pending_calls",
         "rounds_of",
     ),
+    "antiphon.conversation.replaying": ("Comparison", "compare", "replay"),
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",

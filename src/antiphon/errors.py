@@ -105,6 +105,10 @@ class ImportFormatError(StoreError):
     """The export cannot be imported; nothing was written."""
 
 
+class SessionError(AntiphonError):
+    """A session of another program cannot be found, read or written. The message names the file."""
+
+
 class ContextError(AntiphonError):
     """The live context cannot be rendered with these options."""
 

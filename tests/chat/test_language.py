@@ -17,6 +17,7 @@ from antiphon.chat.chinese import CHINESE
 from antiphon.chat.language import format_choice, language_from_environment, translate, use_language
 from antiphon.chat.provider_errors import ADVICE, BATCH_HINTS, INTERACTIVE_HINTS
 from antiphon.cli.chat.commands import COMMANDS
+from antiphon.cli.chat.mcp_command import APPROVAL_TEXTS, STATE_TEXTS
 from antiphon.cli.chat.turn_view import END_MESSAGES
 from antiphon.providers.default_model import CHOICE_TEXTS, default_model
 from antiphon.tools.builtin.plans import PlanStatus
@@ -40,7 +41,8 @@ def all_texts() -> set[str]:
     tables = [*END_MESSAGES.values(), *ADVICE.values(), *INTERACTIVE_HINTS.values(), *BATCH_HINTS.values()]
     choices = [text for texts in CHOICE_TEXTS.values() for text in texts]
     commands = [command.about for command in COMMANDS.values()]
-    return {*texts_in_calls(), *tables, *choices, *commands, *get_args(PlanStatus)}
+    servers = [*APPROVAL_TEXTS.values(), *STATE_TEXTS.values()]
+    return {*texts_in_calls(), *servers, *tables, *choices, *commands, *get_args(PlanStatus)}
 
 
 def placeholders(text: str) -> list[tuple[str, str]]:

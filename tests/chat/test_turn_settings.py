@@ -12,7 +12,7 @@ from antiphon.conversation import Bounds
 from antiphon.gateway.config.file import load_config
 from antiphon.gateway.config.settings import ChatPageSettings, ConfigError
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.web.gateway_mount import turn_settings
+from antiphon.web.mounted.gateway_chat import turn_settings
 from web.rig import served
 
 

@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 
 import antiphon as ap
+from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.accounting import RequestAccounting
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.settings import ClientKeySettings, Config
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import call
-from antiphon.wire.delta import ModelOutputDelta, UsageReported
+from antiphon.providers.transport.client import HttpClient
+from antiphon.web.mounted.metered_calls import ChatMeter
+from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ProviderError
 from web.rig import Browser, Gate, models, served
 
@@ -34,9 +41,18 @@ class Charges(RateLimits):
         super().charge_tokens(client, tokens)
 
 
+def meter(keys: Sequence[ClientKeySettings], limits: RateLimits) -> ChatMeter:
+    """The meter of a gateway with these keys."""
+    accounting = RequestAccounting(
+        limits=limits, budgets=Budgets(), metrics=Metrics(), recent=RecentRequests(), ledger=None
+    )
+    loaded = LoadedConfig(Config(keys=tuple(keys)), HttpClient({}), environ={})
+    return ChatMeter(accounting, lambda: loaded)
+
+
 def test_a_key_that_used_up_its_requests_waits(tmp_path: Path) -> None:
     keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), requests_per_minute=2)]
-    with served(tmp_path / "chats.db", keys=keys, limits=Charges()) as browser:
+    with served(tmp_path / "chats.db", keys=keys, meter=meter(keys, Charges())) as browser:
         ben = Browser(browser.port, SECRET)
         conversation = ben.create()
         ben.ask(conversation, "hi")
@@ -76,7 +92,7 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
         elif words == "look":
             yield call("look")
         elif words == "fail":
-            yield ProviderError("no connection", "server")
+            yield Failed(ProviderError("no connection", "server"))
         else:
             yield "Done."
 
@@ -89,7 +105,7 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
     keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), tokens_per_minute=10_000)]
     model: ProviderClient = ap.FunctionModel(answer, name="talker")
     talking = models(model if reports else WithoutUsage(model))
-    with served(tmp_path / "chats.db", talking, tools=[look], keys=keys, limits=limits) as browser:
+    with served(tmp_path / "chats.db", talking, tools=[look], keys=keys, meter=meter(keys, limits)) as browser:
         ben = Browser(browser.port, SECRET)
         conversation = ben.create()
         ben.ask(conversation, "hi")
@@ -103,12 +119,12 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
         gate.wait_for_caller()
         ben.api("POST", f"/conversations/{conversation}/interrupt")
         assert len(limits.spent) == 4
-        assert limits.spent[3][1] > 100  # the prompt, and what was written before the stop
+        assert limits.spent[3][1] > 63  # the prompt, and a token for every four bytes written before the stop
         ben.api("POST", f"/conversations/{conversation}/compact")
         assert len(limits.spent) == 5
         assert limits.spent[4][1] > 0
         ben.ask(conversation, "fail")
-        assert reports or sum(tokens for _, tokens in limits.spent[5:]) == 0  # nothing came
+        assert [tokens for _, tokens in limits.spent[5:]] == [0]  # nothing came
 
 
 def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) -> None:
@@ -122,7 +138,7 @@ def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) 
 
     keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), requests_per_minute=1)]
     model = ap.FunctionModel(answer, name="payer")
-    with served(tmp_path / "chats.db", model, tools=[pay], keys=keys, limits=Charges()) as browser:
+    with served(tmp_path / "chats.db", model, tools=[pay], keys=keys, meter=meter(keys, Charges())) as browser:
         ben = Browser(browser.port, SECRET)
         conversation = ben.create()
         ben.ask(conversation, "pay twice")
@@ -136,7 +152,7 @@ def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) 
 
 def test_a_key_in_debt_of_tokens_waits(tmp_path: Path) -> None:
     keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), tokens_per_minute=10)]
-    with served(tmp_path / "chats.db", keys=keys, limits=Charges()) as browser:
+    with served(tmp_path / "chats.db", keys=keys, meter=meter(keys, Charges())) as browser:
         ben = Browser(browser.port, SECRET)
         conversation = ben.create()
         ben.ask(conversation, "hi")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
-from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.errors import AntiphonError, ProviderSetupError, RoutingError
 from antiphon.history import (
     AgentHistory,
@@ -23,7 +21,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model, make_choice
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 from antiphon.providers.router import ProviderRouter
-from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported
+from antiphon.wire.delta import ModelOutputDelta
 
 
 class ChatModels:
@@ -68,42 +66,6 @@ class ReloadableProvider(ProviderClient):
         async with aclosing(self._models().router.call_model(context, options)) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 yield delta
-
-
-class MeteredModels(ProviderClient):
-    """The same provider, with every call charged: `charge` gets the tokens once the call is over, however it ended.
-
-    The provider's report counts. Without one, and for a stream that was not read to its end, the tokens are estimated; a call
-    that failed before any output costs nothing.
-    """
-
-    name = "chat"
-
-    def __init__(self, provider: ProviderClient, charge: Callable[[int], None]) -> None:
-        self._provider = provider
-        self._charge = charge
-
-    async def call_model(
-        self, context: Sequence[ContextEntry], options: ProviderCallOptions
-    ) -> AsyncIterator[ModelOutputDelta]:
-        reported, characters, has_output, is_finished = 0, 0, False, False
-        try:
-            async with aclosing(self._provider.call_model(context, options)) as deltas:  # type: ignore[type-var]
-                async for delta in deltas:
-                    match delta:
-                        case UsageReported():
-                            reported = delta.usage.total
-                        case PartDelta():
-                            characters += len(delta.text)
-                            has_output = True
-                        case Finished():
-                            is_finished = True
-                    yield delta
-        finally:
-            if has_output and not (is_finished and reported):
-                prompt = sum(map(CharacterEstimate().count, context))
-                reported = max(reported, prompt + math.ceil(characters / CHARACTERS_PER_TOKEN))
-            self._charge(reported)
 
 
 def models_from_environment(

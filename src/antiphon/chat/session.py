@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from antiphon.chat.conversations.branches import make_branch
 from antiphon.chat.conversations.titles import write_title
+from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.models import (
     ChatModels,
     ReloadableProvider,
@@ -137,13 +138,15 @@ class ChatSession:
         model = self._resolve_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
+        self.mcp = McpServers(self.folder, settings.tools)
+        """The MCP servers of the settings."""
         self.store = open_chat_store(settings.store)
         try:
             self._toolboxes = Toolboxes(
                 self.folder,
                 folder=settings.folder,
                 with_builtin=settings.has_tools,
-                tools=settings.tools,
+                tools=(*settings.tools, self.mcp) if settings.has_tools else settings.tools,
                 with_tour=(model or self.choice.model) == OFFLINE,
             )
             self._toolbox = self._toolboxes.of("")
@@ -177,8 +180,11 @@ class ChatSession:
     def tools(self) -> Sequence[Tool]:
         return tuple(self._toolbox.registry)
 
-    async def open_tools(self) -> None:
-        """Start the MCP servers. Raises `ToolError` if one cannot be reached."""
+    async def open_tools(self, wait_seconds: float = 0.0) -> None:
+        """Start the MCP servers. Raises `McpUnavailable` if one of the command line cannot be reached; those of the settings
+        are waited for, but not longer than `wait_seconds`."""
+        if wait_seconds and self.settings.has_tools:
+            await self.mcp.wait_until_started(wait_seconds)
         await self._toolbox.registry.open()
 
     def needs_approval(self, tool: Tool) -> bool:

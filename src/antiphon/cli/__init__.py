@@ -1,5 +1,5 @@
 """The command line: `antiphon chat | serve | admin | key | doctor | worker | runs | history | convert | check | repair |
-models | prices | spend`.
+models | prices | spend | sessions | import | export`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
 Exit codes: 0 success, 1 failure (the reason on standard error), 2 invalid arguments.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from antiphon import __version__
 from antiphon.cli.terminal import escape_control_chars, write_error
@@ -35,7 +35,12 @@ COMMANDS = {
     "prices": "show what a model costs per million tokens",
     "spend": "show what clients of the gateway have spent",
     "history": "list, show, search, export, import, fork and delete stored conversations",
+    "sessions": "list the sessions of other coding agents on this machine",
+    "import": "read a session of another coding agent into the store",
+    "export": "write a conversation as a session that another coding agent resumes",
 }
+_MODULES = {"import": "sessions.importing", "export": "sessions.exporting"}
+"""The modules of commands that do not have the command's name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         with _warnings_shown(parsed), _telemetry(parsed.command):
-            code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
+            code: int = _module(parsed.command).run(parsed)
         sys.stdout.flush()
     except AntiphonError as error:
         write_error(f"antiphon: {error}")
@@ -117,5 +122,9 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
         if name == wanted:
-            import_module(f"antiphon.cli.{name}").configure(command)
+            _module(name).configure(command)
     return parser
+
+
+def _module(command: str) -> Any:
+    return import_module(f"antiphon.cli.{_MODULES.get(command, command)}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from antiphon.cli.bodies import atomic_write
-from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_error, write_json
-from antiphon.conversation.interchange import MessagesRead, read_messages, write_messages
+from antiphon.cli.sessions.exporting import configure_export, export_lines
+from antiphon.cli.terminal import joined, styled, table, write, write_error, write_json
+from antiphon.conversation.interchange import MessagesRead, read_messages
 from antiphon.errors import StoreDamaged, StoreError, UnknownConversation, WireError
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.digest import Verification
@@ -56,17 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     export = actions.add_parser(
         "export", help="export a conversation as JSON Lines, or as messages of a provider format"
     )
-    _add_conversation(export)
-    export.add_argument(
-        "--as", dest="format", choices=FORMATS, metavar="FORMAT", help=f"as a request body: {', '.join(FORMATS)}"
-    )
-    export.add_argument(
-        "--strategy",
-        choices=("merged", "per_part", "iterations"),
-        default="merged",
-        help="messages of a round with --as openai-chat: merged, one per part, or tagged by iteration (default merged)",
-    )
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
+    configure_export(export, FORMATS)
 
     bring = actions.add_parser("import", help="import exports or messages of a provider format; each file is atomic")
     bring.add_argument("files", nargs="+", metavar="FILE", help="an export or a request body; - is standard input")
@@ -234,26 +224,6 @@ def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
-    if arguments.format is not None:
-        written = write_messages(store.open(arguments.conversation), arguments.format, arguments.strategy)
-        for note in (*written.repairs, *written.losses):
-            write_error(f"{arguments.conversation}: {note}")
-        lines: Iterable[bytes] = [msgspec.json.encode(written.body) + b"\n"]
-    else:
-        if arguments.strategy != "merged":
-            raise StoreError(f"--strategy {arguments.strategy} needs --as openai-chat")
-        lines = store.export_lines(arguments.conversation)
-    if arguments.output is None:
-        out = data_writer()
-        for line in lines:
-            out(line)
-        return 0
-    with atomic_write(Path(arguments.output)) as file:
-        file.writelines(lines)
-    return 0
-
-
 def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
     taken: list[ConversationInfo] = []
     if arguments.files.count("-") > 1:
@@ -338,7 +308,7 @@ _ACTIONS = {
     "list": _list,
     "show": _show,
     "search": _search,
-    "export": _export,
+    "export": export_lines,
     "import": _import,
     "fork": _fork,
     "delete": _delete,

@@ -111,11 +111,11 @@ def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> 
 
     store = store_location(None)
     if workers > 1:
-        from antiphon.web.shared_chat import shared_chat_factory
+        from antiphon.web.mounted.shared_chat import shared_chat_factory
 
         chats = partial(shared_chat_factory, store)
         return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides, chat=chats)
-    from antiphon.web.gateway_mount import chat_factory
+    from antiphon.web.mounted.gateway_chat import chat_factory
 
     chat = chat_factory(store)
     asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=tune_memory))

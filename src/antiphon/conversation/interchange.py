@@ -10,6 +10,7 @@ the effective history as a model would be sent it, in one of three strategies fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -52,6 +53,14 @@ class MessagesRead(Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
 
+class MessageSource(Struct, frozen=True):
+    """What a session file knows about a message: where it is, when it was written and which model wrote it."""
+
+    path: str
+    timestamp: datetime | None = None
+    model: str = ""
+
+
 class MessagesWritten(Struct, frozen=True):
     """A history as the part of a request body that holds messages and instruction, with the repairs and losses."""
 
@@ -85,10 +94,26 @@ def read_messages(
             raise WireError(f"not {format} messages; they look like {guess}")
     request = wire.read_request(body)
     repaired, actions = repair(structs.replace(request, native=None), format)
-    reader = _EntryReader(_origin(format, model or request.model))
+    reader = _EntryReader(format)
     reader.losses += [Loss(name, name, _NOT_HISTORY) for name in _settings_of(request, body, key)]
     for position, message in enumerate(repaired.messages):
-        reader.add(message, position)
+        reader.add(message, MessageSource(f"messages[{position}]", model=model or request.model))
+    return MessagesRead(tuple(reader.entries()), tuple(actions), tuple(reader.losses))
+
+
+def read_dated_messages(
+    messages: Sequence[tuple[Message, MessageSource]],
+    format: str,  # noqa: A002 - as in the design
+) -> MessagesRead:
+    """Entries of messages that each have a time, a model and a place of their own, as session files have them."""
+    request = ModelRequest(messages=tuple(message for message, _ in messages))
+    repaired, actions = repair(request, format, is_logged=False)
+    sources = {id(message): source for message, source in messages}
+    reader = _EntryReader(format)
+    source = MessageSource("")
+    for message in repaired.messages:
+        source = sources.get(id(message), source)  # one that repair made has the place and time of the one before it
+        reader.add(message, source)
     return MessagesRead(tuple(reader.entries()), tuple(actions), tuple(reader.losses))
 
 
@@ -100,9 +125,9 @@ def read_message(message: Mapping[str, Any]) -> list[HistoryEntry]:
         request = wire.read_request({wire.module.messages_key: [dict(message)]})
     except WireError as error:
         raise ConversationError(f"not a message: {error}") from error
-    reader = _EntryReader(_origin(format_name, ""))
+    reader = _EntryReader(format_name)
     for position, read in enumerate(read_foreign_blocks(request.messages, [])):
-        reader.add(read, position)
+        reader.add(read, MessageSource(f"messages[{position}]"))
     entries = reader.entries()
     if not entries:
         raise ConversationError(f"empty {message.get('role', 'unknown')} message")
@@ -150,22 +175,25 @@ def has_content(parts: Sequence[Part]) -> bool:
 class _EntryReader:
     """Collects entries; the results of adjacent messages become one entry, in the order of their calls."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, format_name: str) -> None:
         self.losses: list[Loss] = []
-        self._origin = origin
+        self._format = format_name
         self._entries: list[HistoryEntry] = []
         self._names: dict[str, str] = {}
         self._results: list[ToolCallResult] = []
+        self._results_time: datetime | None = None
         self._has_instruction = False
 
-    def add(self, message: Message, position: int) -> None:
-        path = f"messages[{position}]"
+    def add(self, message: Message, source: MessageSource) -> None:
+        path, time = source.path, source.timestamp
         results = [part for part in message.parts if isinstance(part, ToolCallResult)]
         others = tuple(part for part in message.parts if not isinstance(part, ToolCallResult))
         self._results += (
             structs.replace(result, tool_name=self._names.get(result.tool_call_id) or result.tool_name)
             for result in results
         )
+        if results:
+            self._results_time = time
         if results and not others:
             return
         self._flush()
@@ -175,13 +203,16 @@ class _EntryReader:
         metadata = self._metadata(message, path)
         if message.role == "assistant":
             self._names.update((p.tool_call_id, p.tool_name) for p in others if isinstance(p, ToolCallRequest))
-            self._entries.append(ModelOutputEntry(others, origin=self._origin, metadata=metadata))
+            origin = _origin(self._format, source.model)
+            self._entries.append(ModelOutputEntry(others, origin=origin, metadata=metadata, timestamp=time))
         elif message.role == "system" and not self._has_instruction and not self._entries:
             self._has_instruction = True
-            self._entries.append(SetSystemInstructionEntry(self._instruction(others, path), metadata=metadata))
+            instruction = self._instruction(others, path)
+            self._entries.append(SetSystemInstructionEntry(instruction, metadata=metadata, timestamp=time))
         else:
             channel = message.role if message.role in _OPERATORS else "user"
-            self._entries.append(ModelInputEntry(tuple(map(_input_part, others)), channel, metadata=metadata))
+            content = tuple(map(_input_part, others))
+            self._entries.append(ModelInputEntry(content, channel, metadata=metadata, timestamp=time))
 
     def entries(self) -> list[HistoryEntry]:
         """The entries read so far."""
@@ -190,7 +221,7 @@ class _EntryReader:
 
     def _flush(self) -> None:
         if self._results:
-            self._entries.append(ToolCallResultsEntry(tuple(self._results)))
+            self._entries.append(ToolCallResultsEntry(tuple(self._results), timestamp=self._results_time))
             self._results = []
 
     def _instruction(self, parts: Sequence[Part], path: str) -> str:

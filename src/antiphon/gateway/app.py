@@ -18,7 +18,7 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
-from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.accounting import RequestAccounting
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
@@ -30,19 +30,16 @@ from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
-from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
 from antiphon.gateway.http.errors import error_response, store_failure
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
-from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
 from antiphon.gateway.observe.page.html import wants_page
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.observe.page.status_page import PageView, status_answer
 from antiphon.gateway.observe.page.texts import choose_language
-from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendReader
@@ -87,7 +84,13 @@ class Gateway:
         self._reloader: ConfigReloader | None = None
         self._chat: MountedApp | None = None
         self._spend = SpendReader()
-        self._recorder = RequestRecorder(services)
+        self.accounting = RequestAccounting(
+            limits=services.limits,
+            budgets=services.budgets,
+            metrics=services.metrics,
+            recent=services.recent,
+            ledger=services.ledger,
+        )
 
     @property
     def loaded(self) -> LoadedConfig:
@@ -105,15 +108,10 @@ class Gateway:
         """Show the state of the file that `reloader` watches in `/status`."""
         self._reloader = reloader
 
-    @property
-    def limits(self) -> RateLimits:
-        """How much each client has used."""
-        return self._services.limits
-
     def refresh_gauges(self) -> None:
-        """Count the requests that wait to be recorded, and set the gauges of the metrics to the current state."""
+        """Bring the metrics up to date: requests that wait to be counted, and the gauges."""
         services = self._services
-        self._recorder.flush()
+        self.accounting.publish()
         services.metrics.set_credentials(self._loaded.credentials)
         services.metrics.set_circuits(self._loaded.target_health.status())
         if services.shared is not None:
@@ -163,9 +161,9 @@ class Gateway:
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
             return readiness(loaded, has_details=find_operator(loaded, request) is not None)
-        limited = await self._check_limits(key, endpoint) if key.is_limited else None
-        if limited is not None:
-            self._count(endpoint, limited, "", admission.started_at)
+        if key.is_limited and (reached := await self.accounting.limit_reached(key, costs=action in _COSTS)) is not None:
+            limited = reached.response(endpoint.format)
+            self._count(endpoint, limited, key.name, admission.started_at)
             return limited
         if action == "metrics":
             self.refresh_gauges()
@@ -180,14 +178,14 @@ class Gateway:
                 request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
             if action == "generate":
                 if endpoint.format in SHAPES and requests_background(context):
-                    return await create_in_background(context, self._recorder.record)
-                return await Generation(context, self._recorder.record).respond()  # records itself
+                    return await create_in_background(context, self._record_request)
+                return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":
-                return await handle_embeddings(context, self._recorder.record)
+                return await handle_embeddings(context, self._record_request)
             if action == "pass":
-                return await handle_pass_through(context, self._recorder.record)
+                return await handle_pass_through(context, self._record_request)
             if action == "compact":
-                return await handle_compact(context, self._recorder.record)
+                return await handle_compact(context, self._record_request)
             response = await HANDLERS[action](context)
         except Exception as error:
             response = self._error_response(error, context)
@@ -222,18 +220,8 @@ class Gateway:
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
 
-    async def _check_limits(self, key: ClientKey, endpoint: Endpoint) -> Response | None:
-        """The refusal of a key that has used up its limit, with the time to retry."""
-        services = self._services
-        if key.has_budget and endpoint.action in _COSTS:
-            reached = await services.budgets.admit(key)
-            if reached is not None:
-                return reached.response(endpoint.format)
-        wait = await services.limits.admit_async(key)
-        return None if wait is None else services.limits.limit_reached(key, wait).response(endpoint.format)
-
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
-        self._recorder.flush()
+        self.accounting.publish()
         status = build_status(
             version=__version__,
             started=self._started_at,
@@ -260,6 +248,11 @@ class Gateway:
         if chosen == view.language:
             response.headers["set-cookie"] = language_cookie(loaded, request, chosen)
         return response
+
+    def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
+        self._services.spans.record(trace, context.request.headers, context.loaded.base_urls)
+        self.accounting.record(trace, context.key, context.loaded.prices)
+        context.request.is_recorded = True
 
 
 def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:

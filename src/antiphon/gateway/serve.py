@@ -136,9 +136,7 @@ async def serve(
     configure_logs(
         config.gateway.log,
         config.gateway.log_level,
-        secrets=lambda: (
-            gateway.loaded.secrets if shared is None else (*gateway.loaded.secrets, *shared.store.secrets)
-        ),
+        secrets=lambda: gateway.loaded.secrets if shared is None else (*gateway.loaded.secrets, *shared.store.secrets),
         on_failure=metrics.log_failed,
     )
     budget = BodyBudget(lambda: gateway.loaded.config.gateway.max_buffered_bytes)

@@ -10,7 +10,7 @@ exists. An interrupted copy is finished by repeating it. A conversation that dif
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Literal, TypeAlias
@@ -129,9 +129,9 @@ def attachment_line(name: str, data: str) -> bytes:
     return msgspec.json.encode(AttachmentLine(name, data)) + b"\n"
 
 
-def lines_of(entries: Sequence[HistoryEntry], title: str = "") -> Iterator[bytes]:
-    """The export of a new conversation with these entries, for `HistoryStore.import_lines`."""
-    yield head_line(msgspec.structs.replace(ExportHead.new(title), entries=len(entries)))
+def lines_of(entries: Sequence[HistoryEntry], title: str = "", head: ExportHead | None = None) -> Iterator[bytes]:
+    """The export of a new conversation with these entries, for `HistoryStore.import_lines`; `head` has its id and title."""
+    yield head_line(msgspec.structs.replace(head or ExportHead.new(title), entries=len(entries)))
     stored, attachments = [], {}
     for entry in entries:
         line, media = extract_media(entry)
@@ -226,14 +226,29 @@ class CopyResult(Struct, frozen=True):
 def copy_conversation(source: HistoryStore, target: HistoryStore, conversation: str) -> CopyResult:
     """Bring a conversation from `source` to `target`."""
     info = source.info(conversation)
-    there = _find_existing(target, info.id)
+    return copy_export(
+        info.id, lambda: source.export_lines(info.id), target, entries=lambda: source.open(info.id).entries
+    )
+
+
+def copy_export(
+    conversation: str,
+    export: Callable[[], Iterable[bytes]],
+    target: HistoryStore,
+    entries: Callable[[], Sequence[HistoryEntry]],
+) -> CopyResult:
+    """Bring the conversation of an export to `target`: all of it, or what is new if it is there already.
+
+    `export` gives its lines and `entries` its entries, with their media; each is called only if it is needed.
+    """
+    there = _find_existing(target, conversation)
     if there is None:
         try:
-            taken = target.import_lines(source.export_lines(info.id), source=f"conversation {info.id}")
-            return CopyResult(info.id, "copied", taken.version)
+            taken = target.import_lines(export(), source=f"conversation {conversation}")
+            return CopyResult(conversation, "copied", taken.version)
         except ConversationExists:  # another process copies it at the same time
-            there = target.info(info.id)
-    return _append_missing(source, target, info.id, there.version)
+            there = target.info(conversation)
+    return _append_missing(export, target, conversation, there.version, entries)
 
 
 def _find_existing(target: HistoryStore, conversation: str) -> ConversationInfo | None:
@@ -243,8 +258,14 @@ def _find_existing(target: HistoryStore, conversation: str) -> ConversationInfo 
         return None
 
 
-def _append_missing(source: HistoryStore, target: HistoryStore, conversation: str, known: int) -> CopyResult:
-    pairs = zip_longest(_entries(source, conversation), _entries(target, conversation))
+def _append_missing(
+    export: Callable[[], Iterable[bytes]],
+    target: HistoryStore,
+    conversation: str,
+    known: int,
+    entries: Callable[[], Sequence[HistoryEntry]],
+) -> CopyResult:
+    pairs = zip_longest(_entry_lines(export()), _entry_lines(target.export_lines(conversation)))
     version = 0
     for version, (ours, theirs) in enumerate(pairs, 1):
         if ours is None:
@@ -256,12 +277,12 @@ def _append_missing(source: HistoryStore, target: HistoryStore, conversation: st
     else:
         return CopyResult(conversation, "same")
     history = target.open(conversation)
-    new = source.open(conversation).entries[history.version :]
+    new = entries()[history.version :]
     for entry in new:
         history.append(entry)
     return CopyResult(conversation, "grown", len(new))
 
 
-def _entries(store: HistoryStore, conversation: str) -> list[bytes]:
+def _entry_lines(lines: Iterable[bytes]) -> list[bytes]:
     """The entries as they are stored; attachments need no comparing, for entries name them by their hash."""
-    return [line for line in store.export_lines(conversation) if not line.startswith(_NO_ENTRY)]
+    return [line for line in lines if not line.startswith(_NO_ENTRY)]

@@ -6,9 +6,11 @@ read out and typed). Ids made in the same millisecond of one process count up, s
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
+from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
@@ -25,6 +27,17 @@ def new_id() -> str:
     with _lock:
         value = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
         _last = value = max(value, _last + 1)
+    return _spell(value)
+
+
+def derived_id(name: str, created: datetime) -> str:
+    """The id of something that has a name elsewhere and began at `created`: the same each time, at its place among other ids."""
+    milliseconds = max(0, int(created.timestamp() * 1000)) & (1 << 48) - 1
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return _spell(milliseconds << _RANDOM_BITS | int.from_bytes(digest[: _RANDOM_BITS // 8]))
+
+
+def _spell(value: int) -> str:
     return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 
 

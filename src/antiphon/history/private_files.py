@@ -10,6 +10,7 @@ What exists keeps its mode, for a group may share it on purpose. If other users 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import stat
@@ -50,6 +51,35 @@ def create_private_file(path: str | os.PathLike[str]) -> None:
     """Create an empty file for its owner alone, unless it exists. A link that leads nowhere gets the file it names."""
     with contextlib.suppress(FileExistsError):
         os.close(open_private_file(os.path.realpath(path)))
+
+
+def read_private_file(path: Path) -> bytes | None:
+    """The content of a file; None without one. Raises `PermissionError` if other users can read it: they may know its secrets."""
+    try:
+        data = path.read_bytes()
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+    if mode & _OTHERS:
+        raise PermissionError(errno.EACCES, f"other users can read it; run: chmod 600 {path}", str(path))
+    return data
+
+
+def write_private_file(path: Path, data: bytes) -> None:
+    """Replace a file for its owner alone: it is written whole under another name and renamed. Raises `OSError`."""
+    place = path.with_name(f".{path.name}.{os.getpid()}")
+    make_private_folder(path.parent)
+    try:
+        place.unlink(missing_ok=True)
+        with os.fdopen(open_private_file(place), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(place, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            place.unlink(missing_ok=True)
+        raise
 
 
 def exposure(path: str | os.PathLike[str]) -> str:

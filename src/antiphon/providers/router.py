@@ -97,9 +97,16 @@ class ProviderRouter(ProviderClient):
             self._clients[provider] = build_client(provider, self._environ)
         return self._clients[provider]
 
-    async def call_model(
+    def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
+        return self.call_targets(None, context, options)
+
+    async def call_targets(
+        self, targets: list[Target] | None, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        """Like `call_model`, with these targets; None: those of `options.model`."""
+        targets = self.resolve(options.model) if targets is None else targets
         report = options.report
         losses, repairs = len(report.losses), len(report.repairs)
 
@@ -114,7 +121,6 @@ class ProviderRouter(ProviderClient):
             prefixed = [*context, ModelOutputEntry((Text(text),))]
             return await prepare(target, prefixed) if client.continues_prefix(target.model) else None
 
-        targets = self.resolve(options.model)
         call = ModelCall(
             targets,
             prepare,

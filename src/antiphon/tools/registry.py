@@ -19,7 +19,10 @@ from antiphon.wire.request import ToolDefinition
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A source of tools that must be listed, such as an MCP server."""
+    """A source of tools that must be listed, such as an MCP server.
+
+    One whose tools may change has `revision`, a number that grows with each change: it is listed again when that differs.
+    """
 
     async def tools(self) -> Sequence[Tool]:
         """The tools there are now."""
@@ -41,6 +44,7 @@ class ToolRegistry(AsyncClosable):
         self.sources: list[ToolSource] = []
         """The sources that `open` lists; without any, it need not be called."""
         self._names_of: dict[int, list[str]] = {}
+        self._revisions: dict[int, int] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
         for one in offered:
             self.add(one)
@@ -55,6 +59,12 @@ class ToolRegistry(AsyncClosable):
         if self._definitions is None:
             self._definitions = tuple(tool.definition for tool in self._tools.values())
         return self._definitions
+
+    @property
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The tools that do not come from a source."""
+        of_sources = {name for names in self._names_of.values() for name in names}
+        return tuple(tool for name, tool in self._tools.items() if name not in of_sources)
 
     def get(self, name: str) -> Tool | None:
         """The tool with that name, or None."""
@@ -85,12 +95,16 @@ class ToolRegistry(AsyncClosable):
         self._definitions = None
 
     async def open(self) -> None:
-        """List the sources that were not listed yet, and those whose tools have changed since (`has_changed`, if they have it).
+        """List the sources that were not listed yet, and those whose tools have changed since (`has_changed`, `revision`).
 
         If one fails, nothing of it is offered, and the error is raised.
         """
         for source in self.sources:
-            if id(source) not in self._names_of or getattr(source, "has_changed", False):
+            if (
+                id(source) not in self._names_of
+                or getattr(source, "has_changed", False)
+                or getattr(source, "revision", 0) != self._revisions.get(id(source), 0)
+            ):
                 await self._load(source)
 
     async def refresh(self) -> None:
@@ -113,6 +127,7 @@ class ToolRegistry(AsyncClosable):
             raise errors[0]
 
     async def _load(self, source: ToolSource) -> None:
+        revision = getattr(source, "revision", 0)
         offered = await source.tools()
         old = self._names_of.get(id(source), [])
         taken = [tool.name for tool in offered if tool.name in self._tools and tool.name not in old]
@@ -125,6 +140,7 @@ class ToolRegistry(AsyncClosable):
         # Those that stay keep their place, so that what providers were sent stays a prefix.
         self._tools.update((tool.name, tool) for tool in offered)
         self._names_of[id(source)] = [tool.name for tool in offered]
+        self._revisions[id(source)] = revision
         self._definitions = None
 
     def _add_tool(self, tool: Tool) -> None:

@@ -90,6 +90,8 @@ class Tool(ABC):
     """Whether the work is done in a thread, which cannot be stopped."""
     can_wait: bool = True
     """Whether the work may wait for something; an async function without `await` cannot."""
+    is_log_only: bool = False
+    """Whether the tool reads and writes nothing but the log of its conversation, as the notebook does."""
 
     def __init__(
         self, name: str, description: str, parameters: dict[str, Any] | None, **settings: Unpack[ToolSettings]

@@ -19,7 +19,8 @@ from msgspec import Struct, structs
 from antiphon import __version__
 from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.markdown import blocks_json
-from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
+from antiphon.chat.mcp.servers import McpServers
+from antiphon.chat.models import ChatModels, ReloadableProvider
 from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
@@ -28,23 +29,26 @@ from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules
-from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.providers.client import ProviderClient
 from antiphon.web.access import API, READING, AccessControl
-from antiphon.web.conversations_api import ConversationApi
-from antiphon.web.models_api import ModelApi
+from antiphon.web.api.conversations import ConversationApi
+from antiphon.web.api.mcp import McpApi
+from antiphon.web.api.models import ModelApi
+from antiphon.web.api.plans import PlanApi
+from antiphon.web.api.turns import MAX_RUNNING_TURNS, ModelAccess, TurnApi
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
-from antiphon.web.plans_api import PlanApi
 from antiphon.web.request import ApiError, ChatRequest, error_response
-from antiphon.web.turns_api import MAX_RUNNING_TURNS, ModelAccess, TurnApi
 
 logger = logging.getLogger("antiphon.web")
 
 Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Response]]
 
 STREAM_SECONDS = 600.0
+TOOLS_SECONDS = 10.0
 _PAGE = "/chat/page/"
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -66,10 +70,11 @@ class ChatApp:
     """The chat over a store of conversations.
 
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
-    machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
+    machine is served, under the names that `rules` allow; `meter` counts what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
-    read-only needs approval. With `setup`, keys can be pasted on the page; with `writes_titles` the model writes the titles of
-    new conversations. The caller closes what it passes, except `toolboxes`.
+    read-only needs approval. With `setup`, keys can be pasted on the page; with `mcp`, which is one of the tools, its MCP servers
+    can be changed there; with `writes_titles` the model writes the titles of new conversations. The caller closes what it passes,
+    except `toolboxes`.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class ChatApp:
         *,
         keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
         rules: Callable[[], OriginRules] = OriginRules,
-        limits: RateLimits | None = None,
+        meter: ChatMeter | None = None,
         system: str = "",
         token_limit: int | None = None,
         turns: Callable[[], TurnSettings] = TurnSettings,
@@ -89,12 +94,12 @@ class ChatApp:
         max_running: int = MAX_RUNNING_TURNS,
         page: PageFiles | None = None,
         setup: ModelSetup | None = None,
+        mcp: McpServers | None = None,
         writes_titles: bool = False,
     ) -> None:
         self._models = models
-        self._limits = limits or RateLimits()
-        self._choice = ModelAccess(models, self._limits)
-        self._keys = keys
+        self._meter = meter
+        self._choice = ModelAccess(models, meter)
         self._toolboxes = toolboxes
         self._admission = AccessControl(keys, rules)
         self._token_limit = token_limit
@@ -111,9 +116,11 @@ class ChatApp:
             write_title=self._write_title if writes_titles else None,
         )
         conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
-        turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
+        self._mcp = mcp
+        turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running, self._start_tools)
         plan = PlanApi(toolboxes)
         model = ModelApi(self._choice, setup)
+        server = McpApi(mcp)
         one = r"/conversations/(?P<id>[^/]+)"
         self._doors: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
             (re.compile(path), handlers)
@@ -137,6 +144,9 @@ class ChatApp:
                 "/models": {"GET": model.list},
                 "/keys": {"POST": model.add_key},
                 r"/keys/(?P<id>[^/]+)": {"DELETE": model.forget_key},
+                "/mcp": {"GET": server.list, "POST": server.add},
+                r"/mcp/(?P<id>[^/]+)": {"PATCH": server.change, "DELETE": server.remove},
+                r"/mcp/(?P<id>[^/]+)/test": {"POST": server.test},
                 "/markdown": {"POST": self._markdown},
                 "/plans": {"GET": plan.list},
                 r"/plans/(?P<id>[^/]+)": {"GET": plan.show, "PATCH": plan.change, "DELETE": plan.delete},
@@ -226,8 +236,14 @@ class ChatApp:
                 "token_limit": limit if isinstance(limit := self._turns().token_limit, int) else None,
                 "bounds": structs.asdict(self._turns().bounds),
                 "has_keys": self._admission.needs_key,
+                "has_mcp": self._mcp is not None,
             }
         )
+
+    async def _start_tools(self) -> None:
+        """Wait a moment for the MCP servers of the settings before a turn."""
+        if self._mcp is not None:
+            await self._mcp.wait_until_started(TOOLS_SECONDS)
 
     async def _markdown(self, request: ChatRequest) -> Response:
         """The blocks of texts that are not in an entry: results of tools."""
@@ -253,14 +269,9 @@ class ChatApp:
     async def _write_title(self, chat: Conversation, owner: str) -> str:
         return await write_title(chat.history, self._metered(owner), chat.model)
 
-    def _metered(self, owner: str) -> MeteredModels:
-        return MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens))
-
-    def _charge(self, owner: str, tokens: int) -> None:
-        """Charge a model call to the key that owns the conversation, by its current limits."""
-        key = self._keys().named(owner)
-        if key is not None:
-            self._limits.charge_tokens(key, tokens)
+    def _metered(self, owner: str) -> ProviderClient:
+        """The models for conversations of that client, by its current limits."""
+        return self._provider if self._meter is None else self._meter.calls_of(owner, self._models)
 
 
 def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Response:

@@ -9,6 +9,7 @@ import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.session import TurnSettings, open_chat_store, resume_conversation
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
@@ -61,11 +62,12 @@ def serve_chat(
     setup = ModelSetup(os.environ if environ is None else environ, data_folder_for(store), model)
     _say(str(setup.models.choice))
 
+    servers = McpServers(data_folder_for(store), tools)
     toolboxes = Toolboxes(
         data_folder_for(store),
         folder=folder,
         with_builtin=with_tools,
-        tools=tools,
+        tools=(*tools, servers) if with_tools else tools,
         with_tour=setup.models.choice.model == OFFLINE,
     )
     with open_chat_store(store) as conversations:
@@ -89,6 +91,7 @@ def serve_chat(
             turns=lambda: turns or TurnSettings(),
             asks_before_changes=asks_before_changes,
             setup=setup,
+            mcp=servers if with_tools else None,
             writes_titles=True,
         )
         asyncio.run(_serve(app, setup, host, port, on_ready))

@@ -18,7 +18,7 @@ from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route
 from antiphon.providers.transport.client import HttpClient
-from antiphon.web.gateway_mount import gateway_models
+from antiphon.web.mounted.gateway_chat import gateway_models
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, MODELS, Client, Rig, rig, serving

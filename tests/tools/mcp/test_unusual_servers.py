@@ -134,7 +134,7 @@ def test_a_tool_with_a_tuple_and_no_named_draft_is_usable() -> None:
 def test_an_odd_server_writes_nothing_to_standard_error() -> None:
     """A redirect makes the SDK log an unwanted traceback."""
     with simple_mcp(302, failing="everything") as server:
-        url = server._where
+        url = server.where
         code = f"""
 import asyncio
 from antiphon.errors import McpUnavailable

@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -87,13 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
         from antiphon.cli.chat.one_shot import one_shot, read_message
 
         content = read_message(arguments.prompt)
-        return asyncio.run(_closing(settings, lambda session: one_shot(session, content, as_json=arguments.json)))
+        work = partial(one_shot, content=content, as_json=arguments.json)
+        return asyncio.run(_closing(settings, work, wait_seconds=30.0))
     if arguments.json or not sys.stdout.isatty():
         raise ConversationError('stdin is not a terminal; use -p "…" or pipe the message in')
     from antiphon.cli.chat.input import require_extra
 
     require_extra()
-    return asyncio.run(_closing(settings, _talk))
+    return asyncio.run(_closing(settings, _talk, wait_seconds=5.0))
 
 
 async def _talk(session: ChatSession) -> int:
@@ -102,10 +104,12 @@ async def _talk(session: ChatSession) -> int:
     return await TerminalChat(session).run()
 
 
-async def _closing(settings: ChatSettings, work: Callable[[ChatSession], Awaitable[int]]) -> int:
+async def _closing(
+    settings: ChatSettings, work: Callable[[ChatSession], Awaitable[int]], *, wait_seconds: float
+) -> int:
     session = ChatSession(settings)
     try:
-        await session.open_tools()
+        await session.open_tools(wait_seconds)
         return await work(session)
     finally:
         await session.aclose()

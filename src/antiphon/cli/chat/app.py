@@ -26,6 +26,7 @@ from antiphon.chat.spending import Spending, spending_of
 from antiphon.chat.uploads import parse_message
 from antiphon.cli.chat.commands import COMMANDS, Commands
 from antiphon.cli.chat.input import PROMPT, LineEditor, PlainInput
+from antiphon.cli.chat.mcp_command import SUBCOMMANDS
 from antiphon.cli.chat.model_list import model_list
 from antiphon.cli.chat.render import Renderer
 from antiphon.cli.chat.turn_view import CollapsedBlock, PlainView, TurnView, View, run_turn
@@ -349,6 +350,8 @@ class TerminalChat:
         else:
             self.say(translate("{model}; change it with /model.", model=session.chat.model), "cyan")
         self.say(translate("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help"), "dim")
+        for server in session.mcp.problems():
+            self.say(server.error, "yellow")
         if session.has_messages:
             self.show_last()
         elif session.settings.model is None and session.chat.model == OFFLINE:
@@ -384,7 +387,12 @@ class TerminalChat:
         return LineEditor(
             self.renderer,
             {f"/{name}": translate(command.about) for name, command in COMMANDS.items()},
-            words=lambda: {"/model": self.session.models, "/resume": ("last",), "/memory": ("edit", "add ", "clear")},
+            words=lambda: {
+                "/model": self.session.models,
+                "/resume": ("last",),
+                "/memory": ("edit", "add ", "clear"),
+                "/mcp": SUBCOMMANDS,
+            },
             status=self._status,
             interrupt=self.interrupt,
             expand=self._expand_last,

@@ -24,6 +24,7 @@ from antiphon.chat.language import current_language, translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
 from antiphon.chat.spending import spending_of
 from antiphon.cli.bodies import atomic_write
+from antiphon.cli.chat.mcp_command import McpCommand
 from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line
 from antiphon.conversation.compaction import compact
 from antiphon.errors import AntiphonError, ConversationError, StoreError
@@ -58,6 +59,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "memory": Command("[edit|add|set|clear]", "show or change the notebook the model always sees"),
         "system": Command("[TEXT|edit|clear]", "show or change the system instruction"),
         "tools": Command("", "list the tools"),
+        "mcp": Command("[add|remove|enable|disable|test|show|approval]", "list or change the MCP servers"),
         "plans": Command("[ID]", "list the plans and their progress"),
         "expand": Command("[N]", "expand a collapsed block: the last, or the Nth last"),
         "title": Command("[TEXT|auto]", "show or set the title, or let the model write it"),
@@ -266,8 +268,12 @@ class Commands:
         set_texts(history, system=text)
         self._chat.say(translate("System instruction saved (version {version}).", version=history.version), "green")
 
+    async def mcp(self, argument: str) -> None:
+        await McpCommand(self._chat).run(argument)
+
     async def tools(self, _: str) -> None:
         session = self._chat.session
+        await session.open_tools()
         tools = session.tools
         if not tools:
             self._chat.say(translate("Tools are disabled (--no-tools)."))

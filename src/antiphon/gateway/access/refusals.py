@@ -61,12 +61,16 @@ class LimitReached(Struct, frozen=True, kw_only=True):
 
     def response(self, format_name: str) -> Response:
         """The refusal for a client of that format."""
-        kind: ErrorKind = "billing" if self.is_money and format_name not in _GOOGLE else "rate_limit"
+        error = self.error(format_name)
         is_openai = format_name.startswith("openai") or not format_name
-        status = 402 if kind == "billing" and not is_openai else 429
-        native = {"gemini": {"error": {"details": [self._retry_info()]}}} if format_name == "gemini" else None
-        error = ProviderError(self.message, kind, retry_after=self.wait, native=native)
+        status = 402 if error.kind == "billing" and not is_openai else 429
         return error_response(format_name, error, status=status, headers=dict(self._headers(format_name)))
+
+    def error(self, format_name: str = "") -> ProviderError:
+        """The error for a client of that format."""
+        kind: ErrorKind = "billing" if self.is_money and format_name not in _GOOGLE else "rate_limit"
+        native = {"gemini": {"error": {"details": [self._retry_info()]}}} if format_name == "gemini" else None
+        return ProviderError(self.message, kind, retry_after=self.wait, native=native)
 
     def _headers(self, format_name: str) -> Iterator[tuple[str, str]]:
         reset = self._reset_time(datetime.now(UTC))

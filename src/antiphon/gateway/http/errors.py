@@ -60,14 +60,20 @@ def store_failure(error: StoreError) -> ProviderError:
 
 def provider_error_response(format_name: str, error: ProviderError, provider: str) -> Response:
     """An error of a provider, for the client whose request it was."""
+    status = provider_error_status(error, format_name)
     if error.kind in _CREDENTIAL_ERRORS:
         message = f"provider {provider} rejected the gateway's credentials: {error.message}"
-        return error_response(format_name, ProviderError(message, "server", code=error.code), status=502)
-    status = STATUS_BY_KIND[error.kind]
-    if error.kind == "overloaded":
-        status = _OVERLOADED_STATUS.get(format_name, status)
-    elif error.code == "redirected":  # a wrong base URL in the gateway's configuration
-        status = 502
-    elif error.kind in ("unknown", "invalid_request") and error.status is not None and 400 <= error.status < 500:
-        status = error.status
+        error = ProviderError(message, "server", code=error.code)
     return error_response(format_name, error, status=status)
+
+
+def provider_error_status(error: ProviderError, format_name: str = "") -> int:
+    """The status of the response to a client whose request ended with an error of a provider."""
+    # the second: a wrong base URL in the gateway's configuration
+    if error.kind in _CREDENTIAL_ERRORS or (error.kind != "overloaded" and error.code == "redirected"):
+        return 502
+    if error.kind == "overloaded":
+        return _OVERLOADED_STATUS.get(format_name, STATUS_BY_KIND[error.kind])
+    if error.kind in ("unknown", "invalid_request") and error.status is not None and 400 <= error.status < 500:
+        return error.status
+    return STATUS_BY_KIND[error.kind]

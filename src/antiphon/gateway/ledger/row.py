@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -90,7 +90,18 @@ class UsageRow(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
         return self.at // DAY_MICROSECONDS
 
 
-def token_counts(usage: TokenUsage) -> dict[str, int]:
+class TokenCounts(TypedDict):
+    """The tokens of a row, by the name of its field."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    reasoning_tokens: int
+
+
+def token_counts(usage: TokenUsage) -> TokenCounts:
     """The tokens of a row. Parts are at most the whole, whatever was reported, so that sums of rows have a price."""
     prompt, completion = (
         min(max(0, usage.prompt_tokens), _MAX_TOKENS),

@@ -98,10 +98,9 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
         """The record of a finished request."""
         usage = trace.usage
         error = trace.error
-        ended = time.time() - (time.monotonic() - trace.finished_at if trace.finished_at is not None else 0.0)
         return cls(
             id=trace.request_id,
-            time=datetime.fromtimestamp(ended, UTC),
+            time=datetime.fromtimestamp(trace.recorded_at or time.time(), UTC),
             client_format=trace.client_format,
             upstream_format=trace.upstream_format,
             model=_truncate(trace.requested_model),
@@ -210,9 +209,10 @@ class RecentRequests:
 
     def add(self, trace: RequestTrace) -> None:
         """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom."""
+        now = trace.recorded_at = self._clock()
         has_texts = trace.error is not None or trace.repairs or trace.losses or len(trace.attempts) > 1
         self._last.append(RequestRecord.of(trace) if has_texts else trace)
-        start = self._minute()
+        start = int(now) // 60 * 60
         minute = self._minutes.get(start)
         if minute is None:
             self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}

@@ -44,12 +44,15 @@ def memory_tools(history: AgentHistory) -> list[Tool]:
             history.append(SetMemoryNotebookEntry(after, metadata=EntryMetadata(source="tool:edit_memory")))
         return f"The notebook now reads:\n{after}" if after else "The notebook is empty now."
 
-    return [read_memory, edit_memory]
+    tools: list[Tool] = [read_memory, edit_memory]
+    for each in tools:
+        each.is_log_only = True
+    return tools
 
 
 def with_memory(tools: ToolRegistry, history: AgentHistory) -> ToolRegistry:
     """The tools of a registry and those of the notebook of `history`, as a registry of its own."""
-    return ToolRegistry([*tools, *tools.sources, *memory_tools(history)])
+    return ToolRegistry([*tools.own_tools, *tools.sources, *memory_tools(history)])
 
 
 def _edited(before: str, action: str, text: str, old: str) -> str:

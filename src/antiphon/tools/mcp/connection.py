@@ -86,8 +86,10 @@ class Connection:
         on_change: Callable[[], None],
         on_update: Callable[[str], None],
         on_question: QuestionHandler | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
         self._open_transport = open_transport
+        self._on_end = on_end
         self._on_change = on_change
         self._on_update = on_update
         self._on_question = on_question
@@ -155,6 +157,8 @@ class Connection:
                     await asyncio.wait(listeners)
         finally:
             self._over.set()
+            if self._on_end is not None and self._ready.done():
+                self._on_end()
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[tuple[Any, Any]]:

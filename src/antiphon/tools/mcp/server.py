@@ -88,18 +88,21 @@ class McpServer(AsyncClosable):
         resource_tools: bool = False,
         **settings: Unpack[ToolSettings],
     ) -> None:
-        if len(name) > LONGEST_NAME // 2 or not _SERVER_NAME.fullmatch(name):
-            raise InvalidTool(
-                f"an MCP server cannot be called {name!r}: its name begins the names of its tools, so it has a letter, then "
-                f"letters, digits, hyphens and single underscores, and at most {LONGEST_NAME // 2} of them"
-            )
+        check_server_name(name)
         self.name = name
         self.has_changed = False
         self.on_change = on_change
+        self.on_disconnect: Callable[[], None] | None = None
+        """Called when a connection that was up ended, other than by `aclose`: a server that died, or closed it."""
+        self.is_retired = False
+        """Whether it must not be started or reached any more."""
+        self.where = where
+        """What is started or reached, without credentials."""
+        self.listed: Sequence[Tool] = ()
+        """The tools it had when they were last listed."""
         self._on_question = on_question
         self._resource_tools = resource_tools
         self._subscribers: dict[str, list[Callable[[str], None]]] = {}
-        self._where = where
         self._open_transport = open_transport
         self._secrets = tuple(secrets)
         self._connect_timeout = connect_timeout
@@ -231,7 +234,10 @@ class McpServer(AsyncClosable):
                 tools.append(self._tool(one))
             except InvalidTool as error:
                 logger.warning("MCP server %s offers a tool that cannot be used: %s", self.name, error)
-        return [*tools, *self._tools_for_resources({one.name for one in listed})] if self._resource_tools else tools
+        if self._resource_tools:
+            tools += self._tools_for_resources({one.name for one in listed})
+        self.listed = tools
+        return tools
 
     async def resources(self) -> Sequence[McpResource]:
         """The resources the server has now, and its templates. Raises `McpUnavailable`."""
@@ -309,6 +315,15 @@ class McpServer(AsyncClosable):
         except McpUnavailable as error:
             raise ToolError(str(error)) from None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a live connection now."""
+        return self._connection is not None and self._connection.is_alive
+
+    def stderr_tail(self) -> str:
+        """The last lines that a started server wrote to its standard error; call it when the server is gone."""
+        return self._last_words() if self._last_words is not None else ""
+
     async def aclose(self) -> None:
         """End the connection; a started server is ended too. It is made again if a tool is called."""
         self._is_closed = True
@@ -372,6 +387,8 @@ class McpServer(AsyncClosable):
         if self._loop is not loop:
             # A connection lives and dies with the event loop it was made in.
             self._loop, self._connection, self._connecting = loop, None, asyncio.Lock()
+        if self.is_retired:
+            raise McpUnavailable(f"MCP server {self.name!r} was switched off or removed")
         self._is_closed = False
         async with self._connecting:
             if self._connection is None or not self._connection.is_alive:
@@ -388,13 +405,15 @@ class McpServer(AsyncClosable):
                 f"MCP server {self.name!r} needs the MCP SDK; install it with: pip install 'antiphon[mcp]'"
             ) from None
         self._http_failures.clear()
-        connection = Connection(self._open_transport, self._on_tools_changed, self._on_updated, self._on_question)
+        connection = Connection(
+            self._open_transport, self._on_tools_changed, self._on_updated, self._on_question, self._on_connection_end
+        )
         try:
             await connection.open(self._connect_timeout)
         except Exception as error:  # from no such program to no such protocol
-            stderr = self._last_words() if self._last_words is not None else ""
+            stderr = self.stderr_tail()
             raise McpUnavailable(
-                f"MCP server {self.name!r} ({self._where}) cannot be used: {self._words(error)}"
+                f"MCP server {self.name!r} ({self.where}) cannot be used: {self._words(error)}"
                 + (f"\nIt said: {stderr}" if stderr else "")
             ) from None
         for uri in self._subscribers:
@@ -403,6 +422,10 @@ class McpServer(AsyncClosable):
             except Exception as error:  # a server that started again may not have it any more
                 logger.warning("MCP server %s does not report changes of %s: %s", self.name, uri, self._words(error))
         return connection
+
+    def _on_connection_end(self) -> None:
+        if not self._is_closed and self.on_disconnect is not None:
+            self.on_disconnect()
 
     def _on_updated(self, uri: str) -> None:
         for on_update in self._subscribers.get(uri, ()):
@@ -432,7 +455,16 @@ class McpServer(AsyncClosable):
         return scrub_text(text, self._secrets)
 
     def __repr__(self) -> str:
-        return f"<McpServer {self.name} at {self._where}>"
+        return f"<McpServer {self.name} at {self.where}>"
+
+
+def check_server_name(name: str) -> None:
+    """Raise `InvalidTool` if a server cannot have this name."""
+    if len(name) > LONGEST_NAME // 2 or not _SERVER_NAME.fullmatch(name):
+        raise InvalidTool(
+            f"an MCP server cannot be called {name!r}: its name begins the names of its tools, so it has a letter, then "
+            f"letters, digits, hyphens and single underscores, and at most {LONGEST_NAME // 2} of them"
+        )
 
 
 def _tool_called(request: Any) -> str:

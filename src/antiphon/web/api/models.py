@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from antiphon.chat.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
 from antiphon.gateway.http.messages import Response
+from antiphon.web.api.turns import ModelAccess
 from antiphon.web.request import ApiError, ChatRequest
-from antiphon.web.turns_api import ModelAccess
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,11 +23,11 @@ from antiphon.conversation.compaction import compact
 from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
+from antiphon.web.api.turns import ModelAccess
 from antiphon.web.history_view import draw_ahead, entry_json, entry_row, media_in, provider_bodies
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations, owner_tag
 from antiphon.web.request import ApiError, ChatRequest
-from antiphon.web.turns_api import ModelAccess
 
 _MAX_PAGE_SIZE = 200
 _EXPORTS: dict[str, tuple[ExportFormat, str, str]] = {

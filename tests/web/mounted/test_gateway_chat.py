@@ -19,7 +19,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon.gateway.routes import is_chat_path
 from antiphon.gateway.serve import serve
-from antiphon.web.gateway_mount import chat_factory
+from antiphon.web.mounted.gateway_chat import chat_factory
 from antiphon.web.server import serve_chat
 from gateway.strict_upstream import StrictUpstream
 from web.rig import WAIT, Browser, in_a_thread, text

@@ -30,7 +30,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
-from antiphon.web.gateway_mount import GatewayChat
+from antiphon.web.mounted.gateway_chat import GatewayChat
 from antiphon.web.request import ApiError, error_response
 
 _MAX_ATTEMPTS = 40

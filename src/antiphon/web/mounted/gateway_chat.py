@@ -37,6 +37,7 @@ from antiphon.providers.transport.request import Timeouts
 from antiphon.tools.embedded import parse_setting
 from antiphon.web.access import AccessControl
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.request import ApiError, error_response
 
 _STREAM_FRACTION = 0.8
@@ -95,7 +96,7 @@ class GatewayChat:
                     Toolboxes(data_folder_for(self._place)),
                     keys=lambda: gateway.loaded.keys,
                     rules=lambda: gateway.loaded.origin_rules,
-                    limits=gateway.limits,
+                    meter=ChatMeter(gateway.accounting, lambda: gateway.loaded),
                     stream_seconds=self._stream_seconds,
                     turns=lambda: turn_settings(gateway.loaded.config.chat),
                 )

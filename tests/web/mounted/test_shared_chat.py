@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -59,8 +60,22 @@ def test_when_its_worker_dies_another_has_the_chat(running: ServedGateway) -> No
 
 
 def _owner(running: ServedGateway) -> int:
-    """The worker that holds the lock."""
+    """The worker that holds the lock of the chat. Workers hold others too, such as those of their ledger journals."""
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    held = {int(fields[4]) for fields in locks if "FLOCK" in fields and "->" not in fields}
-    (owner,) = held & set(running.workers)
+    held = {
+        (int(fields[4]), int(fields[5].rpartition(":")[2]))
+        for fields in locks
+        if "FLOCK" in fields and "->" not in fields
+    }
+    (owner,) = {worker for worker in running.workers for file in _chat_locks(worker) if (worker, file) in held}
     return owner
+
+
+def _chat_locks(worker: int) -> list[int]:
+    """The inodes of the chat locks that a process has open."""
+    found = []
+    for opened in Path(f"/proc/{worker}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if os.readlink(opened).endswith("chat.lock"):
+                found.append(opened.stat().st_ino)
+    return found

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -14,10 +13,10 @@ from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.web.live_conversation import LiveConversation
+from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, parse_int
 
@@ -27,12 +26,16 @@ MAX_RUNNING_TURNS = 64
 _RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt: true to speak over it"
 
 
-class ModelAccess:
-    """Which models a client may use, and whether its limits allow a request now."""
+async def _nothing_to_start() -> None:
+    return None
 
-    def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
+
+class ModelAccess:
+    """Which models a client may use, and whether its limits allow a request now. Without a `meter` there are no limits."""
+
+    def __init__(self, models: Callable[[], ChatModels], meter: ChatMeter | None) -> None:
         self._models = models
-        self._limits = limits
+        self._meter = meter
 
     @property
     def default(self) -> str:
@@ -52,13 +55,8 @@ class ModelAccess:
     async def admit(self, model: str, key: ClientKey) -> None:
         """Count a request to a model; raise if this client cannot use the model, or has to wait."""
         self.check(model, key)
-        if key.has_budget:  # turns of the page are not in the ledger, so a budget would not see them
-            raise ApiError("keys with a limit per day or month cannot be used on this page", 403, "forbidden")
-        wait = await self._limits.admit_async(key)
-        if wait is not None:
-            raise ApiError(
-                "this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait))
-            )
+        if self._meter is not None:
+            await self._meter.admit(key, model)
 
 
 class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +82,8 @@ class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TurnApi:
-    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open."""
+    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open; `start_tools` is called before
+    a turn."""
 
     def __init__(
         self,
@@ -92,11 +91,13 @@ class TurnApi:
         models: ModelAccess,
         stream_seconds: Callable[[], float],
         max_running: int = MAX_RUNNING_TURNS,
+        start_tools: Callable[[], Awaitable[None]] = _nothing_to_start,
     ) -> None:
         self._conversations = conversations
         self._models = models
         self._stream_seconds = stream_seconds
         self._most_running = max_running
+        self._start_tools = start_tools
 
     async def say(self, request: ChatRequest) -> Response:
         """Start a turn."""
@@ -105,8 +106,7 @@ class TurnApi:
         if live.is_running and not turn.interrupt:
             raise ApiError(_RUNNING, 409, "running")
         parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
-        self._check_capacity(live)
-        await self._models.admit(turn.model or live.chat.model or self._models.default, request.key)
+        await self._admit(live, turn.model or live.chat.model, request.key)
         async with live.writing:
             await live.interrupt()
             if turn.model:
@@ -116,8 +116,7 @@ class TurnApi:
     async def resume(self, request: ChatRequest) -> Response:
         """Resume a turn that stopped."""
         live = await self._opened(request)
-        self._check_capacity(live)
-        await self._models.admit(live.chat.model or self._models.default, request.key)
+        await self._admit(live, live.chat.model, request.key)
         async with live.writing:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
@@ -132,9 +131,8 @@ class TurnApi:
         parts = (
             message_parts(wanted.content, await self._resolve_parts(wanted.content, request)) if wanted.content else ()
         )
-        self._check_capacity(live)
         model = wanted.model or live.chat.model or self._models.default
-        await self._models.admit(model, request.key)
+        await self._admit(live, model, request.key)
         store = self._conversations.store
         made = await asyncio.to_thread(make_branch, store, request.id, wanted.at)
         branch = await self._conversations.open(made.id, request.owner)
@@ -165,6 +163,7 @@ class TurnApi:
             live.publish_entries()
             pending = live.pending
             if not pending:
+                await self._start_tools()
                 await live.start_turn()
         return Response.json({"pending": pending, "running": live.is_running})
 
@@ -192,9 +191,12 @@ class TurnApi:
                 known[given] = given.find(live.chat.history.entries)
         return known
 
-    def _check_capacity(self, live: LiveConversation) -> None:
+    async def _admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
+        """Count a turn of this client, or raise if it cannot start now; its tools are started."""
         if not live.is_running and self._conversations.running >= self._most_running:
             raise ApiError(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
+        await self._models.admit(model or self._models.default, key)
+        await self._start_tools()
 
 
 def _record(live: LiveConversation, decision: DecisionRequest) -> None:

@@ -1,0 +1,49 @@
+"""`antiphon sessions`: list the sessions of other coding agents on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from antiphon.cli.terminal import table, write, write_json
+from antiphon.sessions.programs import PROGRAMS, find_sessions
+from antiphon.sessions.session_file import SessionFile
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "program", nargs="?", choices=tuple(PROGRAMS), metavar="PROGRAM", help=f"only of: {', '.join(PROGRAMS)}"
+    )
+    parser.add_argument("--folder", metavar="PROJECT", help="only those that worked in this folder")
+    parser.add_argument("--limit", type=int, default=50, help="show this many (default 50)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List what is on this machine, the last changed first."""
+    names = [arguments.program] if arguments.program else list(PROGRAMS)
+    found = find_sessions(Path.home(), names)
+    if arguments.folder:
+        folder = str(Path(arguments.folder).absolute())
+        found = [session for session in found if session.folder == folder]
+    list_sessions(found[: max(0, arguments.limit)], names, total=len(found), as_json=arguments.json)
+    return 0
+
+
+def list_sessions(found: Sequence[SessionFile], names: Sequence[str], *, total: int, as_json: bool) -> None:
+    """Print sessions as a table, or as JSON."""
+    if as_json:
+        write_json(found)
+        return
+    if not found:
+        write([f"no sessions of {', '.join(names)} below {Path.home()}"])
+        return
+    write(table(("PROGRAM", "CHANGED", "ID", "FOLDER", "TITLE"), [_row(session) for session in found]))
+    if total > len(found):
+        write([f"{len(found)} of {total}; --limit {total} for all"])
+
+
+def _row(session: SessionFile) -> tuple[str, str, str, str, str]:
+    changed = f"{session.changed.astimezone():%Y-%m-%d %H:%M}"
+    return session.program, changed, session.id, session.folder, session.title

@@ -1,0 +1,274 @@
+"""`compare`: conversations that begin the same and then differ, step by step beside each other.
+
+A step is one call of a model and the tool calls it made. Steps of one turn and round are in one row; the first conversation is
+the original. Everything is read from the logs: answers, calls, tokens, how long the model took, and the cost by the price table.
+What a log does not have is None, never 0. `replay_run.py` makes such conversations; a branch or a fork can be compared as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.conversation.approval import pending_calls
+from antiphon.conversation.replaying.recorded_results import call_key, served_calls
+from antiphon.conversation.turn import Turn, TurnIndex, end_reason, rounds_of, starts_turn
+from antiphon.errors import ConversationError
+from antiphon.history import (
+    AgentHistory,
+    AgentHistorySnapshot,
+    DebugLogEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    TokenUsage,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import ToolCallRequest, ToolCallResult, text_of
+from antiphon.prices import spend_of
+
+REPLAY_OF = "replay_of"
+"""In the metadata of an input that was sent again: the number of the entry it is a copy of."""
+
+CallSource: TypeAlias = Literal["run", "log", ""]
+"""Where the result of a call is from; empty as long as there is none."""
+
+
+class StepCall(Struct, frozen=True, kw_only=True):
+    """One tool call of a step. `status` is that of its result, `waiting` for a person, or `open`."""
+
+    tool_name: str
+    arguments: str
+    status: str
+    source: CallSource = ""
+    result: str = ""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One call of a model. `seconds` is how long it took, `cost` in US dollars; None if that is not known.
+
+    `is_same` is whether its calls are those of the original's step.
+    """
+
+    entry: int
+    model: str
+    answer: str
+    calls: tuple[StepCall, ...] = ()
+    usage: TokenUsage | None = None
+    cost: Decimal | None = None
+    seconds: float | None = None
+    ended: str = ""
+    is_same: bool = True
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """One of the compared conversations, after the point where they differ: its totals, and why it stopped, if it did.
+
+    `stopped` is `waiting` (calls need a person), `failed`, `unfinished`, or empty. A total is None if a part of it is unknown.
+    """
+
+    conversation: str
+    models: tuple[str, ...]
+    rounds: int
+    calls: int
+    usage: TokenUsage | None = None
+    cost: Decimal | None = None
+    seconds: float | None = None
+    stopped: Literal["", "waiting", "failed", "unfinished"] = ""
+    detail: str = ""
+
+
+class ComparedStep(Struct, frozen=True, kw_only=True):
+    """The steps of one round, one for each branch; None where a branch has none. `question` is the message of the turn."""
+
+    turn: int
+    round: int
+    question: str
+    steps: tuple[Step | None, ...]
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """Conversations beside each other: `at` is the last entry they share, `branches` has the original first."""
+
+    at: int
+    branches: tuple[Branch, ...]
+    steps: tuple[ComparedStep, ...]
+
+
+def compare(*histories: AgentHistory) -> Comparison:
+    """The conversations, step by step after the point where they differ; the original is the first one.
+
+    Raises `ConversationError` if there are fewer than two, or if they do not begin the same.
+    """
+    if len(histories) < 2:
+        raise ConversationError("nothing to compare: give the original and at least one other conversation")
+    snapshots = [history.snapshot() for history in histories]
+    at = min(_shared_length(snapshots[0], other) for other in snapshots[1:])
+    if not at:
+        raise ConversationError("these conversations have nothing in common: compare a conversation and a fork of it")
+    places = TurnIndex()
+    places.update(snapshots[0])
+    found = [_steps_of(snapshot, at, places) for snapshot in snapshots]
+    questions = [_questions(snapshot, places if index == 0 else None) for index, snapshot in enumerate(snapshots)]
+    rows = []
+    for turn, round_number in sorted({place for steps in found for place in steps}):
+        original = found[0].get((turn, round_number))
+        rows.append(
+            ComparedStep(
+                turn=turn,
+                round=round_number,
+                question=next((known[turn] for known in questions if turn in known), ""),
+                steps=tuple(_judged(steps.get((turn, round_number)), original) for steps in found),
+            )
+        )
+    branches = tuple(
+        _branch(history.id, snapshot, at, list(steps.values()))
+        for history, snapshot, steps in zip(histories, snapshots, found, strict=True)
+    )
+    return Comparison(at=at, branches=branches, steps=tuple(rows))
+
+
+def _shared_length(one: AgentHistorySnapshot, other: AgentHistorySnapshot) -> int:
+    """How many entries both logs begin with. A copy keeps number and time, so these decide."""
+    count = 0
+    for first, second in zip(one.entries, other.entries, strict=False):
+        if first.timestamp != second.timestamp or type(first) is not type(second):
+            break
+        count += 1
+    return count
+
+
+_Places: TypeAlias = "dict[tuple[int, int], Step]"
+
+
+def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex) -> _Places:
+    """The steps after entry `at` by turn and round, in the numbers of the original."""
+    entries = {entry.sequence_number: entry for entry in snapshot.effective}
+    served = served_calls(snapshot.entries.since(at))
+    waiting = {call.tool_call_id for call in pending_calls(Turn.of(snapshot))}
+    turns: dict[int, int] = {}
+    steps: _Places = {}
+    for each in rounds_of(snapshot):
+        members = [entries[number] for number in each.entries]
+        for entry in members:
+            if (copied := _copied_from(entry)) is not None:
+                turns[each.turn] = original[copied].turn
+        output = next((entry for entry in members if isinstance(entry, ModelOutputEntry)), None)
+        if output is None or output.sequence_number <= at:
+            continue
+        turn = turns.get(each.turn, each.turn)
+        number = each.number
+        while (turn, number) in steps:  # a message that was added in the middle of a turn started one of its own
+            number += 1
+        steps[turn, number] = _step(output, members, served, waiting)
+    return steps
+
+
+def _copied_from(entry: HistoryEntry) -> int | None:
+    copied = entry.metadata.extra.get(REPLAY_OF) if entry.metadata is not None and entry.metadata.extra else None
+    return copied if isinstance(copied, int) else None
+
+
+def _step(
+    output: ModelOutputEntry, members: Sequence[HistoryEntry], served: Mapping[str, int], waiting: set[str]
+) -> Step:
+    results = {
+        result.tool_call_id: result
+        for entry in members
+        if isinstance(entry, ToolCallResultsEntry)
+        for result in entry.results
+    }
+    metadata = output.metadata
+    spend = spend_of(members)
+    origin = output.origin
+    return Step(
+        entry=output.sequence_number,
+        model="/".join(filter(None, (origin.provider, origin.model))) if origin else "",
+        answer=output.response_markdown,
+        calls=tuple(
+            _call(call, results.get(call.tool_call_id), served, is_waiting=call.tool_call_id in waiting)
+            for call in output.tool_calls
+        ),
+        usage=metadata.usage if metadata else None,
+        cost=None if spend.unpriced_calls else spend.total,
+        seconds=metadata.duration if metadata else None,
+        ended=next((reason for entry in members if (reason := end_reason(entry))), ""),
+    )
+
+
+def _call(
+    call: ToolCallRequest, result: ToolCallResult | None, served: Mapping[str, int], *, is_waiting: bool
+) -> StepCall:
+    if result is None:
+        return StepCall(tool_name=call.tool_name, arguments=call.arguments, status="waiting" if is_waiting else "open")
+    return StepCall(
+        tool_name=call.tool_name,
+        arguments=call.arguments,
+        status=str(result.status),
+        source="log" if call.tool_call_id in served else "run",
+        result=result.result_markdown,
+    )
+
+
+def _judged(step: Step | None, original: Step | None) -> Step | None:
+    """The step with whether its calls are those of the original."""
+    if step is None or step is original:
+        return step
+    same = original is not None and sorted(_keys(step.calls)) == sorted(_keys(original.calls))
+    return (
+        step if same else Step(**{**{name: getattr(step, name) for name in Step.__struct_fields__}, "is_same": False})
+    )
+
+
+def _keys(calls: Iterable[StepCall]) -> Iterator[tuple[str, bytes]]:
+    return (call_key(ToolCallRequest(call.tool_name, "", call.arguments)) for call in calls)
+
+
+def _questions(snapshot: AgentHistorySnapshot, places: TurnIndex | None) -> dict[int, str]:
+    """The text of the message that began each turn."""
+    if places is None:
+        places = TurnIndex()
+        places.update(snapshot)
+    found: dict[int, str] = {}
+    for entry in snapshot.effective:
+        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+            found.setdefault(places[entry.sequence_number].turn, text_of(entry.content))
+    return found
+
+
+def _branch(conversation: str, snapshot: AgentHistorySnapshot, at: int, steps: Sequence[Step]) -> Branch:
+    turn = Turn.of(snapshot)
+    stopped: Literal["", "waiting", "failed", "unfinished"] = ""
+    detail = ""
+    if waiting := pending_calls(turn):
+        stopped, detail = "waiting", ", ".join(dict.fromkeys(call.tool_name for call in waiting))
+    elif turn.open_calls or turn.needs_model:
+        detail = _last_failure(snapshot, at)
+        stopped = "failed" if detail else "unfinished"
+    costs = [step.cost for step in steps]
+    times = [step.seconds for step in steps]
+    usages = [step.usage for step in steps]
+    return Branch(
+        conversation=conversation,
+        models=tuple(dict.fromkeys(step.model for step in steps if step.model)),
+        rounds=len(steps),
+        calls=sum(len(step.calls) for step in steps),
+        usage=None if None in usages or not steps else sum((one for one in usages if one), TokenUsage()),
+        cost=None if None in costs or not steps else sum((one for one in costs if one), Decimal(0)),
+        seconds=None if None in times or not steps else sum(one for one in times if one),
+        stopped=stopped,
+        detail=detail,
+    )
+
+
+def _last_failure(snapshot: AgentHistorySnapshot, at: int) -> str:
+    """The error of the last model call, if it failed."""
+    for entry in reversed(snapshot.entries.since(at)):
+        if isinstance(entry, ModelOutputEntry | DebugLogEntry) and entry.metadata is not None and entry.metadata.error:
+            return entry.metadata.error
+        if isinstance(entry, ModelOutputEntry | ModelInputEntry):
+            return ""
+    return ""

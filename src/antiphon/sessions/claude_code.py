@@ -1,0 +1,404 @@
+"""Claude Code: `~/.claude/projects/FOLDER/SESSION.jsonl`, one line per block of a message, in the words of the Anthropic API.
+
+Lines form a tree by `parentUuid`: a prompt that was changed starts a branch, and each result hangs on the call it answers, so
+the results of parallel calls lie beside the path from the last line to the first. Lines with one `message.id` are one answer. A
+compaction starts a new tree whose `logicalParentUuid` names the line before it. Lines with `isSidechain` belong to subagents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.conversation.interchange import write_messages
+from antiphon.errors import SessionError
+from antiphon.history.agent_history import AgentHistory
+from antiphon.parts import Document, Image, Text
+from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
+from antiphon.sessions.programs import Program
+from antiphon.sessions.session_file import (
+    SessionFile,
+    Unreadable,
+    changed_time,
+    parse_time,
+    read_head_lines,
+    read_json_lines,
+    short_title,
+)
+from antiphon.sessions.written import (
+    SessionTarget,
+    WrittenFile,
+    WrittenSession,
+    folder_of,
+    model_of,
+    new_session_id,
+    notes_of,
+    slug_of,
+)
+from antiphon.wire.request import Message
+
+_VERSION = "2.1.0"
+"""What written lines give as the version of the program: the first with these fields."""
+_OWN_CONTEXT = frozenset(
+    {
+        *(
+            "environment",
+            "model",
+            "session_context",
+            "date",
+            "prompt_snapshot",
+            "remote_session_change",
+            "output_style",
+        ),
+        *("deferred_tools_delta", "agent_listing_delta", "skill_listing", "mcp_instructions_delta", "todo_reminder"),
+        *(
+            "task_reminder",
+            "nested_memory",
+            "hook_success",
+            "hook_additional_context",
+            "diagnostics",
+            "total_tokens_reminder",
+        ),
+    }
+)
+"""Attachments that the program makes by itself in each session. It makes them again; no other program needs them."""
+
+
+class _Line(Struct, frozen=True):
+    """A line that is part of the tree."""
+
+    number: int
+    id: str
+    parent: str | None
+    kind: str
+    data: dict[str, Any]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        message = self.data.get("message")
+        return message if isinstance(message, dict) else {}
+
+    @property
+    def blocks(self) -> list[dict[str, Any]]:
+        content = self.message.get("content")
+        return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+    @property
+    def answered(self) -> list[str]:
+        """The calls that the line has results of."""
+        return [str(block.get("tool_use_id")) for block in self.blocks if block.get("type") == "tool_result"]
+
+    @property
+    def calls(self) -> list[str]:
+        return [str(block.get("id")) for block in self.blocks if block.get("type") == "tool_use"]
+
+    @property
+    def is_message(self) -> bool:
+        return self.kind in ("user", "assistant") and not self.data.get("isApiErrorMessage")
+
+    @property
+    def is_summary(self) -> bool:
+        return bool(self.data.get("isCompactSummary"))
+
+    @property
+    def time(self) -> datetime | None:
+        return parse_time(self.data.get("timestamp"))
+
+
+def find(home: Path) -> Iterator[SessionFile]:
+    """The sessions of every project."""
+    for path in folder_of(home, "CLAUDE_CONFIG_DIR", ".claude").glob("projects/*/*.jsonl"):
+        title = folder = ""
+        for data in read_head_lines(path):
+            folder = folder or str(data.get("cwd") or "")
+            title = title or _prompt_of(data)
+            if title and folder:
+                break
+        if title:  # a file without a prompt cannot be resumed
+            yield SessionFile(
+                program="claude-code",
+                path=str(path),
+                id=path.stem,
+                title=short_title(title),
+                folder=folder,
+                changed=changed_time(path),
+            )
+
+
+def read(path: Path) -> ImportedSession:
+    """The session in a file, a history per branch. Raises `SessionError`."""
+    unreadable: list[Unreadable] = []
+    lines, title, session_id, folder = _read_lines(path, unreadable)
+    if not any(line.is_message for line in lines.values()):
+        raise SessionError(
+            f"{path} has no messages of Claude Code; its sessions are in ~/.claude/projects/FOLDER/ID.jsonl"
+        )
+    created = next((line.time for line in lines.values() if line.time is not None), changed_time(path))
+    main, *others = _paths(lines)
+    branches = []
+    for name, chain in (("", main), *((chain[-1].id, chain) for chain in others)):
+        report = unreadable if not name else []  # what branches share is reported once
+        builder = HistoryBuilder(str(path), "anthropic", report, created)
+        for group in _groups(chain):
+            _add(builder, group)
+        is_subagent = bool(chain[0].data.get("isSidechain"))
+        first = next((_prompt_of(line.data) for line in chain if _prompt_of(line.data)), "")
+        branch_title = title or short_title(first)
+        branches.append(
+            Branch(
+                name=name,
+                title=f"subagent: {short_title(first)}" if is_subagent else branch_title,
+                entries=builder.entries(),
+            )
+        )
+        if name:
+            new = [one for one in report if one not in unreadable]
+            unreadable += new
+    session = SessionFile(
+        program="claude-code",
+        path=str(path),
+        id=session_id or path.stem,
+        title=branches[0].title,
+        folder=folder,
+        changed=changed_time(path),
+        messages=sum(line.is_message for line in lines.values()),
+    )
+    return ImportedSession(
+        session=session,
+        created=created,
+        branches=with_forks(branches),
+        unreadable=tuple(sorted(unreadable, key=lambda one: one.line)),
+    )
+
+
+def _read_lines(path: Path, unreadable: list[Unreadable]) -> tuple[dict[str, _Line], str, str, str]:
+    """The lines of the tree by id; the title, the session's id and its folder."""
+    lines: dict[str, _Line] = {}
+    title = session_id = folder = ""
+    for number, data in read_json_lines(path, unreadable):
+        kind = str(data.get("type") or "")
+        if kind in ("summary", "custom-title", "ai-title"):
+            title = str(data.get("summary") or data.get("customTitle") or data.get("aiTitle") or title)
+        if not isinstance(data.get("uuid"), str):
+            if kind in ("user", "assistant"):
+                unreadable.append(Unreadable(str(path), number, f"a line of type {kind} without a uuid"))
+            continue
+        if kind in ("user", "assistant") and not isinstance(data.get("message"), dict):
+            unreadable.append(Unreadable(str(path), number, f"a line of type {kind} without a message"))
+            continue
+        if data.get("isApiErrorMessage"):
+            unreadable.append(Unreadable(str(path), number, "an error of the API that the program showed; left out"))
+        parent = data.get("parentUuid") or data.get("logicalParentUuid")
+        line = _Line(number, data["uuid"], parent if isinstance(parent, str) else None, kind, data)
+        lines[line.id] = line
+        session_id = session_id or str(data.get("sessionId") or "")
+        folder = folder or str(data.get("cwd") or "")
+    return lines, short_title(title), session_id, folder
+
+
+def _paths(lines: dict[str, _Line]) -> list[list[_Line]]:
+    """The path to each end of the tree, the one with the last message first; what lies beside a path is put into it."""
+    results = {call: line for line in lines.values() for call in line.answered}
+    parents = {line.parent for line in lines.values() if line.is_message or line.parent in lines}
+    ends = [line for line in lines.values() if line.id not in parents]
+    # An end that is not a message (an attachment, a notice) stands for the last message before it.
+    candidates = sorted(ends, key=lambda line: (bool(line.data.get("isSidechain")), -line.number))
+    paths: list[list[_Line]] = []
+    seen: set[str] = set()
+    for end in candidates:
+        chain = _with_results(_chain(lines, end), results)
+        while chain and not chain[-1].is_message and chain[-1].kind != "attachment":
+            chain.pop()
+        if any(line.is_message and line.id not in seen for line in chain):
+            paths.append(chain)
+            seen.update(line.id for line in chain)
+    return paths
+
+
+def _chain(lines: dict[str, _Line], end: _Line) -> list[_Line]:
+    chain: list[_Line] = []
+    known: set[str] = set()
+    line: _Line | None = end
+    while line is not None and line.id not in known:  # a damaged file may go round in circles
+        chain.append(line)
+        known.add(line.id)
+        line = lines.get(line.parent) if line.parent is not None else None
+    return chain[::-1]
+
+
+def _with_results(chain: Sequence[_Line], results: dict[str, _Line]) -> list[_Line]:
+    """The path with the results of its calls that hang beside it, after the last line of the answer with the calls."""
+    there = {line.id for line in chain}
+    whole: list[_Line] = []
+    waiting: list[_Line] = []
+    for position, line in enumerate(chain):
+        whole.append(line)
+        for call in line.calls:
+            result = results.get(call)
+            if result is not None and result.id not in there and result not in waiting:
+                waiting.append(result)
+        following = chain[position + 1] if position + 1 < len(chain) else None
+        if following is None or following.kind != "assistant" or following.message.get("id") != line.message.get("id"):
+            whole += waiting
+            waiting = []
+    return whole
+
+
+def _groups(chain: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """The lines of the path, those of one answer together."""
+    group: list[_Line] = []
+    for line in chain:
+        if (
+            group
+            and line.kind == "assistant" == group[-1].kind
+            and line.message.get("id") is not None
+            and line.message.get("id") == group[-1].message.get("id")
+        ):
+            group.append(line)
+            continue
+        if group:
+            yield group
+        group = [line]
+    if group:
+        yield group
+
+
+def _add(builder: HistoryBuilder, group: list[_Line]) -> None:
+    first = group[0]
+    if first.kind == "attachment":
+        _add_attachment(builder, first)
+    elif first.is_summary:
+        builder.compact(_text_of(first.message.get("content")), time=first.time)
+    elif first.is_message:
+        content = first.message.get("content")
+        if len(group) > 1:
+            content = [block for line in group for block in line.blocks]
+        body = {"role": first.kind, "content": _plain(content)}
+        builder.add(body, line=first.number, time=first.time, model=str(first.message.get("model") or ""))
+
+
+def _plain(content: Any) -> Any:
+    """Content as the API takes it back: answers have fields that requests do not."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {name: value for name, value in block.items() if value is not None and name != "caller"}
+        if isinstance(block, dict)
+        else block
+        for block in content
+    ]
+
+
+def _add_attachment(builder: HistoryBuilder, line: _Line) -> None:
+    """What the user attached to a prompt, as a message of theirs."""
+    attachment = line.data.get("attachment")
+    kind = attachment.get("type") if isinstance(attachment, dict) else None
+    if not isinstance(attachment, dict) or kind in _OWN_CONTEXT:
+        return
+    content = attachment.get("content")
+    file = content.get("file") if isinstance(content, dict) else None
+    part: Text | Image | Document | None = None
+    if isinstance(file, dict) and isinstance(file.get("base64"), str):
+        media_type = str(file.get("type") or "application/octet-stream")
+        if media_type.startswith("image/"):
+            part = Image(media_type=media_type, data=file["base64"])
+        else:
+            part = Document(
+                media_type="application/pdf", data=file["base64"], name=Path(str(file.get("filePath"))).name
+            )
+    elif isinstance(file, dict) and isinstance(file.get("content"), str):
+        part = Text(f"Contents of {file.get('filePath') or attachment.get('filename')}:\n{file['content']}")
+    elif kind == "queued_command" and isinstance(attachment.get("prompt"), str):
+        part = Text(attachment["prompt"])
+    else:
+        rendered = line.data.get("rendered")
+        texts = [_text_of(one.get("content")) for one in rendered if isinstance(one, dict)] if rendered else []
+        if any(texts):
+            part = Text("\n".join(texts))
+    if part is None:
+        builder.report(line.number, f"an attachment of type {kind} without content; left out")
+        return
+    builder.add_message(Message("user", (part,)), line=line.number, time=line.time)
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("text"))
+
+
+def _prompt_of(data: dict[str, Any]) -> str:
+    """The prompt of a user's line; empty for others, and for what the program wrote itself."""
+    message = data.get("message")
+    if data.get("type") != "user" or data.get("isMeta") or not isinstance(message, dict):
+        return ""
+    text = _text_of(message.get("content"))
+    return "" if text.startswith("<") else text
+
+
+def write(history: AgentHistory, target: SessionTarget) -> WrittenSession:
+    """The history as a session for `claude --resume ID` in the folder."""
+    written = write_messages(history, "anthropic")
+    notes = list(notes_of(written))
+    if written.body.get("system"):
+        notes.append(
+            "the system instruction: Claude Code has its own, and a session file has no place for one; left out"
+        )
+    session_id = new_session_id()
+    model = model_of(history)
+    shared = {
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": str(target.folder),
+        "sessionId": session_id,
+        "version": _VERSION,
+        "gitBranch": "",
+    }
+    lines: list[dict[str, Any]] = []
+    parent: str | None = None
+    for position, message in enumerate(written.messages):
+        line_id = new_session_id()
+        body = {"role": message["role"], "content": message["content"]}
+        if message["role"] == "assistant":
+            body = {
+                "id": f"msg_{session_id[:8]}_{position}",
+                "type": "message",
+                "model": model or "unknown",
+                **body,
+                "stop_reason": "tool_use" if _has_call(message["content"]) else "end_turn",
+                "stop_sequence": None,
+                "usage": {"input_tokens": 0, "output_tokens": 0},
+            }
+        line = {
+            "parentUuid": parent,
+            **shared,
+            "type": message["role"],
+            "message": body,
+            "uuid": line_id,
+            "timestamp": target.time_of(position),
+        }
+        lines.append(line)
+        parent = line_id
+    if target.title:
+        lines.append({"type": "custom-title", "customTitle": target.title, "sessionId": session_id})
+    folder = folder_of(target.home, "CLAUDE_CONFIG_DIR", ".claude") / "projects" / slug_of(target.folder)
+    data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    return WrittenSession(
+        id=session_id,
+        files=(WrittenFile(folder / f"{session_id}.jsonl", data),),
+        command=f"claude --resume {session_id}",
+        notes=tuple(notes),
+    )
+
+
+def _has_call(content: Any) -> bool:
+    return isinstance(content, list) and any(block.get("type") == "tool_use" for block in content)
+
+
+PROGRAM = Program(name="claude-code", title="Claude Code", find=find, read=read, write=write)

@@ -1,0 +1,126 @@
+"""What reading a session gives: its branches as histories, and a report of what could not be read.
+
+`HistoryBuilder` makes the entries of one branch. A reader adds messages in the wire format that its program keeps; each is read
+by that format's own reader, the sequence is repaired as in every other import (`conversation/interchange.py`), and every loss,
+repair and unreadable message is reported with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct, structs
+
+from antiphon.conversation.interchange import MessageSource, read_dated_messages
+from antiphon.errors import AntiphonError
+from antiphon.history import CompactionEntry, HistoryEntry
+from antiphon.sessions.session_file import SessionFile, Unreadable
+from antiphon.wire import formats
+from antiphon.wire.request import Message
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """One line of a conversation. The first branch of a session has no `parent`; others start with entries of theirs."""
+
+    name: str = ""
+    """What identifies the branch in its session; empty for the first."""
+    title: str = ""
+    entries: tuple[HistoryEntry, ...]
+    parent: str | None = None
+    """The name of the branch it was forked from."""
+    shared: int = 0
+    """How many entries it has in common with its parent."""
+
+
+class ImportedSession(Struct, frozen=True, kw_only=True):
+    """A session as histories. `branches` starts with the one the program would resume."""
+
+    session: SessionFile
+    created: datetime
+    branches: tuple[Branch, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class HistoryBuilder:
+    """Collects the messages of one branch and makes its entries. `format_name` is the wire format of the messages."""
+
+    def __init__(self, path: str, format_name: str, unreadable: list[Unreadable], created: datetime) -> None:
+        self._path = path
+        self._format = format_name
+        self._unreadable = unreadable
+        self._time = created
+        self._messages: list[tuple[Message, MessageSource]] = []
+        self._entries: list[HistoryEntry] = []
+
+    def add(self, body: dict[str, Any], *, line: int, time: datetime | None = None, model: str = "") -> None:
+        """Add a message in the wire format. One that the format does not accept is reported and left out."""
+        wire = formats[self._format]
+        try:
+            request = wire.read_request({wire.module.messages_key: [body]})
+        except AntiphonError as error:
+            self.report(line, str(error))
+            return
+        self._advance(time)
+        source = MessageSource(str(line), self._time, model)
+        self._messages += ((message, source) for message in request.messages)
+
+    def add_message(self, message: Message, *, line: int, time: datetime | None = None, model: str = "") -> None:
+        """Add a message that is neutral already."""
+        self._advance(time)
+        self._messages.append((message, MessageSource(str(line), self._time, model)))
+
+    def compact(self, summary: str, *, time: datetime | None = None) -> None:
+        """Note that the program replaced everything so far by a summary, for the model."""
+        self._flush()
+        self._advance(time)
+        self._entries.append(CompactionEntry(summary, len(self._entries), timestamp=self._time))
+
+    def report(self, line: int, why: str) -> None:
+        """Report something that is not in the history."""
+        self._unreadable.append(Unreadable(self._path, line, why))
+
+    def entries(self) -> tuple[HistoryEntry, ...]:
+        """The entries of all that was added, numbered."""
+        self._flush()
+        numbered = (structs.replace(entry, sequence_number=n) for n, entry in enumerate(self._entries, 1))
+        return tuple(numbered)
+
+    def _advance(self, time: datetime | None) -> None:
+        """Set the time of what comes next; a message without a time has that of the one before it."""
+        if time is not None:
+            self._time = time.astimezone(UTC)
+
+    def _flush(self) -> None:
+        """Turn the messages added since the last compaction into entries."""
+        if not self._messages:
+            return
+        read = read_dated_messages(self._messages, self._format)
+        lines = [int(source.path) for _, source in self._messages]
+        for action in read.repairs:
+            line = lines[action.message] if action.message < len(lines) else lines[-1]
+            self.report(line, f"{action.kind}: {action.detail}")
+        for loss in read.losses:
+            number, _, rest = loss.path.partition(".")
+            self.report(int(number or 0), f"{rest + ': ' if rest else ''}{loss.what}: {loss.why}")
+        self._entries += read.entries
+        self._messages = []
+
+
+def with_forks(branches: Sequence[Branch]) -> tuple[Branch, ...]:
+    """The branches, each with the number of entries it has in common with the first; `shared` is set where it was 0."""
+    first, *others = branches
+    forked = [
+        structs.replace(branch, parent=first.name, shared=_common(first.entries, branch.entries)) for branch in others
+    ]
+    return (first, *forked)
+
+
+def _common(first: Sequence[HistoryEntry], second: Sequence[HistoryEntry]) -> int:
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

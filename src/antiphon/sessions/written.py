@@ -1,0 +1,80 @@
+"""What writing a history for another program gives: the files, where they belong, and the command that resumes the session.
+
+Nothing is written to the disk here; `antiphon export` does that. Files that exist are only replaced where the program keeps a
+list of its projects, which is read first and written back with one line more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from antiphon.conversation.interchange import MessagesWritten
+from antiphon.history.agent_history import AgentHistory
+from antiphon.history.entries import ModelOutputEntry
+
+
+class WrittenFile(Struct, frozen=True):
+    """A file to write. An `index` lists sessions or projects of the program and may exist already."""
+
+    path: Path
+    data: bytes
+    is_index: bool = False
+
+
+class WrittenSession(Struct, frozen=True, kw_only=True):
+    """A session for another program. The first file holds the conversation."""
+
+    id: str
+    files: tuple[WrittenFile, ...]
+    command: str
+    """The command that continues it, to be run in the project folder."""
+    notes: tuple[str, ...] = ()
+    """What the program cannot take, and the repairs of the sequence."""
+
+
+class SessionTarget(Struct, frozen=True, kw_only=True):
+    """Where a session is written to: the user's home and the project folder, and what the conversation is called."""
+
+    home: Path
+    folder: Path
+    title: str = ""
+    time: datetime = datetime.fromtimestamp(0, UTC)
+
+    def time_of(self, position: int) -> str:
+        """The time of a line: a millisecond after the line before it, in the notation of JavaScript."""
+        time = self.time + timedelta(milliseconds=position)
+        return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
+
+
+def notes_of(written: MessagesWritten) -> tuple[str, ...]:
+    """The repairs and losses of messages that were written, as lines."""
+    return tuple(str(note) for note in (*written.repairs, *written.losses))
+
+
+def model_of(history: AgentHistory) -> str:
+    """The model that wrote the last answer; empty if none did."""
+    for entry in reversed(history.effective):
+        if isinstance(entry, ModelOutputEntry) and entry.origin is not None and entry.origin.model:
+            return entry.origin.model
+    return ""
+
+
+def new_session_id() -> str:
+    """A new id as the programs make them."""
+    return str(uuid.uuid4())
+
+
+def folder_of(home: Path, variable: str, name: str) -> Path:
+    """The folder in which a program keeps its files: the one its variable names, or `name` in the home folder."""
+    return Path(os.environ.get(variable) or home / name)
+
+
+def slug_of(folder: Path) -> str:
+    """A folder's path as one name: everything but letters and digits becomes a dash."""
+    return re.sub(r"[^A-Za-z0-9]", "-", str(folder))

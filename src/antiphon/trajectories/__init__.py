@@ -1,0 +1,19 @@
+"""Trajectories: conversations as training examples and as records of an agent's work.
+
+`write_trajectories` turns a history into lines of one of three formats: OpenAI's fine-tuning JSONL, ShareGPT JSONL, and ATIF.
+`selection.py` decides which branches and turns; each format is one file; every loss is reported, as translations do.
+"""
+
+from antiphon.trajectories.selection import BRANCHES, Trajectory, TurnFilter, select_trajectories
+from antiphon.trajectories.writing import TRAJECTORY_FORMATS, TrajectoryExport, WrittenTrajectory, write_trajectories
+
+__all__ = [
+    "BRANCHES",
+    "TRAJECTORY_FORMATS",
+    "Trajectory",
+    "TrajectoryExport",
+    "TurnFilter",
+    "WrittenTrajectory",
+    "select_trajectories",
+    "write_trajectories",
+]

@@ -1,0 +1,1 @@
+"""The handlers of the chat's API, a file per subject."""

@@ -1,0 +1,1 @@
+"""The chat as a part of a gateway: mounted, shared by its workers, and metered."""
