@@ -78,6 +78,12 @@ def _tokenizer(encoding: str) -> Any:
     return splintr.Tokenizer.from_pretrained(encoding)
 
 
+def count_text(text: str) -> int:
+    """The tokens of a text: by the local tokenizer, else by its characters."""
+    tokenizer = _tokenizer("o200k_base")
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN) if tokenizer is None else len(tokenizer.encode_ordinary(text))
+
+
 class CharacterEstimate:
     """Characters divided by 2.5: a rough estimate that is always available."""
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from antiphon.chat.markdown import blocks_json
 from antiphon.chat.spending import cost_of_entry
-from antiphon.context import render_live_context
 from antiphon.conversation.turn import EntryPosition
-from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -29,11 +26,7 @@ from antiphon.history import (
 from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.default_model import PREFERRED
-from antiphon.providers.http_provider import HttpProviderClient
-from antiphon.providers.presets import PRESETS
-from antiphon.providers.transport.request import HttpRequest, HttpResponse
+from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -118,17 +111,6 @@ def _parts(entry: HistoryEntry) -> Iterable[Any]:
 
 MAX_VALUE_CHARS = 64 * 1024
 _SHOWN = 400
-_FAKE_URL = "http://nowhere.invalid"
-
-_MODELS = dict(PREFERRED)
-_TARGETS = {
-    "openai-chat": Origin("openai", "openai-chat", _MODELS["openai"]),
-    "openai-responses": Origin("openai-responses", "openai-responses", _MODELS["openai"]),
-    "anthropic": Origin("anthropic", "anthropic", _MODELS["anthropic"]),
-    "gemini": Origin("gemini", "gemini", _MODELS["gemini"]),
-    "gemini-interactions": Origin("gemini-interactions", "gemini-interactions", _MODELS["gemini"]),
-}
-"""The model used for each format."""
 
 
 def provider_bodies(
@@ -137,66 +119,22 @@ def provider_bodies(
     """The request body for each provider after these entries, by format. Run it in a thread: a long conversation is slow."""
     snapshot = AgentHistory(entries).snapshot()
 
-    async def views() -> dict[str, Any]:
-        return {name: await _view(snapshot, target_of(snapshot, name), tools, settings) for name in FORMATS}
-
-    return asyncio.run(views())
+    return {name: _view(snapshot, target_of(snapshot, name), tools, settings) for name in FORMATS}
 
 
-def target_of(snapshot: AgentHistorySnapshot, format_name: str) -> Origin:
-    """The model that answered last in that format, or the default for it."""
-    for entry in reversed(snapshot.effective):
-        if isinstance(entry, ModelOutputEntry) and entry.origin and entry.origin.format == format_name:
-            return entry.origin
-    return _TARGETS[format_name]
-
-
-async def _view(
+def _view(
     snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
 ) -> dict[str, Any]:
-    preset = PRESETS.get(target.provider)
-    if preset is None or preset.format != target.format:  # a host of one's own
-        preset = PRESETS["compatible" if target.format == "openai-chat" else _TARGETS[target.format].provider]
-    notepad = _CapturingTransport()
-    client = HttpProviderClient(
-        preset, name=target.provider, base_url=preset.base_url or _FAKE_URL, keys=["shown"], transport=notepad
-    )
-    options = ProviderCallOptions(model=target.model, tools=tools, settings=settings)
-    data = await notepad.body_of(client.call_model(render_live_context(snapshot), options))
-    body = msgspec.json.decode(data)
+    written = write_body(snapshot, target, tools, settings)
+    body = msgspec.json.decode(written.data)
     return {
         "model": "/".join(filter(None, (target.provider, target.model))),
         "body": _shortened(body),
-        "bytes": len(data),
-        "losses": options.report.losses,
-        "repairs": options.report.repairs,
-        "violations": formats[target.format].check_request(body, advisories=True, **client.wire_options),
+        "bytes": len(written.data),
+        "losses": written.report.losses,
+        "repairs": written.report.repairs,
+        "violations": formats[target.format].check_request(body, advisories=True, **written.wire_options),
     }
-
-
-class _CapturingTransport:
-    """A transport that records the body of a request and sends nothing."""
-
-    def __init__(self) -> None:
-        self._body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        self._body.set_result(b"".join(request.body))
-        await asyncio.Event().wait()  # until the call is cancelled
-        raise AssertionError("this transport never answers")
-
-    async def aclose(self) -> None:
-        pass
-
-    async def body_of(self, deltas: AsyncIterator[Any]) -> bytes:
-        """The body that a call would send."""
-        calling = asyncio.ensure_future(anext(deltas))
-        await asyncio.wait([calling, self._body], return_when=asyncio.FIRST_COMPLETED)
-        calling.cancel()
-        await asyncio.wait([calling])
-        if not self._body.done():
-            raise ConversationError(f"the request cannot be written: {calling.result()}")
-        return self._body.result()
 
 
 def _shortened(value: Any) -> Any:
