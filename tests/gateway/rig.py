@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.gateway.config.settings import (
+    CacheDoctorSettings,
     ClientKeySettings,
     Config,
     GatewaySettings,
@@ -184,6 +185,7 @@ def rig(
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
     ledger: LedgerSettings | None = None,
+    cache_doctor: CacheDoctorSettings | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
@@ -200,6 +202,7 @@ def rig(
             ),
             keys=tuple(keys),
             ledger=ledger or LedgerSettings(),
+            cache_doctor=cache_doctor or CacheDoctorSettings(),
         )
         ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop))
         yield Rig(upstreams, ports)
