@@ -103,3 +103,110 @@ def claude_session() -> ClaudeLines:
     )
     lines.answer(text("It is green."), "msg_2")
     return lines
+
+
+class CodexLines:
+    """Lines of Codex: a head, and items of the Responses API."""
+
+    def __init__(self, session: str = "01a1e505-6f9d-7c63-9bbf-49ca67d9d1ac", folder: str = "/work/lamp") -> None:
+        self.lines: list[dict[str, Any] | str] = []
+        self._session = session
+        meta = {"id": session, "timestamp": "2026-11-16T15:41:00.175Z", "cwd": folder, "model_provider": "openai"}
+        self.add("session_meta", meta)
+        self.add("turn_context", {"model": "gpt-5.5", "cwd": folder})
+
+    def add(self, kind: str, payload: Mapping[str, Any], **fields: Any) -> None:
+        time = f"2026-11-16T15:41:{len(self.lines):02}.241Z"
+        self.lines.append({"timestamp": time, "ordinal": len(self.lines), "type": kind, "payload": payload, **fields})
+
+    def item(self, kind: str, **fields: Any) -> None:
+        noted = {"turn_id": "01a1e505-6fec-7b71-a62a-698ed61ec355"}
+        self.add(
+            "response_item", {"type": kind, "id": "x_1", **fields, "internal_chat_message_metadata_passthrough": noted}
+        )
+
+    def prompt(self, words: str, role: str = "user") -> None:
+        self.item("message", role=role, content=[{"type": "input_text", "text": words}])
+
+    def answer(self, words: str) -> None:
+        content = [{"type": "output_text", "text": words, "annotations": [], "logprobs": []}]
+        self.item("message", status="completed", role="assistant", content=content)
+
+    def write(self, home: Path) -> Path:
+        folder = home / ".codex" / "sessions" / "2026" / "11" / "16"
+        return write_lines(folder / f"rollout-2026-11-16T15-41-00-{self._session}.jsonl", self.lines)
+
+
+def codex_session() -> CodexLines:
+    """What Codex adds by itself, a prompt with an image, an answer with reasoning and two calls, their results, an answer."""
+    lines = CodexLines()
+    lines.prompt("<permissions instructions>…", role="developer")
+    lines.prompt("<environment_context>…</environment_context>")
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
+    lines.item("message", role="user", content=[{"type": "input_text", "text": "Read note.txt 绿灯"}, image])
+    summary = [{"type": "summary_text", "text": "The note first."}]
+    lines.item("reasoning", summary=summary, content=None, encrypted_content="ZW5jcnlwdGVk")
+    lines.answer("I read it.")
+    lines.item(
+        "function_call", status="completed", name="exec_command", arguments='{"cmd": "cat note.txt"}', call_id="call_1"
+    )
+    lines.item("custom_tool_call", status="completed", name="apply_patch", input="*** Begin Patch", call_id="call_2")
+    lines.item("custom_tool_call_output", call_id="call_2", output="Done")
+    lines.item("function_call_output", call_id="call_1", output="the lamp is green")
+    lines.add("event_msg", {"type": "token_count", "info": None})
+    lines.answer("It is green.")
+    return lines
+
+
+class GeminiLines:
+    """Lines of Gemini CLI: a head, messages, and changes of them."""
+
+    def __init__(self, session: str = "a04fbf00-7a92-4da5-a251-970522037d47", folder: str = "/work/lamp") -> None:
+        self._session = session
+        self._folder = folder
+        head = {"sessionId": session, "projectHash": "48f7", "startTime": "2026-11-16T15:41:00.800Z", "kind": "main"}
+        self.lines: list[dict[str, Any] | str] = [head]
+
+    def add(self, kind: str, message_id: str, content: Any, **fields: Any) -> None:
+        time = f"2026-11-16T15:41:{len(self.lines):02}.810Z"
+        self.lines.append({"id": message_id, "timestamp": time, "type": kind, "content": content, **fields})
+        self.lines.append({"$set": {"lastUpdated": time}})
+
+    def prompt(self, message_id: str, words: str) -> None:
+        self.add("user", message_id, [{"text": words}])
+
+    def answer(self, message_id: str, words: str, **fields: Any) -> None:
+        self.add("gemini", message_id, words, model="gemini-2.5-pro", **fields)
+
+    def write(self, home: Path) -> Path:
+        project = home / ".gemini" / "tmp" / "lamp"
+        path = write_lines(project / "chats" / f"session-2026-11-16T15-41-{self._session[:8]}.jsonl", self.lines)
+        (project / ".project_root").write_text(self._folder)
+        return path
+
+
+def gemini_session() -> GeminiLines:
+    """The context, a prompt, an answer that is written twice (with its results the second time), and the last answer."""
+    lines = GeminiLines()
+    context = {"id": "u0", "timestamp": "2026-11-16T15:41:01.000Z", "type": "user"}
+    lines.lines.append({"$set": {"messages": [{**context, "content": [{"text": "<session_context>\n…"}]}]}})
+    lines.prompt("u1", "Read note.txt 绿灯")
+    thoughts = [{"subject": "Reading", "description": "The note first."}]
+    lines.answer("g1", "I read it.", thoughts=thoughts)
+    response = {"functionResponse": {"id": "read_1", "name": "read_file", "response": {"output": "the lamp is green"}}}
+    image = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
+    failed = {"functionResponse": {"id": "read_2", "name": "read_file", "response": {"error": "no such file"}}}
+    calls = [
+        {
+            "id": "read_1",
+            "name": "read_file",
+            "args": {"file_path": "note.txt"},
+            "result": [response, image],
+            "status": "success",
+        },
+        {"id": "read_2", "name": "read_file", "args": {"file_path": "gone"}, "result": [failed], "status": "error"},
+    ]
+    lines.answer("g1", "I read it.", thoughts=thoughts, toolCalls=calls)
+    lines.add("user", "u2", [response, image, failed])
+    lines.answer("g2", "It is green.", thoughts=[])
+    return lines

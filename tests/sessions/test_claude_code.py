@@ -66,10 +66,10 @@ def test_a_changed_prompt_is_a_branch_that_shares_the_entries_before_it(tmp_path
     lines.answer(text("It is red."), "msg_2")
     lines.prompt("Make it green.", parent=before)
     lines.answer(text("It is green."), "msg_3")
-    main, other = read(lines, tmp_path).branches
+    other, main = read(lines, tmp_path).branches
     assert [e.response_markdown for e in main.entries if isinstance(e, ModelOutputEntry)] == ["A lamp.", "It is green."]
     assert [e.response_markdown for e in other.entries if isinstance(e, ModelOutputEntry)] == ["A lamp.", "It is red."]
-    assert (other.parent, other.shared) == ("", 2)
+    assert (main.parent, main.shared) == ("", 2)
     assert main.entries[:2] == other.entries[:2]
 
 
@@ -156,11 +156,20 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_parents_in_a_circle_end(tmp_path: Path) -> None:
     lines = ClaudeLines()
-    first = lines.prompt("One")
-    second = lines.answer(text("Two"))
-    lines.lines[0]["parentUuid"] = second  # type: ignore[index]
-    lines.add("system", parent=first)
-    assert read(lines, tmp_path).branches[0].entries
+    lines.prompt("One")
+    lines.lines[0]["parentUuid"] = lines.answer(text("Two"))  # type: ignore[index]
+    assert kinds(read(lines, tmp_path).branches[0].entries) == ["model_input", "model_output"]
+
+
+def test_what_the_program_adds_by_itself_is_counted_and_left_out(tmp_path: Path) -> None:
+    lines = claude_session()
+    message = {"id": "x", "role": "assistant", "model": "<synthetic>", "content": [text("No response requested.")]}
+    lines.add("assistant", message=message)
+    lines.add("assistant", message={**message, "id": "y"}, isApiErrorMessage=True)
+    imported = read(lines, tmp_path)
+    assert imported.own_context == 2
+    assert [one.why for one in imported.unreadable] == ["an error of the API that the program showed; left out"]
+    assert len(imported.branches[0].entries) == 4
 
 
 def test_a_written_session_is_read_as_the_same_history(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests, RequestRecord
+from antiphon.gateway.observe.refusal_log import RefusalLog
 from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.prices.table import PriceTable
@@ -40,6 +41,7 @@ class RequestAccounting:
         self._metrics = metrics
         self._recent = recent
         self._ledger = ledger
+        self._refusals = RefusalLog()
 
     async def limit_reached(self, key: ClientKey, *, costs: bool) -> LimitReached | None:
         """The limit that refuses a request of a client; None if it is admitted, and counted.
@@ -50,11 +52,17 @@ class RequestAccounting:
         if reached is not None:
             return reached
         wait = await self._limits.admit_async(key)
-        return None if wait is None else self._limits.limit_reached(key, wait)
+        if wait is not None:
+            reached = self._limits.limit_reached(key, wait)
+            self._refusals.add(key, reached)
+        return reached
 
     async def budget_reached(self, key: ClientKey) -> LimitReached | None:
         """The limit per day or month that a client has used up."""
-        return await self._budgets.admit(key) if key.has_budget else None
+        reached = await self._budgets.admit(key) if key.has_budget else None
+        if reached is not None:
+            self._refusals.add(key, reached)
+        return reached
 
     def record(self, trace: RequestTrace, key: ClientKey, prices: PriceTable) -> None:
         """Record a finished request of a client."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from antiphon import __version__
-from antiphon.errors import InvalidModelName, StoreError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, StoreError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import find_operator
@@ -65,6 +65,13 @@ class RequestHandler(Protocol):
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
         """Answer a request. Without an admission it is admitted first."""
+
+
+class TapeHandler(RequestHandler, Protocol):
+    """What stands between the listeners and the gateway to record requests, or to answer them from a recording."""
+
+    def close(self) -> None:
+        """Close the tape."""
 
 
 class MountedApp(RequestHandler, Protocol):
@@ -193,9 +200,14 @@ class Gateway:
         self._count(endpoint, response, key.name, admission.started_at)
         return response
 
-    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
-        """The session of a WebSocket that `request`, which was admitted, has opened."""
-        return ResponseSocket(self, self._services, request, socket)
+    def open_socket(
+        self, request: ClientRequest, socket: WebSocket, handler: RequestHandler | None = None
+    ) -> SocketSession:
+        """The session of a WebSocket that `request`, which was admitted, has opened.
+
+        `handler` answers its requests instead of the gateway.
+        """
+        return ResponseSocket(handler or self, self._services, request, socket)
 
     def _count(self, endpoint: Endpoint, response: Response, key_name: str, started_at: float) -> None:
         self._services.metrics.request(
@@ -215,7 +227,8 @@ class Gateway:
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
         if isinstance(error, StoreError):
             return error_response(context.endpoint.format, store_failure(error))
-        logger.error("internal error while handling a request", exc_info=error)
+        if not context.request.is_recorded or isinstance(error, AntiphonError):  # else its line has the traceback
+            logger.error("internal error while handling a request", exc_info=error)
         message = f"internal error; see the log for request {context.request.request_id}"
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
 

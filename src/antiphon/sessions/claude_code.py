@@ -99,7 +99,23 @@ class _Line(Struct, frozen=True):
 
     @property
     def is_message(self) -> bool:
-        return self.kind in ("user", "assistant") and not self.data.get("isApiErrorMessage")
+        return self.kind in ("user", "assistant") and not self.data.get("isApiErrorMessage") and not self.is_synthetic
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether the program wrote an answer by itself, to fill a turn that has none."""
+        return self.message.get("model") == "<synthetic>"
+
+    @property
+    def attachment(self) -> dict[str, Any]:
+        attachment = self.data.get("attachment")
+        return attachment if self.kind == "attachment" and isinstance(attachment, dict) else {}
+
+    @property
+    def is_own_context(self) -> bool:
+        return self.attachment.get("type") in _OWN_CONTEXT or (
+            self.is_synthetic and not self.data.get("isApiErrorMessage")
+        )
 
     @property
     def is_summary(self) -> bool:
@@ -139,26 +155,20 @@ def read(path: Path) -> ImportedSession:
             f"{path} has no messages of Claude Code; its sessions are in ~/.claude/projects/FOLDER/ID.jsonl"
         )
     created = next((line.time for line in lines.values() if line.time is not None), changed_time(path))
-    main, *others = _paths(lines)
-    branches = []
-    for name, chain in (("", main), *((chain[-1].id, chain) for chain in others)):
-        report = unreadable if not name else []  # what branches share is reported once
+    branches: list[Branch] = []
+    seen: set[str] = set()
+    for chain in _paths(lines):
+        report: list[Unreadable] = []
         builder = HistoryBuilder(str(path), "anthropic", report, created)
         for group in _groups(chain):
             _add(builder, group)
-        is_subagent = bool(chain[0].data.get("isSidechain"))
+        name = next(line.id for line in chain if line.is_message and line.id not in seen) if branches else ""
         first = next((_prompt_of(line.data) for line in chain if _prompt_of(line.data)), "")
-        branch_title = title or short_title(first)
-        branches.append(
-            Branch(
-                name=name,
-                title=f"subagent: {short_title(first)}" if is_subagent else branch_title,
-                entries=builder.entries(),
-            )
-        )
-        if name:
-            new = [one for one in report if one not in unreadable]
-            unreadable += new
+        is_subagent = bool(chain[0].data.get("isSidechain"))
+        branch_title = f"subagent: {short_title(first)}" if is_subagent else title or short_title(first)
+        branches.append(Branch(name=name, title=branch_title, entries=builder.entries()))
+        seen.update(line.id for line in chain)
+        unreadable += [one for one in report if one not in unreadable]  # what branches share is reported once
     session = SessionFile(
         program="claude-code",
         path=str(path),
@@ -173,6 +183,7 @@ def read(path: Path) -> ImportedSession:
         created=created,
         branches=with_forks(branches),
         unreadable=tuple(sorted(unreadable, key=lambda one: one.line)),
+        own_context=sum(line.is_own_context for line in lines.values()),
     )
 
 
@@ -202,22 +213,24 @@ def _read_lines(path: Path, unreadable: list[Unreadable]) -> tuple[dict[str, _Li
 
 
 def _paths(lines: dict[str, _Line]) -> list[list[_Line]]:
-    """The path to each end of the tree, the one with the last message first; what lies beside a path is put into it."""
+    """The path to each end of the tree, older branches first; what lies beside a path is put into it.
+
+    The order, and with it the name of a branch, stays the same when the file grows.
+    """
     results = {call: line for line in lines.values() for call in line.answered}
-    parents = {line.parent for line in lines.values() if line.is_message or line.parent in lines}
-    ends = [line for line in lines.values() if line.id not in parents]
-    # An end that is not a message (an attachment, a notice) stands for the last message before it.
-    candidates = sorted(ends, key=lambda line: (bool(line.data.get("isSidechain")), -line.number))
-    paths: list[list[_Line]] = []
+    parents = {line.parent for line in lines.values()}
+    ends = [line for line in lines.values() if line.id not in parents] or list(lines.values())[-1:]
+    paths: list[tuple[list[int], list[_Line]]] = []
     seen: set[str] = set()
-    for end in candidates:
-        chain = _with_results(_chain(lines, end), results)
-        while chain and not chain[-1].is_message and chain[-1].kind != "attachment":
-            chain.pop()
-        if any(line.is_message and line.id not in seen for line in chain):
-            paths.append(chain)
-            seen.update(line.id for line in chain)
-    return paths
+    for end in reversed(ends):  # the last first: it takes in the results that hang beside it
+        path = _chain(lines, end)
+        whole = _with_results(path, results)
+        if any(line.is_message and line.id not in seen for line in whole):
+            paths.append(([line.number for line in path], whole))
+            seen.update(line.id for line in whole)
+    # Subagents come last: the first branch is the conversation with the user.
+    paths.sort(key=lambda path: (bool(path[1][0].data.get("isSidechain")), path[0]))
+    return [whole for _, whole in paths]
 
 
 def _chain(lines: dict[str, _Line], end: _Line) -> list[_Line]:
@@ -296,9 +309,9 @@ def _plain(content: Any) -> Any:
 
 def _add_attachment(builder: HistoryBuilder, line: _Line) -> None:
     """What the user attached to a prompt, as a message of theirs."""
-    attachment = line.data.get("attachment")
-    kind = attachment.get("type") if isinstance(attachment, dict) else None
-    if not isinstance(attachment, dict) or kind in _OWN_CONTEXT:
+    attachment = line.attachment
+    kind = attachment.get("type")
+    if line.is_own_context:
         return
     content = attachment.get("content")
     file = content.get("file") if isinstance(content, dict) else None

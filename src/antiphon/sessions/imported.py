@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.conversation.interchange import MessageSource, read_dated_messages
 from antiphon.errors import AntiphonError
-from antiphon.history import CompactionEntry, HistoryEntry
+from antiphon.history import AgentHistory, CompactionEntry, HistoryEntry
 from antiphon.sessions.session_file import SessionFile, Unreadable
 from antiphon.wire import formats
 from antiphon.wire.request import Message
@@ -25,7 +25,7 @@ class Branch(Struct, frozen=True, kw_only=True):
     """One line of a conversation. The first branch of a session has no `parent`; others start with entries of theirs."""
 
     name: str = ""
-    """What identifies the branch in its session; empty for the first."""
+    """What identifies the branch in its session, and stays the same when the session grows; empty for the first."""
     title: str = ""
     entries: tuple[HistoryEntry, ...]
     parent: str | None = None
@@ -35,12 +35,15 @@ class Branch(Struct, frozen=True, kw_only=True):
 
 
 class ImportedSession(Struct, frozen=True, kw_only=True):
-    """A session as histories. `branches` starts with the one the program would resume."""
+    """A session as histories. `branches` starts with the oldest; the others are forks of it."""
 
     session: SessionFile
     created: datetime
     branches: tuple[Branch, ...]
     unreadable: tuple[Unreadable, ...] = ()
+    own_context: int = 0
+    """How many messages the program adds to every session by itself (its instructions, the date, its list of tools). They are
+    not part of the histories: each program adds its own again."""
 
 
 class HistoryBuilder:
@@ -52,18 +55,28 @@ class HistoryBuilder:
         self._unreadable = unreadable
         self._time = created
         self._messages: list[tuple[Message, MessageSource]] = []
-        self._entries: list[HistoryEntry] = []
+        self._history = AgentHistory()
 
     def add(self, body: dict[str, Any], *, line: int, time: datetime | None = None, model: str = "") -> None:
         """Add a message in the wire format. One that the format does not accept is reported and left out."""
+        self.add_items([(line, body)], time=time, model=model)
+
+    def add_items(
+        self, items: Sequence[tuple[int, dict[str, Any]]], *, time: datetime | None = None, model: str = ""
+    ) -> None:
+        """Add items, each with its line, that the wire format reads as one message: those of one answer."""
         wire = formats[self._format]
         try:
-            request = wire.read_request({wire.module.messages_key: [body]})
+            request = wire.read_request({wire.module.messages_key: [body for _, body in items]})
         except AntiphonError as error:
-            self.report(line, str(error))
+            if len(items) == 1:
+                self.report(items[0][0], str(error))
+                return
+            for item in items:  # so that one bad item does not take the others with it
+                self.add_items([item], time=time, model=model)
             return
         self._advance(time)
-        source = MessageSource(str(line), self._time, model)
+        source = MessageSource(str(items[0][0]), self._time, model)
         self._messages += ((message, source) for message in request.messages)
 
     def add_message(self, message: Message, *, line: int, time: datetime | None = None, model: str = "") -> None:
@@ -75,7 +88,7 @@ class HistoryBuilder:
         """Note that the program replaced everything so far by a summary, for the model."""
         self._flush()
         self._advance(time)
-        self._entries.append(CompactionEntry(summary, len(self._entries), timestamp=self._time))
+        self._history.append(CompactionEntry(summary, self._history.version, timestamp=self._time))
 
     def report(self, line: int, why: str) -> None:
         """Report something that is not in the history."""
@@ -84,8 +97,7 @@ class HistoryBuilder:
     def entries(self) -> tuple[HistoryEntry, ...]:
         """The entries of all that was added, numbered."""
         self._flush()
-        numbered = (structs.replace(entry, sequence_number=n) for n, entry in enumerate(self._entries, 1))
-        return tuple(numbered)
+        return tuple(self._history.entries)
 
     def _advance(self, time: datetime | None) -> None:
         """Set the time of what comes next; a message without a time has that of the one before it."""
@@ -104,12 +116,13 @@ class HistoryBuilder:
         for loss in read.losses:
             number, _, rest = loss.path.partition(".")
             self.report(int(number or 0), f"{rest + ': ' if rest else ''}{loss.what}: {loss.why}")
-        self._entries += read.entries
+        for entry in read.entries:
+            self._history.append(entry)
         self._messages = []
 
 
 def with_forks(branches: Sequence[Branch]) -> tuple[Branch, ...]:
-    """The branches, each with the number of entries it has in common with the first; `shared` is set where it was 0."""
+    """The branches, those after the first as forks of it, with the number of entries they share."""
     first, *others = branches
     forked = [
         structs.replace(branch, parent=first.name, shared=_common(first.entries, branch.entries)) for branch in others

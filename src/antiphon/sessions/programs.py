@@ -36,9 +36,14 @@ class Program(Struct, frozen=True, kw_only=True):
 
 PROGRAMS: dict[str, str] = {
     "claude-code": "antiphon.sessions.claude_code",
+    "codex": "antiphon.sessions.codex",
+    "gemini-cli": "antiphon.sessions.gemini_cli",
+    "copilot": "antiphon.sessions.copilot",
+    "opencode": "antiphon.sessions.opencode",
+    "aider": "antiphon.sessions.aider",
 }
 """The module of each program."""
-WRITABLE: tuple[str, ...] = ("claude-code",)
+WRITABLE: tuple[str, ...] = ("claude-code", "codex", "gemini-cli")
 """The programs that resume what `write` makes; a list, so that help texts need no imports."""
 
 

@@ -65,9 +65,13 @@ def model_of(history: AgentHistory) -> str:
     return ""
 
 
-def new_session_id() -> str:
-    """A new id as the programs make them."""
-    return str(uuid.uuid4())
+def new_session_id(time: datetime | None = None) -> str:
+    """A new id as the programs make them: a random UUID, or, with a time, one of version 7, which sorts by time."""
+    if time is None:
+        return str(uuid.uuid4())
+    milliseconds = int(time.timestamp() * 1000)
+    value = (milliseconds << 80 | uuid.uuid4().int & ((1 << 80) - 1)) & ~(0xF << 76) | 7 << 76
+    return str(uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62))
 
 
 def folder_of(home: Path, variable: str, name: str) -> Path:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from antiphon.gateway.endpoints.handlers import HANDLERS
+from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.observe.logs import LogHandler, configure_logs
 from antiphon.gateway.observe.request_log import LOG_FIELDS
 from gateway.rig import FAST, KEY, Client, Got, Rig, rig
@@ -219,3 +221,38 @@ def test_the_console_form_has_the_same_fields(gateway_log: GatewayLog, client: C
     assert isinstance(handler, LogHandler)
     for part in ("openai-chat to-anthropic -> anthropic/claude", "outcome=answered", "attempts=1", "input_tokens=11"):
         assert part in line
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_internal_error_is_one_line_with_the_traceback(
+    gateway_log: GatewayLog, client: Client, monkeypatch: pytest.MonkeyPatch, path: str, streams: bool
+) -> None:
+    """Also of an answer that is generated in the background."""
+    is_background = path == "/v1/responses"
+
+    async def fail(_: object) -> None:
+        raise ZeroDivisionError("a defect of ours")
+
+    monkeypatch.setattr(Generation, "_route", fail)
+    body = {"model": "to-openai-chat", "stream": streams, **HELLO}
+    if is_background:
+        body = {"model": "to-openai-chat", "stream": streams, "input": "Hello", "background": True}
+    got = client.post(path, body)
+    assert got.status == (200 if is_background else 500)
+    [line] = gateway_log.of(got)
+    assert (line["level"], line["status"], line["error_kind"]) == ("error", 500, "server")
+    assert "ZeroDivisionError: a defect of ours" in line["exception"]
+
+
+def test_an_error_of_an_endpoint_without_a_request_line_is_logged_once(
+    gateway_log: GatewayLog, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: object) -> None:
+        raise ZeroDivisionError("a defect of ours")
+
+    monkeypatch.setitem(HANDLERS, "list_models", fail)
+    got = client.get("/v1/models")
+    assert got.status == 500
+    [line] = gateway_log.lines(got.headers["x-request-id"])
+    assert "ZeroDivisionError: a defect of ours" in line["exception"]

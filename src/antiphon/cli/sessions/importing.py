@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _paths(program: Program, home: Path, arguments: argparse.Namespace) -> Sequence[Path]:
     if arguments.path:
         path = Path(arguments.path)
-        if path.is_file():
+        if path.is_file() or path.parent.is_file():  # a session in a database is named by the file and its id
             return [path]
         if path.is_dir():
             raise SessionError(f"{path} is a folder; give a session file or the id of a session")
@@ -97,7 +97,7 @@ def _import(
 ) -> list[dict[str, object]]:
     imported = program.read(path)
     results = store_session(store, imported, as_new=arguments.as_new)
-    _report(imported, quiet=arguments.quiet)
+    _report(imported, program, quiet=arguments.quiet)
     rows: list[dict[str, object]] = []
     for result in results:
         info = store.info(result.conversation)
@@ -120,13 +120,20 @@ def _line(result: CopyResult, version: int, title: str, parent: str | None) -> s
     return f"{_STATUS_TEXT[result.status]}{new}: {result.conversation}  {version} entries  {title}{branch}"
 
 
-def _report(imported: ImportedSession, *, quiet: bool) -> None:
+def _report(imported: ImportedSession, program: Program, *, quiet: bool) -> None:
     """Print what could not be read, or how much."""
     problems = imported.unreadable
+    if imported.own_context and not quiet:
+        own = _count(imported.own_context, "message")
+        write_error(f"left out: {own} that {program.title} adds to every session by itself")
     if quiet:
         if problems:
-            write_error(f"{imported.session.path}: {len(problems)} problems")
+            write_error(f"{imported.session.path}: {_count(len(problems), 'problem')}")
         return
     write_error(*(str(one) for one in problems[:_SHOWN_PROBLEMS]))
     if len(problems) > _SHOWN_PROBLEMS:
-        write_error(f"… {len(problems) - _SHOWN_PROBLEMS} more problems; --json has all of them")
+        write_error(f"… {_count(len(problems) - _SHOWN_PROBLEMS, 'more problem')}; --json has all of them")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

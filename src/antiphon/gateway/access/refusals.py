@@ -41,7 +41,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         """Which limit, how much was used, and when it resets."""
-        resets = f"retry in {max(1, ceil(self.wait))} s, at {self._reset_time(datetime.now(UTC))}"
+        resets = f"retry in {max(1, ceil(self.wait))} s, at {self.reset}"
         if self.limit in _PER_MINUTE:
             what = _PER_MINUTE[self.limit]
             return (
@@ -73,7 +73,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
         return ProviderError(self.message, kind, retry_after=self.wait, native=native)
 
     def _headers(self, format_name: str) -> Iterator[tuple[str, str]]:
-        reset = self._reset_time(datetime.now(UTC))
+        reset = self.reset
         yield "x-antiphon-limit", self.limit
         yield "x-antiphon-limit-reset", reset
         if self.wait > _PATIENT_SECONDS:
@@ -94,9 +94,10 @@ class LimitReached(Struct, frozen=True, kw_only=True):
         """The delay, where Google's clients look for it."""
         return {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{max(1, ceil(self.wait))}s"}
 
-    def _reset_time(self, now: datetime) -> str:
-        # Rounded up: a client that waits until then must not be early.
-        moment = now + timedelta(seconds=self.wait)
+    @property
+    def reset(self) -> str:
+        """When a request can succeed again. Rounded up: a client that waits until then must not be early."""
+        moment = datetime.now(UTC) + timedelta(seconds=self.wait)
         if moment.microsecond:
             moment = moment.replace(microsecond=0) + timedelta(seconds=1)
         return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

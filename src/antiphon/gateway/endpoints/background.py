@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import structs
 
-from antiphon.errors import UnknownResponse, WireError
+from antiphon.errors import AntiphonError, UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.interaction_shape import InteractionShape
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
@@ -79,10 +79,20 @@ async def create_in_background(
         ),
     )
     generation = Generation(run, on_finish, answer_id=answer_id, settings={"background": True})
+
+    async def respond() -> Response:
+        try:
+            return await generation.respond()
+        except AntiphonError:
+            raise
+        except Exception:  # a defect of ours, which the log line of the request reports
+            message = f"internal error; see the log for request {run.request.request_id}"
+            return error_response(format_name, ProviderError(message, "server"), status=500)
+
     answer = await context.services.background.start(
         (context.key.name, answer_id),
         SHAPES[format_name](answer_id, body),
-        generation.respond,
+        respond,
         seconds=seconds,
         request=body,
     )

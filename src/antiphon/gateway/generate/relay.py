@@ -10,7 +10,6 @@ proxy closes the connection. A stream that breaks ends with an error in the clie
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
@@ -31,8 +30,6 @@ _MAX_TRAILING_BYTES = 64 * 1024
 """What an upstream may send after its last event: a `[DONE]`, some blanks. More is not passed on."""
 
 Scrub = Callable[[ProviderError], ProviderError]
-
-logger = logging.getLogger("antiphon.gateway")
 
 
 class Rescue(Protocol):
@@ -282,10 +279,9 @@ class Relay:
 
     def _crash(self, error: Exception) -> None:
         """A defect of ours: it is not blamed on the upstream or the client."""
-        self._context.run(logger.error, "internal error while relaying a stream", exc_info=error)
-        error.__traceback__ = None  # its frames hold the request
         self._close()
         self._finish(self._trace.status_after(error, self._deadline), is_complete=False)
+        error.__traceback__ = None  # its frames hold the request
 
     def _close(self) -> None:
         """Release the upstream."""

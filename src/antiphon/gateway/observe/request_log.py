@@ -3,7 +3,8 @@
 `LOG_FIELDS` is the list of fields; docs/gateway.md has the same list, and a test compares the two. A fact that does not apply
 (the error of an answered request) is left out. On the console the text of the line has the main facts, and the fields only
 the rest. The line of a request is a warning if the request failed; a client's own mistake is not. Two facts get a warning of
-their own, once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback.
+their own, once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback. The
+line of a request that a defect of ours ended is an error with the traceback.
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ def log_finished_request(trace: RequestTrace, seconds: float, overhead: float) -
     attempts = trace.attempts
     if trace.fallbacks or (attempts and any(attempt.error is not None for attempt in attempts)):
         warn_about_upstreams(trace.request_id, attempts, trace.fallbacks)
-    outcome = trace.outcome
+    outcome, defect = trace.outcome, trace.defect
+    if defect is not None:
+        trace.defect = None  # its frames hold the request
+        fields = request_fields(trace, outcome, seconds, overhead)
+        logger.error("internal error while handling a request", exc_info=defect, extra=fields)
+        return
     level = logging.WARNING if outcome == "failed" else logging.INFO
     if not logger.isEnabledFor(level):
         return

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from antiphon.errors import AntiphonError
 from antiphon.gateway.observe.cache_watch import CacheCheck, CacheRecord
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt, Fallback
@@ -58,6 +59,8 @@ class RequestTrace(Struct, kw_only=True):
     attempts: list[Attempt] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
     error: ProviderError | None = None
+    defect: Exception | None = None
+    """The exception that ended it, if that was a defect of ours; the log line has its traceback."""
     client_disconnected: bool = False
     """Whether the client disconnected before the end."""
     began_early: bool = False
@@ -114,6 +117,7 @@ class RequestTrace(Struct, kw_only=True):
         """The status of a request ended by `error`: a defect of ours, a timeout, or a disconnect."""
         if isinstance(error, Exception):
             self.error = ProviderError(f"internal error: {type(error).__name__}", "server")
+            self.defect = None if isinstance(error, AntiphonError) else error
             return 500
         if time.monotonic() >= deadline:
             self.error = ProviderError("request timed out", "timeout")
