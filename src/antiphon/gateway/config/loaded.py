@@ -51,6 +51,8 @@ class LoadedConfig:
         self.prices = PriceTable(config.prices)
         self._secrets: tuple[str, ...] = ()
         self._secrets_by_provider: list[tuple[str, ...]] = []
+        self.watches_cache = config.cache_doctor.enabled
+        self.volatile_lines = config.cache_doctor.normalise
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
