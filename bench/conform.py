@@ -24,7 +24,7 @@ from antiphon.conform.client import Client
 from antiphon.conform.formats import FORMATS
 from antiphon.conform.gateways import GATEWAYS, KEY, PORTS, setup
 from antiphon.conform.report import VERDICTS, as_badge, pair_rows, reasons
-from antiphon.conform.run import Plan, Result, Runner
+from antiphon.conform.run import OutOfTime, Plan, Result, Runner
 from antiphon.conform.upstream import MockProviders
 from bench.gateway_peers import PEERS, PORTKEY, ROOT, Contestant, DidNotStart, Running, free_port
 
@@ -41,6 +41,7 @@ TITLES = {
 NOT_MEASURED = {"bifrost": "its npm package downloads the program from another host when it starts"}
 _PLACE = re.compile(r"(<!-- measured: .*? -->\n).*?(<!-- /measured -->)", re.DOTALL)
 _MOST_FAILURES = 400
+_LONGEST = 1_800.0
 
 
 class Failure(Struct, frozen=True):
@@ -116,7 +117,7 @@ def measure(name: str, folder: Path) -> tuple[Measured, list[Result]]:
     with MockProviders(dict.fromkeys(PORTS, 0)) as providers:
         running = Running(start(name, folder, providers.ports), folder)
         try:
-            plan = Plan(cases=load_cases(), clients=tuple(FORMATS), upstreams=tuple(FORMATS), total_seconds=1_100)
+            plan = Plan(cases=load_cases(), clients=tuple(FORMATS), upstreams=tuple(FORMATS), total_seconds=_LONGEST)
             client = Client(f"http://127.0.0.1:{running.port}", KEY, 15)
             results = list(Runner(client, providers, GATEWAYS[name], plan).results())
         finally:
@@ -213,18 +214,18 @@ def main(arguments: list[str]) -> int:
                 folder = Path(made) / "gateway" / name  # LiteLLM imports from the folder two levels up
                 folder.mkdir(parents=True)
                 kept[name], results = measure(name, folder)
-        except (DidNotStart, OSError) as error:
+        except (DidNotStart, OutOfTime, OSError) as error:
             print(f"  not measured: {error}", file=sys.stderr)
             continue
         print(
             "  " + ", ".join(f"{count} {verdict}" for count, verdict in zip(kept[name].totals, VERDICTS, strict=True))
         )
+        FILE.write_bytes(msgspec.json.format(msgspec.json.encode(list(kept.values())), indent=1) + b"\n")
         if name == "antiphon":
             BADGE.write_text(as_badge(results))
     measured = [kept[name] for name in TITLES if name in kept]
     if not measured:
         return 1
-    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
     write_page(measured)
     print(os.path.relpath(PAGE))
     return 0

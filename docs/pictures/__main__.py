@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cache_table import take_cache_table
+from conform_run import take_conform_run
 from playwright.sync_api import Page, sync_playwright
 from status_traffic import ADMIN, busy_gateway
 from tape_commands import take_tape_commands
@@ -38,6 +39,7 @@ def main() -> None:
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
     take_cache_table()
+    take_conform_run()
     take_tape_commands()
     with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
         take_status(browser, address)

@@ -141,7 +141,7 @@ def change_status(status: int, data: bytes) -> tuple[int, bytes]:
 ANSWER_DEFECTS = {
     "text cut": ("answer-text", replace(b"seven degrees.", b""), "answer"),
     "words of a stream lost": ("answer-unicode", replace(b'{"content":" line"}', b"{}"), "answer"),
-    "usage lost": ("answer-text", replace(b'"usage"', b'"used"'), "usage"),
+    "usage lost": ("usage", replace(b'"usage"', b'"used"'), "usage"),
     "cached tokens lost": ("usage-cached", replace(b'"cached_tokens":1024', b'"cached_tokens":0'), "usage"),
     "finish reason changed": (
         "answer-call",

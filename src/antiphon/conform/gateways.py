@@ -138,6 +138,7 @@ def _litellm(ports: Mapping[str, int]) -> str:
         for model, target in names(name):
             lines += [f"  - model_name: {model}", "    litellm_params:", f"      model: {prefixes[name]}{target}"]
             lines += [f"      api_base: {base}", f"      api_key: {KEY}"]
+            lines += ["      use_chat_completions_api: true"] if name == "openai-chat" else []
     lines += ["litellm_settings:", "  drop_params: true", "  modify_params: true", "  num_retries: 0"]
     lines += ["router_settings:", "  num_retries: 0", "  disable_cooldowns: true"]
     lines += ["general_settings:", f"  master_key: {KEY}", ""]
@@ -182,7 +183,7 @@ def _portkey(ports: Mapping[str, int]) -> str:
 
 
 def _tensorzero(ports: Mapping[str, int]) -> str:
-    lines = ["# conform.toml", "[gateway]", "observability.enabled = false", ""]
+    lines = ["# conform.toml", "[gateway]", "observability.enabled = false", "", "[object_storage]", 'type = "disabled"', ""]
     for name in ("openai-chat", "openai-responses", "anthropic"):
         kind = "anthropic" if name == "anthropic" else "openai"
         base = f"http://127.0.0.1:{ports[name]}/v1/" + ("messages" if name == "anthropic" else "")

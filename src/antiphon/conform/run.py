@@ -24,6 +24,8 @@ from antiphon.conform.upstream import Cut, MockProviders, Script
 
 PROBE = Case(id="probe", title="one message", group="probe", turns=(Turn(user="Is it raining in Oslo?"),), mode="whole")
 _RECOVERED_WITHIN = 20.0
+_SERVED_IN_A_ROW = 3
+_BETWEEN_PROBES = 0.2
 _ARRIVED_WITHIN = 10.0
 _MOST_CUTS = 12
 """Cut places per case; longer streams are cut at so many places, spread evenly."""
@@ -80,7 +82,7 @@ class Runner:
         reason = self._gateway.missing(client, upstream) or self._probe(client, upstream)
         for case in self._plan.cases:
             if time.monotonic() > self._deadline:
-                raise OutOfTime
+                raise OutOfTime(f"not finished within {self._plan.total_seconds:g} s")
             why = reason or self._not_expressible(case, client, upstream)
             began = time.monotonic()
             if why:
@@ -126,9 +128,11 @@ class Runner:
     def _case(self, case: Case, client: str, upstream: str) -> tuple[Verdict, list[Finding], bool]:
         if case.leave:
             found = self._leave(case, client, upstream)
+            self._recover(case, client, upstream)
             return ("failed" if found else "passed"), found, case.leave == "stream"
         if case.cut:
             found = self._cuts(case, client, upstream)
+            self._recover(case, client, upstream)
             return ("failed" if found else "passed"), found, True
         verdict: Verdict = "passed"
         for streams in case.modes:
@@ -190,14 +194,17 @@ class Runner:
         )
 
     def _recover(self, case: Case, client: str, upstream: str) -> None:
-        """Wait until the gateway serves again: after a fault it may rest a key or a route."""
-        if not (case.fault.status or case.fault.reset) or self._providers is None:
+        """Wait until the gateway serves again: it may rest a key or a route, or still hold connections that were closed."""
+        is_harmless = not (case.fault.status or case.fault.reset or case.cut or case.leave)
+        if is_harmless or self._providers is None:
             return
-        deadline = time.monotonic() + _RECOVERED_WITHIN
-        while self._send(PROBE, client, upstream, Script(), streams=False).status != 200:
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.25)
+        deadline, served = time.monotonic() + _RECOVERED_WITHIN, 0
+        while served < _SERVED_IN_A_ROW and time.monotonic() < deadline:
+            if self._send(PROBE, client, upstream, Script(), streams=False).status == 200:
+                served += 1
+            else:
+                served = 0
+                time.sleep(_BETWEEN_PROBES)
 
     def _cuts(self, case: Case, client: str, upstream: str) -> list[Finding]:
         known = FORMATS[upstream]

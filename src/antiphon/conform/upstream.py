@@ -37,6 +37,8 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True):
     """Send an error event after so many events of a stream."""
     reset: bool = False
     """Reset the connection before the head."""
+    close_after: bool = False
+    """Answer, then close the connection without notice: the next request must not be lost with it."""
 
 
 class Cut(Struct, frozen=True):
@@ -155,7 +157,7 @@ class _Answering:
         if self._streams:
             return await self._stream()
         await connection.send_json(200, self._format.write_answer(self._script.answer, self._model))
-        return True
+        return not fault.close_after
 
     async def _fail(self, fault: Fault) -> None:
         headers = f"retry-after: {fault.retry_after}\r\n" if fault.retry_after is not None else ""
@@ -205,4 +207,4 @@ class _Answering:
                 break
             await connection.send_chunk(event)
         await connection.end_stream()
-        return True
+        return not script.fault.close_after
