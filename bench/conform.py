@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,7 +88,10 @@ def start(name: str, folder: Path, ports: dict[str, int]) -> Contestant:
             command = (sys.executable, "-m", "antiphon", "serve", "--config", str(config), *address)
         case "litellm":
             command = (program, "--config", str(config), *address)
-            environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "true"}
+            environ |= {
+                "LITELLM_LOCAL_MODEL_COST_MAP": "true",
+                "LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES": "true",
+            }
         case "llm-rosetta":
             command = (python, "-m", "llm_rosetta.gateway", "--config", str(config), "--no-banner", *address)
         case "portkey":
@@ -112,17 +116,24 @@ def version_of(name: str) -> str:
 
 
 def measure(name: str, folder: Path) -> tuple[Measured, list[Result]]:
-    """Run the whole suite against one gateway."""
+    """Run the whole suite against one gateway: a process of its own for each client format, at once, as most time is waiting."""
     version = version_of(name)
+    with ThreadPoolExecutor() as threads:
+        parts = threads.map(lambda client: _measure_client(name, client, folder / client), FORMATS)
+        results = [result for part in parts for result in part]
+    return summarize(name, version, results), results
+
+
+def _measure_client(name: str, client_format: str, folder: Path) -> list[Result]:
+    plan = Plan(cases=load_cases(), clients=(client_format,), upstreams=tuple(FORMATS), total_seconds=_LONGEST)
+    folder.mkdir(parents=True)
     with MockProviders(dict.fromkeys(PORTS, 0)) as providers:
         running = Running(start(name, folder, providers.ports), folder)
         try:
-            plan = Plan(cases=load_cases(), clients=tuple(FORMATS), upstreams=tuple(FORMATS), total_seconds=_LONGEST)
             client = Client(f"http://127.0.0.1:{running.port}", KEY, 15)
-            results = list(Runner(client, providers, GATEWAYS[name], plan).results())
+            return list(Runner(client, providers, GATEWAYS[name], plan).results())
         finally:
             running.stop()
-    return summarize(name, version, results), results
 
 
 def summarize(name: str, version: str, results: list[Result]) -> Measured:

@@ -93,5 +93,5 @@ def test_gemini_streams_are_events_or_an_array_as_the_client_asks(providers: Moc
         connection.request("POST", f"/v1beta/models/gemini-2.5-flash:streamGenerateContent{query}", json.dumps(GEMINI))
         text = connection.getresponse().read().decode()
         connection.close()
-        chunks = json.loads(text) if is_array else [json.loads(line[6:]) for line in text.split("\n\n") if line]
+        chunks = json.loads(text) if is_array else [json.loads(line[6:]) for line in text.split("\r\n\r\n") if line]
         assert [each["candidates"][0]["content"]["parts"][0]["text"] for each in chunks] == ["one", " two"]

@@ -142,7 +142,8 @@ def _litellm(ports: Mapping[str, int]) -> str:
     lines += ["litellm_settings:", "  drop_params: true", "  modify_params: true", "  num_retries: 0"]
     lines += ["router_settings:", "  num_retries: 0", "  disable_cooldowns: true"]
     lines += ["general_settings:", f"  master_key: {KEY}", ""]
-    lines += ["# LITELLM_LOCAL_MODEL_COST_MAP=true litellm --config conform.yaml --port 4000"]
+    lines += ["# export LITELLM_LOCAL_MODEL_COST_MAP=true LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES=true"]
+    lines += ["# litellm --config conform.yaml --port 4000"]
     lines += [f"# antiphon conform http://127.0.0.1:4000 --gateway litellm --key {KEY}"]
     return "\n".join(lines)
 
@@ -183,7 +184,15 @@ def _portkey(ports: Mapping[str, int]) -> str:
 
 
 def _tensorzero(ports: Mapping[str, int]) -> str:
-    lines = ["# conform.toml", "[gateway]", "observability.enabled = false", "", "[object_storage]", 'type = "disabled"', ""]
+    lines = [
+        "# conform.toml",
+        "[gateway]",
+        "observability.enabled = false",
+        "",
+        "[object_storage]",
+        'type = "disabled"',
+        "",
+    ]
     for name in ("openai-chat", "openai-responses", "anthropic"):
         kind = "anthropic" if name == "anthropic" else "openai"
         base = f"http://127.0.0.1:{ports[name]}/v1/" + ("messages" if name == "anthropic" else "")

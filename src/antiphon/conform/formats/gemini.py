@@ -207,9 +207,13 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
     del has_usage  # it is always sent
     parts = _parts(answer)
     return [
-        sse(msgspec.json.encode(_response(answer, model, [part], is_last=place == len(parts) - 1)).decode())
-        for place, part in enumerate(parts)
+        _event(_response(answer, model, [part], is_last=place == len(parts) - 1)) for place, part in enumerate(parts)
     ]
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    """The API ends its lines with CR and LF."""
+    return sse(msgspec.json.encode(value).decode()).replace(b"\n", b"\r\n")
 
 
 def cut_places(events: list[bytes]) -> int:
@@ -221,7 +225,7 @@ def write_error(status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(message: str) -> bytes:
-    return sse(msgspec.json.encode(write_error(503, message)).decode())
+    return _event(write_error(503, message))
 
 
 def read_answer(body: dict[str, Any]) -> Reply:
