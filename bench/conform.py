@@ -13,8 +13,10 @@ import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +45,7 @@ NOT_MEASURED = {"bifrost": "its npm package downloads the program from another h
 _PLACE = re.compile(r"(<!-- measured: .*? -->\n).*?(<!-- /measured -->)", re.DOTALL)
 _MOST_FAILURES = 400
 _LONGEST = 1_800.0
+_STARTING = Lock()
 
 
 class Failure(Struct, frozen=True):
@@ -127,8 +130,10 @@ def measure(name: str, folder: Path) -> tuple[Measured, list[Result]]:
 def _measure_client(name: str, client_format: str, folder: Path) -> list[Result]:
     plan = Plan(cases=load_cases(), clients=(client_format,), upstreams=tuple(FORMATS), total_seconds=_LONGEST)
     folder.mkdir(parents=True)
-    with MockProviders(dict.fromkeys(PORTS, 0)) as providers:
-        running = Running(start(name, folder, providers.ports), folder)
+    with ExitStack() as stack:
+        with _STARTING:  # a port that is free now must not be given to another one's mock provider
+            providers = stack.enter_context(MockProviders(dict.fromkeys(PORTS, 0)))
+            running = Running(start(name, folder, providers.ports), folder)
         try:
             client = Client(f"http://127.0.0.1:{running.port}", KEY, 15)
             return list(Runner(client, providers, GATEWAYS[name], plan).results())

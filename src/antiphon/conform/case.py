@@ -18,7 +18,7 @@ from antiphon.conform.formats import FORMATS
 from antiphon.conform.upstream import Fault
 from antiphon.errors import AntiphonError
 
-GROUPS = ("clean", "answers", "broken", "models", "streams", "faults", "disconnects")
+GROUPS = ("clean", "answers", "broken", "models", "streams", "disconnects", "faults")
 _FOLDER = Path(__file__).parent / "cases"
 _TOOLS: dict[str, dict[str, Any]] = {
     "weather": {

@@ -24,7 +24,7 @@ from antiphon.conform.upstream import Cut, MockProviders, Script
 
 PROBE = Case(id="probe", title="one message", group="probe", turns=(Turn(user="Is it raining in Oslo?"),), mode="whole")
 _RECOVERED_WITHIN = 20.0
-_SERVED_IN_A_ROW = 3
+_SERVED_IN_A_ROW = 4
 _BETWEEN_PROBES = 0.2
 _ARRIVED_WITHIN = 10.0
 _MOST_CUTS = 12
@@ -127,19 +127,17 @@ class Runner:
 
     def _case(self, case: Case, client: str, upstream: str) -> tuple[Verdict, list[Finding], bool]:
         if case.leave:
-            found = self._leave(case, client, upstream)
-            self._recover(case, client, upstream)
+            found = self._leave(case, client, upstream) + self._recover(case, client, upstream)
             return ("failed" if found else "passed"), found, case.leave == "stream"
         if case.cut:
-            found = self._cuts(case, client, upstream)
-            self._recover(case, client, upstream)
+            found = self._cuts(case, client, upstream) + self._recover(case, client, upstream)
             return ("failed" if found else "passed"), found, True
         verdict: Verdict = "passed"
         for streams in case.modes:
             verdict, findings = self._once(case, client, upstream, Script(case.answer, case.fault), streams=streams)
-            self._recover(case, client, upstream)
+            findings += self._recover(case, client, upstream)
             if findings:
-                return verdict, findings, streams
+                return "failed", findings, streams
         return verdict, [], False
 
     def _once(
@@ -193,18 +191,22 @@ class Runner:
             leave=leave,
         )
 
-    def _recover(self, case: Case, client: str, upstream: str) -> None:
+    def _recover(self, case: Case, client: str, upstream: str) -> list[Finding]:
         """Wait until the gateway serves again: it may rest a key or a route, or still hold connections that were closed."""
         is_harmless = not (case.fault.status or case.fault.reset or case.cut or case.leave)
         if is_harmless or self._providers is None:
-            return
+            return []
         deadline, served = time.monotonic() + _RECOVERED_WITHIN, 0
         while served < _SERVED_IN_A_ROW and time.monotonic() < deadline:
-            if self._send(PROBE, client, upstream, Script(), streams=False).status == 200:
+            reply = self._send(PROBE, client, upstream, Script(), streams=bool(served % 2))
+            if reply.status == 200 and not reply.error:
                 served += 1
             else:
                 served = 0
                 time.sleep(_BETWEEN_PROBES)
+        if served == _SERVED_IN_A_ROW:
+            return []
+        return [Finding("recovery", f"requests are served again within {_RECOVERED_WITHIN:g} s", "they still fail")]
 
     def _cuts(self, case: Case, client: str, upstream: str) -> list[Finding]:
         known = FORMATS[upstream]

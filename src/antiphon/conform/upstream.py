@@ -20,7 +20,7 @@ from antiphon.conform.http_server import Connection, RawServer, Request
 from antiphon.conform.rules import violations
 
 HOLD_SECONDS = 12.0
-_HELD_FOR = 0.1
+_BETWEEN_EVENTS = 0.05
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 
@@ -172,10 +172,18 @@ class _Answering:
             case "empty":
                 await self._connection.send(fault.status, b"", "application/json", headers)
 
-    async def _hold(self) -> bool:
-        began = time.monotonic()
+    async def _hold(self, events: list[bytes] | None = None) -> bool:
+        """Stay silent, or send an event now and then as a model does, until the gateway closes the connection."""
+        began, place = time.monotonic(), 0
         while self._providers.is_current(self._script) and time.monotonic() - began < HOLD_SECONDS:
-            if await self._connection.wait_closed(_HELD_FOR):
+            try:
+                if events is not None:
+                    await self._connection.send_chunk(events[min(place, len(events) // 2)])
+                    place += 1
+                is_closed = await self._connection.wait_closed(_BETWEEN_EVENTS)
+            except ConnectionError:  # closed while it was written
+                is_closed = True
+            if is_closed:
                 self._arrived.held_seconds = time.monotonic() - began
                 break
         return False
@@ -187,13 +195,7 @@ class _Answering:
         if self._is_array:
             events = [(b"," if place else b"[") + each[6:].strip() for place, each in enumerate(events)] + [b"]"]
         if script.hold == "stream":
-            try:
-                for event in events[: len(events) // 2]:
-                    await connection.send_chunk(event)
-            except ConnectionError:  # closed while it was written
-                self._arrived.held_seconds = 0.0
-                return False
-            return await self._hold()
+            return await self._hold(events)
         cut, error_after = script.cut, script.fault.error_event_after
         for place, event in enumerate(events):
             if place == error_after:

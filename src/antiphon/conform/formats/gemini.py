@@ -50,7 +50,7 @@ def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, An
         body["systemInstruction"] = {"parts": [{"text": dialogue.system}]}
     if dialogue.tools:
         declared = [
-            {"name": tool, "description": f"The {tool}.", "parametersJsonSchema": schema}
+            {"name": tool, "description": f"The {tool}.", _schema_field(schema): schema}
             for tool, schema in dialogue.tools.items()
         ]
         body["tools"] = [{"functionDeclarations": declared}]
@@ -67,6 +67,11 @@ def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, An
     if dialogue.schema is not None:
         settings |= {"responseMimeType": "application/json", "responseJsonSchema": dialogue.schema}
     return body | ({"generationConfig": settings} if settings else {})
+
+
+def _schema_field(schema: dict[str, Any]) -> str:
+    """`parameters` is what most clients send; it has no word for closed objects."""
+    return "parametersJsonSchema" if "additionalProperties" in schema else "parameters"
 
 
 def _content(turn: Turn, names: dict[str, str]) -> dict[str, Any]:
