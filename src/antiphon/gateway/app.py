@@ -109,10 +109,14 @@ class Gateway:
         self._reloader = reloader
 
     def refresh_gauges(self) -> None:
-        """Set the gauges of the metrics to the current state."""
+        """Set the metrics that are read from elsewhere to the current state."""
         services = self._services
         services.metrics.set_credentials(self._loaded.credentials)
         services.metrics.set_circuits(self._loaded.target_health.status())
+        if services.ledger is not None:
+            services.metrics.set_ledger(services.ledger.status)
+        if services.spent is not None:
+            services.metrics.add_spend(services.spent.take())
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 
