@@ -27,7 +27,11 @@ SOURCE = Path(__file__).parent.parent.parent / "src" / "antiphon"
 
 def texts_in_calls() -> Iterator[str]:
     """The literal texts of `translate("…")`, and the literals that `_number` and `_APPROVE` pass on."""
-    for module in [*(SOURCE / "cli" / "chat").glob("*.py"), *(SOURCE / "chat").glob("*.py")]:
+    for module in [
+        *(SOURCE / "cli" / "chat").glob("*.py"),
+        *(SOURCE / "cli" / "replay").glob("*.py"),
+        *(SOURCE / "chat").glob("*.py"),
+    ]:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 position = {"translate": 0, "_number": 1}.get(node.func.id)

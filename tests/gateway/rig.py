@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.gateway.app import Gateway, TapeHandler
 from antiphon.gateway.config.settings import (
     ClientKeySettings,
     Config,
@@ -185,6 +186,7 @@ def rig(
     environ: Mapping[str, str] | None = None,
     ledger: LedgerSettings | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    tape: Callable[[Gateway], TapeHandler] | None = None,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
     """A gateway with an upstream of each format; `models` adds names and their targets."""
@@ -201,7 +203,7 @@ def rig(
             keys=tuple(keys),
             ledger=ledger or LedgerSettings(),
         )
-        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop))
+        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop, tape=tape))
         yield Rig(upstreams, ports)
 
 
@@ -212,6 +214,7 @@ def serving(
     path: Path | None = None,
     *,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    tape: Callable[[Gateway], TapeHandler] | None = None,
 ) -> Iterator[tuple[int, int]]:
     """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
@@ -223,7 +226,7 @@ def serving(
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop))
+            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop, tape=tape))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

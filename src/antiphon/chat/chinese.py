@@ -271,5 +271,30 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "({count} failed)": "（{count} 次失败）",
         "(rolled back) ": "（已回滚）",
         "no rounds yet": "还没有回合",
+        # Replays and comparisons.
+        "let another model answer the last message too, and show both": "让另一个模型也回答上一条消息，并列显示两个回答",
+        "usage: /compare MODEL; /model lists the models": "用法：/compare MODEL；用 /model 列出模型",
+        "Still in {id} with {model}; /resume {other} continues the other answer.": (
+            "仍在 {id}，模型为 {model}；用 /resume {other} 继续另一个回答。"
+        ),
+        "Replaying with {model} …": "正在用 {model} 重放……",
+        "Run {tool} {arguments}? [y/N] ": "运行 {tool} {arguments}？[y/N] ",
+        "{model} (original)": "{model}（原对话）",
+        "Turn {number}: {text}": "第 {number} 轮：{text}",
+        "all": "合计",
+        "other calls than the original": "调用与原对话不同",
+        "(from the log)": "（来自记录）",
+        "(failed, from the log)": "（失败，来自记录）",
+        "(failed)": "（失败）",
+        "(not run)": "（未运行）",
+        "(waiting: not in the log)": "（等待决定：记录中没有）",
+        "{rounds} rounds, {calls} calls": "{rounds} 回合，{calls} 次调用",
+        "{tokens} tokens": "{tokens} token",
+        "{model} stopped: {tools} needs your decision; decide with `{command}`.": (
+            "{model} 已停止：{tools} 需要你决定；用 `{command}` 决定。"
+        ),
+        "{model} stopped: {reason}.": "{model} 已停止：{reason}。",
+        "the turn is unfinished": "该轮尚未完成",
+        "{model} answered in {id}.": "{model} 的回答在 {id}。",
     }
 )

@@ -32,6 +32,7 @@ from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
+from antiphon.conversation.replaying import Replay
 from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
@@ -247,9 +248,23 @@ class ChatSession:
         """Continue in a branch that leaves this conversation after entry `at`."""
         self._replace(make_branch(self.store, self.chat.id, at))
 
-    def check_model(self, wanted: str) -> None:
-        """Raise an error that names near misses if there is no such model."""
-        self._resolve_model(wanted)
+    def find_model(self, wanted: str) -> str:
+        """The name of a model. Raises an error that names near misses if there is no such model."""
+        return self._resolve_model(wanted)
+
+    def start_replay(self, replay: Replay, model: str) -> None:
+        """Continue in a branch of the replayed conversation, in which `model` answers again. Its tools are open."""
+        branch = make_branch(self.store, replay.original.id, replay.plan.at)
+        record_model(branch, model)
+        replay.start(model, branch)
+        self._replace(branch)
+        self.chat.model = model
+        replay.equip(self.chat)
+
+    def leave_branch(self, conversation: str, model: str) -> None:
+        """Return to a conversation and its model."""
+        self._replace(self.store.open(conversation))
+        self.chat.model = model
 
     async def written_title(self) -> str:
         """A title that the model writes; empty if it writes none."""

@@ -8,12 +8,13 @@ sequences of a style. So text that no caller thought of is escaped.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -30,6 +31,8 @@ _ESCAPES = (
     | {code: chr(0x2400 + code) for code in _C0}
     | {0x7F: "␡"}
 )
+
+_WORD = re.compile(r"\s+|[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
 
 BIDI_CONTROLS = tuple(map(chr, _BIDI))
 """The characters with Unicode's property Bidi_Control: they change the order in which a line is shown."""
@@ -81,6 +84,30 @@ def ellipsize(text: str, columns: int) -> str:
             break
         kept.append(char)
     return "".join(kept) + "…"
+
+
+def wrapped(text: str, columns: int) -> Iterator[str]:
+    """The lines of a text, none wider than `columns`, broken between words; Chinese is broken anywhere."""
+    for paragraph in text.split("\n"):
+        line, used = "", 0
+        for piece in _pieces(paragraph, columns):
+            width = width_of(piece)
+            if used + width > columns:
+                yield line.rstrip()
+                line, used = "", 0
+                if piece.isspace():
+                    continue
+            line += piece
+            used += width
+        yield line.rstrip()
+
+
+def _pieces(text: str, columns: int) -> Iterator[str]:
+    for word in _WORD.findall(text):
+        if width_of(word) <= columns:
+            yield word
+        else:
+            yield from word
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:

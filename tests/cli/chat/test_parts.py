@@ -17,9 +17,9 @@ from antiphon.chat.provider_errors import ADVICE, format_error
 from antiphon.chat.uploads import MAX_FILE_BYTES, UploadError, file_part, mentioned_files, parse_message
 from antiphon.cli.chat.app import readable_arguments
 from antiphon.cli.chat.input import completions, is_long_paste
-from antiphon.cli.chat.render import Renderer, tail, wrapped
+from antiphon.cli.chat.render import Renderer, tail
 from antiphon.cli.chat.turn_view import TerminalScreen
-from antiphon.cli.terminal import width_of
+from antiphon.cli.terminal import width_of, wrapped
 from antiphon.parts import Document, Image, Text, ToolCallRequest
 from antiphon.tools import tool
 from antiphon.wire.output import ErrorKind, ProviderError

@@ -185,6 +185,26 @@ def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
     assert len(outputs(branch)) == len(outputs(first)) == 1
 
 
+def test_another_model_answers_too_and_both_are_shown(server: ScriptedServer, tmp_path: Path) -> None:
+    with with_model(server, tmp_path, "--model", "offline/plain") as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("/compare")
+        terminal.sees("usage: /compare MODEL")
+        terminal.send("/compare openai/gpt-test")
+        terminal.sees("there is no message to answer again")
+        terminal.send("who are you?")
+        terminal.sees("1 round")
+        terminal.send("/compare openai/gpt-test")
+        terminal.sees("offline/plain (original)", "openai/gpt-test answered in", "Still in", "offline/plain · ")
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
+        branch, first = (store.open(info.id) for info in store.list())
+    assert inputs(branch) == inputs(first) == ["who are you?"]
+    assert outputs(branch) == ["Hello."]
+    assert len(outputs(first)) == 1
+
+
 def test_a_conversation_is_saved_to_read_elsewhere(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--language", "zh", columns=250) as terminal:
         terminal.sees("Ctrl-D 退出")

@@ -236,6 +236,54 @@ async def test_several_models_from_a_round_in_the_middle(store: ap.SqliteStore) 
 
 
 @in_event_loop
+async def test_a_replay_can_be_replayed(store: ap.SqliteStore) -> None:
+    weather = Weather()
+    history = await recorded(store, [weather.tool])
+    new = ap.ScriptedModel(call("weather", city="Rome", unit="C"), "26 degrees.", "Any time.", name="new")
+    first = await ap.replay(history, new, from_step=2)
+    newest = ap.ScriptedModel(call("weather", city="Rome", unit="C"), "26.", "Bye.", name="newest")
+    again = await ap.replay(store.open(first.branches[1].conversation), newest, from_step=2)
+    assert newest.turns_left == 0
+    assert [(row.turn, row.round, row.question) for row in again.steps] == [
+        (2, 1, "Rome?"),
+        (2, 2, "Rome?"),
+        (3, 1, "Thanks!"),
+    ]
+    assert [[step.answer for step in row.steps if step] for row in again.steps][1:] == [
+        ["26 degrees.", "26."],
+        ["Any time.", "Bye."],
+    ]
+    three = ap.compare(history, *(store.open(each.branches[1].conversation) for each in (first, again)))
+    assert [[step.model for step in row.steps if step] for row in three.steps][-1] == [
+        "old/old",
+        "new/new",
+        "newest/newest",
+    ]
+
+
+@in_event_loop
+async def test_a_continued_replay_serves_the_next_recorded_result(store: ap.SqliteStore) -> None:
+    history = ap.AgentHistory()
+    results = iter(["first", "second"])
+
+    @ap.tool
+    async def read() -> str:
+        "Read."
+        return next(results)
+
+    old = ap.ScriptedModel(call("read"), call("read"), "done", name="old")
+    await ap.ToolLoop(ap.Conversation(old, tools=[read], history=history)).run("go")
+    one = Replay(history)
+    branch = one.start("new")
+    for script in (ap.ScriptedModel(call("read")), ap.ScriptedModel(call("read"), "done")):  # two processes
+        chat = ap.Conversation(script, tools=[read], history=branch)
+        one.equip(chat)
+        await ap.ToolLoop(chat).run_to_end(steps=2 if script.turns_left == 1 else None)
+    served = [e.results[0].result_markdown for e in branch.entries if isinstance(e, ap.ToolCallResultsEntry)]
+    assert served == ["first", "second"]
+
+
+@in_event_loop
 async def test_an_entry_names_the_step_it_is_in(store: ap.SqliteStore) -> None:
     history = await recorded(store, [Weather().tool])
     outputs = [entry.sequence_number for entry in history.effective if isinstance(entry, ap.ModelOutputEntry)]

@@ -26,7 +26,9 @@ from antiphon.chat.spending import spending_of
 from antiphon.cli.bodies import atomic_write
 from antiphon.cli.chat.mcp_command import McpCommand
 from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line
+from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.conversation.compaction import compact
+from antiphon.conversation.replaying import Replay, compare
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.tools.builtin import Plan
 
@@ -55,6 +57,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "rollback": Command("[VERSION]", "undo the last message, or return to a version"),
         "fork": Command("[VERSION]", "continue in a copy, from here or from a version"),
         "regenerate": Command("[MODEL]", "answer the last message again in a branch"),
+        "compare": Command("MODEL", "let another model answer the last message too, and show both"),
         "retry": Command("", "resume a turn that failed, stopped or is pending approval"),
         "memory": Command("[edit|add|set|clear]", "show or change the notebook the model always sees"),
         "system": Command("[TEXT|edit|clear]", "show or change the system instruction"),
@@ -209,7 +212,7 @@ class Commands:
         before = session.chat.id
         at = question_before(session.history)
         if model:
-            session.check_model(model)
+            session.find_model(model)
         session.branch(at)
         if model:
             session.set_model(model)
@@ -220,6 +223,30 @@ class Commands:
             "green",
         )
         await self._chat.play()
+
+    async def compare(self, wanted: str) -> None:
+        session = self._chat.session
+        if not wanted:
+            raise ConversationError(translate("usage: /compare MODEL; /model lists the models"))
+        model = session.find_model(wanted)
+        original, before = session.history, session.chat.model
+        replay = Replay(original, f"entry:{question_before(original)}", calls="ask")
+        session.start_replay(replay, model)
+        try:
+            await self._chat.play()
+        finally:
+            session.leave_branch(original.id, before)
+        lines = comparison_lines(compare(original, replay.branch), self._chat.renderer.columns)
+        self._chat.show("\n".join(lines))
+        self._chat.say(
+            translate(
+                "Still in {id} with {model}; /resume {other} continues the other answer.",
+                id=original.id,
+                model=before,
+                other=replay.branch.id,
+            ),
+            "dim",
+        )
 
     async def retry(self, _: str) -> None:
         turn = self._chat.session.chat.turn

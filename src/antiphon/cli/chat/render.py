@@ -13,14 +13,14 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from antiphon.chat.language import translate
 from antiphon.chat.markdown import markdown_parser
 from antiphon.chat.spending import Spending, format_money
-from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of
+from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of, wrapped
 from antiphon.conversation import Round, rounds_of
 from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry, TokenUsage
 from antiphon.history.entries import TITLES
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 MIN_COLUMNS = 20
 _MAX_RENDERED_CHARS = 100_000
 _BAR = 20
-_WORD = re.compile(r"\s+|[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
 
 
 class Renderer:
@@ -115,30 +114,6 @@ class Renderer:
         with console.capture() as captured:
             console.print(_plain_markdown()(text, code_theme=theme, hyperlinks=False))
         return "\n".join(line.rstrip() for line in captured.get().split("\n")).strip("\n")
-
-
-def wrapped(text: str, columns: int) -> Iterator[str]:
-    """The lines of a text, none wider than `columns`, broken between words; Chinese is broken anywhere."""
-    for paragraph in text.split("\n"):
-        line, used = "", 0
-        for piece in _pieces(paragraph, columns):
-            width = width_of(piece)
-            if used + width > columns:
-                yield line.rstrip()
-                line, used = "", 0
-                if piece.isspace():
-                    continue
-            line += piece
-            used += width
-        yield line.rstrip()
-
-
-def _pieces(text: str, columns: int) -> Iterator[str]:
-    for word in _WORD.findall(text):
-        if width_of(word) <= columns:
-            yield word
-        else:
-            yield from word
 
 
 @cache

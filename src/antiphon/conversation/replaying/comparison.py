@@ -30,6 +30,8 @@ from antiphon.history import (
 from antiphon.parts import ToolCallRequest, ToolCallResult, text_of
 from antiphon.prices import spend_of
 
+REPLAY_NOTE = "replay"
+"""In the metadata of the note at the start of a replay: which conversation it is of, from which step, with which model."""
 REPLAY_OF = "replay_of"
 """In the metadata of an input that was sent again: the number of the entry it is a copy of."""
 
@@ -111,7 +113,10 @@ def compare(*histories: AgentHistory) -> Comparison:
         raise ConversationError("these conversations have nothing in common: compare a conversation and a fork of it")
     places = TurnIndex()
     places.update(snapshots[0])
-    found = [_steps_of(snapshot, at, places) for snapshot in snapshots]
+    found = [
+        _steps_of(snapshot, at, places if replayed_conversation(snapshot, at) == histories[0].id else None)
+        for snapshot in snapshots
+    ]
     questions = [_questions(snapshot, places if index == 0 else None) for index, snapshot in enumerate(snapshots)]
     rows = []
     for turn, round_number in sorted({place for steps in found for place in steps}):
@@ -144,8 +149,18 @@ def _shared_length(one: AgentHistorySnapshot, other: AgentHistorySnapshot) -> in
 _Places: TypeAlias = "dict[tuple[int, int], Step]"
 
 
-def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex) -> _Places:
-    """The steps after entry `at` by turn and round, in the numbers of the original."""
+def replayed_conversation(snapshot: AgentHistorySnapshot, at: int = 0) -> str | None:
+    """The conversation that the last replay after entry `at` is of; None if there is none."""
+    for entry in reversed(snapshot.entries.since(at)):
+        if isinstance(entry, DebugLogEntry) and entry.metadata is not None and entry.metadata.extra:
+            facts = entry.metadata.extra.get(REPLAY_NOTE)
+            if isinstance(facts, dict):
+                return str(facts.get("conversation", ""))
+    return None
+
+
+def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex | None) -> _Places:
+    """The steps after entry `at` by turn and round; of a replay of `original`, in the numbers that has."""
     entries = {entry.sequence_number: entry for entry in snapshot.effective}
     served = served_calls(snapshot.entries.since(at))
     waiting = {call.tool_call_id for call in pending_calls(Turn.of(snapshot))}
@@ -154,7 +169,7 @@ def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex) -> _
     for each in rounds_of(snapshot):
         members = [entries[number] for number in each.entries]
         for entry in members:
-            if (copied := _copied_from(entry)) is not None:
+            if entry.sequence_number > at and original is not None and (copied := copied_from(entry)) is not None:
                 turns[each.turn] = original[copied].turn
         output = next((entry for entry in members if isinstance(entry, ModelOutputEntry)), None)
         if output is None or output.sequence_number <= at:
@@ -167,7 +182,8 @@ def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex) -> _
     return steps
 
 
-def _copied_from(entry: HistoryEntry) -> int | None:
+def copied_from(entry: HistoryEntry) -> int | None:
+    """The number of the entry that a replay sent again as this one, if it is such a copy."""
     copied = entry.metadata.extra.get(REPLAY_OF) if entry.metadata is not None and entry.metadata.extra else None
     return copied if isinstance(copied, int) else None
 

@@ -22,7 +22,7 @@ from antiphon.conversation.events import BOUNDS, LoopEvent, LoopFinished
 from antiphon.conversation.loop import ToolLoop
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.output.typed_output import CORRECTION_CHANNEL
-from antiphon.conversation.replaying.comparison import REPLAY_OF, Comparison, compare
+from antiphon.conversation.replaying.comparison import REPLAY_NOTE, REPLAY_OF, Comparison, compare, copied_from
 from antiphon.conversation.replaying.recorded_results import (
     CALL_POLICIES,
     CallPolicy,
@@ -51,7 +51,6 @@ from antiphon.tools.tool import ApprovalPolicy
 Decider: TypeAlias = Callable[[ToolCallRequest], "Decision | Awaitable[Decision | None] | None"]
 """Decides on a call that waits for a person; None leaves it waiting, and the replay stops there."""
 
-_NOTE = "replay"
 _ENTRY = "entry:"
 _CONTINUES = BOUNDS | {"answered", "max_hand_overs"}
 
@@ -75,7 +74,7 @@ def plan_replay(snapshot: AgentHistorySnapshot, from_step: int | str = 1) -> Rep
     """
     places = TurnIndex()
     places.update(snapshot)
-    first = _parse_step(from_step, snapshot, places)
+    first = _find_step(from_step, snapshot, places)
     effective = snapshot.effective
     turn_starts = [entry for entry in effective if _is_message(entry) and places[entry.sequence_number].turn]
     turns = sorted({places[entry.sequence_number].turn for entry in turn_starts})
@@ -91,17 +90,24 @@ def plan_replay(snapshot: AgentHistorySnapshot, from_step: int | str = 1) -> Rep
     return ReplayPlan(at, first, _turns_after(effective.since(index), first.turn, places))
 
 
-def _parse_step(step: int | str, snapshot: AgentHistorySnapshot, places: TurnIndex) -> EntryPosition:
+def parse_step(step: int | str) -> EntryPosition | int:
+    """The turn and round that a step names, or the number of the entry. Raises `ConversationError` if it names neither."""
     text = str(step).strip()
     if text.startswith(_ENTRY):
-        number = _number(text.removeprefix(_ENTRY), text)
-        if number not in {entry.sequence_number for entry in snapshot.effective}:
-            known = f"it has {snapshot.version} entries" if number > snapshot.version else "it was rolled back"
-            raise ConversationError(f"no entry {number} to replay from; {known}")
-        place = places[number]
-        return EntryPosition(max(1, place.turn), max(1, place.round))
+        return _number(text.removeprefix(_ENTRY), text)
     turn, _, round_number = text.partition(".")
     return EntryPosition(_number(turn, text), _number(round_number, text) if "." in text else 1)
+
+
+def _find_step(step: int | str, snapshot: AgentHistorySnapshot, places: TurnIndex) -> EntryPosition:
+    found = parse_step(step)
+    if isinstance(found, EntryPosition):
+        return found
+    if found not in {entry.sequence_number for entry in snapshot.effective}:
+        known = f"it has {snapshot.version} entries" if found > snapshot.version else "it was rolled back"
+        raise ConversationError(f"no entry {found} to replay from; {known}")
+    place = places[found]
+    return EntryPosition(max(1, place.turn), max(1, place.round))
 
 
 def _number(text: str, step: str) -> int:
@@ -184,7 +190,7 @@ class Replay:
             DebugLogEntry(
                 "replay",
                 f"Replay of {origin} from step {step} with {model}.",
-                metadata=EntryMetadata(extra={_NOTE: facts}),
+                metadata=EntryMetadata(extra={REPLAY_NOTE: facts}),
             )
         )
         self._send(self._turns[0])
@@ -194,9 +200,10 @@ class Replay:
         """Let the calls of `chat`, the conversation over the fork, be answered from the log. Its tools are open."""
         recorded = RecordedResults(self.original.snapshot(), self.plan.at)
         recorded.conversation = self.original.id
-        served = served_calls(chat.history.entries)
-        for entry in chat.history.effective:
-            if served and isinstance(entry, ModelOutputEntry):
+        later = chat.history.snapshot().entries.since(self.plan.at)
+        served = served_calls(later)  # by a process that ran this replay before
+        for entry in later if served else ():
+            if isinstance(entry, ModelOutputEntry):
                 for call in entry.tool_calls:
                     if call.tool_call_id in served:
                         recorded.take(call)
@@ -206,11 +213,7 @@ class Replay:
 
     def advance(self) -> bool:
         """Send the next message again; False if all were. Call it when a turn is over."""
-        done = {
-            entry.metadata.extra.get(REPLAY_OF)
-            for entry in self.branch.entries
-            if entry.metadata is not None and entry.metadata.extra
-        }
+        done = set(map(copied_from, self.branch.snapshot().entries.since(self.plan.at)))
         for group in self._turns[1:]:
             rest = [entry for entry in group if entry.sequence_number not in done]
             if rest:
