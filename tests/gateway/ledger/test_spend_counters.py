@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ TABLE = PriceTable()
 QUESTION = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
-def row(number: int, model: str, provider: str, metering: Metering = "reported", **tokens: int) -> UsageRow:
+def row(number: int, model: str, provider: str, metering: Metering = "reported", **tokens: Any) -> UsageRow:
     return UsageRow(
         request_id=f"r{number}",
         attempt=1,
