@@ -48,9 +48,12 @@ def main() -> None:
     if only:
         return
     with tempfile.TemporaryDirectory() as home:
-        environment = {"PATH": os.environ["PATH"], "HOME": home, "XDG_DATA_HOME": home}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {"PATH": path, "HOME": home, "XDG_DATA_HOME": home}
         command = [sys.executable, "-m", "antiphon", "chat", "--web", "--port", "0"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=HERE
+        )
         try:
             take(browser, address_of(server))
         finally:
@@ -82,6 +85,7 @@ def take(browser: str, address: str) -> None:
         page.get_by_text("History", exact=True).first.click()
         page.locator(".rendered").nth(4).wait_for()
         shot(page, "history.png")
+        take_servers(page, address)
         phone = chromium.new_page(
             viewport={"width": 390, "height": 844},
             locale="zh-CN",
@@ -93,6 +97,27 @@ def take(browser: str, address: str) -> None:
         phone.locator(".source").first.wait_for()
         shot(phone, "phone-zh.png")
         chromium.close()
+
+
+def take_servers(page: Page, address: str) -> None:
+    """The MCP servers: one that runs, with an approval of its own for a tool, and one that has not been confirmed."""
+    page.goto(f"{address}#/mcp")
+    for name, command, answer in (
+        ("notes", "python notes_server.py", "Run this command"),
+        ("time", "uvx mcp-server-time", "Cancel"),
+    ):
+        page.get_by_role("button", name="Add a server").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name").first.fill(name)
+        dialog.get_by_label("Command or address").fill(command)
+        dialog.get_by_role("button", name="Save").click()
+        dialog.get_by_role("button", name=answer).click()
+    card = page.get_by_role("region", name="notes", exact=True)
+    card.get_by_text("running").wait_for()
+    card.get_by_text("Tools (3)").click()
+    card.get_by_label("Calls of notes__list_notes").select_option("allow")
+    page.locator(".server[aria-busy]").wait_for(state="detached")
+    shot(page, "mcp-servers.png")
 
 
 def at_rest(page: Page) -> None:
@@ -115,6 +140,10 @@ def take_status(browser: str, address: str) -> None:
             page.keyboard.press("Enter")
             page.get_by_role("heading", name="Recent requests").wait_for()
             shot(page, name)
+            if name == "status.png":
+                missed = page.locator("ol.requests > li", has_text="cache miss").first
+                missed.locator("summary").click()
+                missed.screenshot(path=HERE / "cache-status.png")
         chromium.close()
 
 

@@ -67,6 +67,10 @@ class StoreDamaged(StoreError):
     """The file is corrupt, or not an Antiphon store."""
 
 
+class TapeError(StoreError):
+    """A tape (recorded requests and answers) that cannot be read or written, or has no such exchange."""
+
+
 class UnknownResponse(StoreError):
     """No stored response, or item of one, has that id. `code` and `param` are the fields OpenAI's clients read."""
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -96,7 +97,7 @@ def run(program: Program, format_name: str, installed: Path, trouble: Trouble = 
             home=Path(folder, "home"),
             installed=installed,
         )
-        _furnish(place, program)
+        prepare_folders(place, program)
         script = Script(
             place.note,
             SECRET,
@@ -110,7 +111,7 @@ def run(program: Program, format_name: str, installed: Path, trouble: Trouble = 
         if trouble.first is not None:
             on.upstream.may_fail = _offers_tools  # and not a side call, such as one for a title
             on.upstream.faults.append(trouble.first(on.upstream))
-        code, output = _ran(program, place)
+        code, output = run_program(program, place)
         requests = tuple(on.tap.requests())
         problems = [*_problems(code, output, script, on.upstream), *_missing(requests, on)]
         if program.is_websocket != any(request.is_message for request in requests):
@@ -124,19 +125,29 @@ def _offers_tools(received: Received) -> bool:
     return bool(msgspec.json.decode(received.body).get("tools"))
 
 
-def _furnish(place: Place, program: Program) -> None:
+def prepare_folders(place: Place, program: Program) -> None:
+    """Make the folders of a program: a home with its settings, and a repository with a note."""
     place.work.mkdir()
     place.home.mkdir()
     place.note.write_text(NOTE)
     for command in (["git", "init", "-q"], ["git", "add", "note.txt"]):  # coding agents are at home in a repository
         subprocess.run(command, cwd=place.work, check=True)
+    write_settings(place, program)
+
+
+def write_settings(place: Place, program: Program) -> None:
+    """Write the files that point a program at the gateway or upstream."""
     for name, content in program.files(place).items():
         path = place.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text_of_file(content))
 
 
-def _ran(program: Program, place: Place) -> tuple[int, str]:
+def run_program(program: Program, place: Place, interrupt: threading.Event | None = None) -> tuple[int, str]:
+    """Run the program's command in its folders; returns its exit code and what it printed.
+
+    When `interrupt` is set, the program gets what Ctrl-C sends.
+    """
     environment = {
         "PATH": f"{place.installed / program.folder / 'bin'}:{place.installed / 'node' / 'bin'}:/usr/bin:/bin",
         "HOME": str(place.home),
@@ -149,7 +160,7 @@ def _ran(program: Program, place: Place) -> tuple[int, str]:
         **program.environment(place),
     }
     try:
-        return _command(program.command(place), environment, place.work, program.seconds)
+        return _command(program.command(place), environment, place.work, program.seconds, interrupt)
     finally:
         for process in _leftover_processes(place.home):
             with contextlib.suppress(ProcessLookupError):
@@ -164,7 +175,13 @@ def _leftover_processes(home: Path) -> Iterator[int]:
                 yield int(place.parent.name)
 
 
-def _command(command: list[str], environment: dict[str, str], work: Path, seconds: float) -> tuple[int, str]:
+def _command(
+    command: list[str],
+    environment: dict[str, str],
+    work: Path,
+    seconds: float,
+    interrupt: threading.Event | None = None,
+) -> tuple[int, str]:
     """Run a command for a bounded time, in a process group that is ended with it."""
     executable = shutil.which(command[0], path=environment["PATH"])
     if executable is None:
@@ -178,6 +195,8 @@ def _command(command: list[str], environment: dict[str, str], work: Path, second
         stderr=subprocess.STDOUT,
         start_new_session=True,
     ) as process:
+        if interrupt is not None:
+            threading.Thread(target=_interrupt, args=(process, interrupt, seconds), daemon=True).start()
         try:
             printed, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -188,6 +207,12 @@ def _command(command: list[str], environment: dict[str, str], work: Path, second
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # leftover processes
     return process.returncode, printed.decode(errors="replace")
+
+
+def _interrupt(process: subprocess.Popen[bytes], interrupt: threading.Event, seconds: float) -> None:
+    if interrupt.wait(seconds) and process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
 
 
 def _problems(code: int, output: str, script: Script, upstream: StrictUpstream) -> Iterator[str]:

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.gateway.app import Gateway, TapeHandler
 from antiphon.gateway.config.settings import (
+    CacheDoctorSettings,
     ClientKeySettings,
     Config,
     GatewaySettings,
@@ -184,7 +186,9 @@ def rig(
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
     ledger: LedgerSettings | None = None,
+    cache_doctor: CacheDoctorSettings | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    tape: Callable[[Gateway], TapeHandler] | None = None,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
     """A gateway with an upstream of each format; `models` adds names and their targets."""
@@ -200,8 +204,9 @@ def rig(
             ),
             keys=tuple(keys),
             ledger=ledger or LedgerSettings(),
+            cache_doctor=cache_doctor or CacheDoctorSettings(),
         )
-        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop))
+        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop, tape=tape))
         yield Rig(upstreams, ports)
 
 
@@ -212,6 +217,7 @@ def serving(
     path: Path | None = None,
     *,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    tape: Callable[[Gateway], TapeHandler] | None = None,
 ) -> Iterator[tuple[int, int]]:
     """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
@@ -223,7 +229,7 @@ def serving(
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop))
+            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop, tape=tape))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

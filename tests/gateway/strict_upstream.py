@@ -35,7 +35,7 @@ USAGE = TokenUsage(prompt_tokens=11, completion_tokens=7, total_tokens=18)
 _ADDRESSES = {
     "openai-chat": re.compile(r"/v1/chat/completions"),
     "openai-responses": re.compile(r"/v1/responses"),
-    "anthropic": re.compile(r"/v1/messages"),
+    "anthropic": re.compile(r"/v1/messages(\?beta=true)?"),
     "gemini-interactions": re.compile(r"/v1beta/interactions"),
     "gemini": re.compile(r"/v1beta/models/[^/:]+:(generateContent|streamGenerateContent\?alt=sse)"),
 }

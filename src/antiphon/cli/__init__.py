@@ -1,5 +1,5 @@
 """The command line: `antiphon chat | serve | admin | key | doctor | worker | runs | history | convert | check | repair |
-models | prices | spend | cache | replay | sessions | import | export`.
+models | prices | spend | cache | replay | tape | sessions | import | export`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
 Exit codes: 0 success, 1 failure (the reason on standard error), 2 invalid arguments.
@@ -36,6 +36,7 @@ COMMANDS = {
     "spend": "show what clients of the gateway have spent",
     "replay": "answer a stored conversation again with another model, and compare them step by step",
     "cache": "find what broke the prompt cache in a conversation, a HAR or a list of requests, and what it cost",
+    "tape": "list, show and delete exchanges that `serve --record` recorded",
     "history": "list, show, search, export, import, fork and delete stored conversations",
     "sessions": "list the sessions of other coding agents on this machine",
     "import": "read a session of another coding agent into the store",

@@ -67,6 +67,13 @@ class RequestHandler(Protocol):
         """Answer a request. Without an admission it is admitted first."""
 
 
+class TapeHandler(RequestHandler, Protocol):
+    """What stands between the listeners and the gateway to record requests, or to answer them from a recording."""
+
+    def close(self) -> None:
+        """Close the tape."""
+
+
 class MountedApp(RequestHandler, Protocol):
     """The chat, as seen by the gateway."""
 
@@ -193,9 +200,14 @@ class Gateway:
         self._count(endpoint, response, key.name, admission.started_at)
         return response
 
-    def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
-        """The session of a WebSocket that `request`, which was admitted, has opened."""
-        return ResponseSocket(self, self._services, request, socket)
+    def open_socket(
+        self, request: ClientRequest, socket: WebSocket, handler: RequestHandler | None = None
+    ) -> SocketSession:
+        """The session of a WebSocket that `request`, which was admitted, has opened.
+
+        `handler` answers its requests instead of the gateway.
+        """
+        return ResponseSocket(handler or self, self._services, request, socket)
 
     def _count(self, endpoint: Endpoint, response: Response, key_name: str, started_at: float) -> None:
         self._services.metrics.request(

@@ -22,7 +22,7 @@ from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.admin.database import OperatorDatabase
 from antiphon.gateway.admin.ledger_totals import LedgerTotals
 from antiphon.gateway.admin.stored_keys import StoredKeys
-from antiphon.gateway.app import Gateway, MountedApp
+from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon.gateway.config.loaded import LoadedConfig
@@ -96,10 +96,13 @@ async def serve(
     environ: Mapping[str, str] | None = None,
     stop: asyncio.Event | None = None,
     chat: Callable[[Gateway], MountedApp] | None = None,
+    tape: Callable[[Gateway], TapeHandler] | None = None,
+    has_own_logs: bool = True,
 ) -> None:
     """Serve until a signal arrives or `stop` is set. `ready` gets the ports once they are open.
 
-    `chat` creates the handler of `/chat/` on the main port; it is closed with the ports.
+    `chat` creates the handler of `/chat/` on the main port; it is closed with the ports. `tape` creates what records the
+    requests or answers them from a recording. Without `has_own_logs` the logging of the process is left as it is.
     """
     settings = config.gateway
     certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
@@ -133,15 +136,18 @@ async def serve(
     mounted = chat(gateway) if chat is not None else None
     if mounted is not None:
         gateway.mount(mounted)
-    configure_logs(
-        config.gateway.log,
-        config.gateway.log_level,
-        secrets=lambda: (*gateway.loaded.secrets, *(shared.store.secrets if shared is not None else ())),
-        on_failure=metrics.log_failed,
-    )
+    if has_own_logs:
+        configure_logs(
+            config.gateway.log,
+            config.gateway.log_level,
+            secrets=lambda: (*gateway.loaded.secrets, *(shared.store.secrets if shared is not None else ())),
+            on_failure=metrics.log_failed,
+        )
+    recording = tape(gateway) if tape is not None else None
     budget = BodyBudget(lambda: gateway.loaded.config.gateway.max_buffered_bytes)
     listeners = [
-        Listener(gateway, name, metrics, lambda: gateway.loaded.config.gateway, budget) for name in ("main", "format")
+        Listener(recording or gateway, name, metrics, lambda: gateway.loaded.config.gateway, budget)
+        for name in ("main", "format")
     ]
 
     def apply(changed: Config) -> None:
@@ -201,6 +207,8 @@ async def serve(
             await asyncio.to_thread(services.ledger.close)
         database.close()
         await services.transport.aclose()
+        if recording is not None:
+            recording.close()
 
 
 def _open_ledger(

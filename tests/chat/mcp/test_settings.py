@@ -42,6 +42,10 @@ def test_the_query_of_an_address_is_a_secret(tmp_path: Path) -> None:
     assert server.is_confirmed
     assert SECRET not in (tmp_path / SETTINGS).read_text()
     assert settings.secrets["remote"].query == f"key={SECRET}"
+    settings.change("remote", ServerChange(command="https://mcp.example/mcp", headers={}))
+    assert settings.secrets["remote"].query == f"key={SECRET}"
+    settings.change("remote", ServerChange(command="https://other.example/mcp"))
+    assert "remote" not in settings.secrets, "a secret is not sent to another address"
 
 
 def test_a_command_is_confirmed_as_it_was_shown_and_again_after_each_change(tmp_path: Path) -> None:

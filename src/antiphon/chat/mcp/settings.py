@@ -166,7 +166,9 @@ class McpSettings:
 
     def _apply(self, server: StoredServer, secrets: ServerSecrets, change: ServerChange) -> StoredServer:
         if change.command is not None:
-            command, url, query = parse_target(server.name, change.command, secrets.query)
+            command, url, query = parse_target(server.name, change.command)
+            if url == server.url and not query:  # the form shows the address without its query
+                query = secrets.query
             server = structs.replace(server, command=command, url=url)
             secrets = structs.replace(secrets, query=query)
         if change.folder is not None:
@@ -222,7 +224,7 @@ class McpSettings:
         return (found.st_mtime_ns, found.st_ino, found.st_size)
 
 
-def parse_target(name: str, text: str, known_query: str = "") -> tuple[tuple[str, ...], str, str]:
+def parse_target(name: str, text: str) -> tuple[tuple[str, ...], str, str]:
     """The command, or the address and its query, that a person entered. Raises `InvalidTool`."""
     text = text.strip()
     if not text.startswith(("http://", "https://")):
@@ -243,7 +245,7 @@ def parse_target(name: str, text: str, known_query: str = "") -> tuple[tuple[str
     if parts.username or parts.password:
         raise InvalidTool(f"MCP server {name!r}: the address has credentials; give them as a header")
     url = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
-    return (), url, parts.query or known_query
+    return (), url, parts.query
 
 
 def _folder(name: str, text: str) -> str:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,7 +41,9 @@ class SqliteFile:
         read_only: bool,
         create: bool,
         migrations: Mapping[int, str] = MappingProxyType({}),
+        is_shareable: bool = False,
     ) -> None:
+        """`is_shareable`: what is in it may be read by others, so its mode is not warned about."""
         self.path = path
         self.read_only = read_only
         self._timeout = timeout
@@ -58,10 +60,14 @@ class SqliteFile:
             self, _close_all, self._connections
         )  # a file that was not closed is closed with its last reference
         self._check_path(create)
+        if path != _MEMORY and not is_shareable:
+            warn_if_exposed(path)
         try:
             with self.translate_errors():
-                self._writer = self._connect_writer()
-                if not self._check_header():
+                self._writer = self._connect()
+                has_header = self._check_header()  # first: the journal mode of another program's file is not changed
+                self._prepare_writer()
+                if not has_header:
                     self._create_tables(tables)
                 elif self.schema < schema and not read_only:
                     self._migrate()
@@ -103,9 +109,15 @@ class SqliteFile:
         with self._lock, self.translate_errors():
             yield self._writer
 
-    def close(self) -> None:
+    def close(self, *, without_journal: bool = False) -> None:
+        """Close the file. `without_journal` leaves a single file without a journal, unless others have it open."""
         with self._lock:
             self._closed = True
+            if without_journal and not self.read_only:
+                readers = [connection for connection in self._connections if connection is not self._writer]
+                _close_all(readers)
+                with suppress(sqlite3.Error):
+                    self._writer.execute("PRAGMA journal_mode = DELETE")
             _close_all(self._connections)
 
     def translate_errors(self) -> _ErrorTranslator:
@@ -135,15 +147,14 @@ class SqliteFile:
             else:
                 return
 
-    def _connect_writer(self) -> sqlite3.Connection:
-        connection = self._connect()
+    def _prepare_writer(self) -> None:
+        connection = self._writer
         if not self.read_only:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             # A journal that is begun again after a MiB is written over, which costs a quarter less than making it longer.
             connection.execute("PRAGMA wal_autocheckpoint = 256")
             connection.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
-        return connection
 
     def _uri(self) -> str:
         if self.path == _MEMORY:
@@ -173,7 +184,6 @@ class SqliteFile:
             except OSError as error:
                 refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
                 raise refused(f"cannot create {self.path}: {error.strerror or error}") from error
-        warn_if_exposed(self.path)
 
     def _check_header(self) -> bool:
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()

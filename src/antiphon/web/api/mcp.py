@@ -37,8 +37,10 @@ class McpApi:
         self._servers = servers
 
     async def list(self, request: ChatRequest) -> Response:  # noqa: ARG002 - the signature of all handlers
-        """All servers."""
-        return self._answer(self._required())
+        """All servers; those that are switched on are started."""
+        servers = self._required()
+        await servers.wait_until_started(0.0)
+        return self._answer(servers)
 
     async def add(self, request: ChatRequest) -> Response:
         """Store a server; a command is not run before it is confirmed."""

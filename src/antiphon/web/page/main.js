@@ -1,5 +1,5 @@
 // @ts-check
-/* The page as a whole: the address decides what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, else a new conversation),
+/* The page as a whole: the address decides what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, `#/mcp`, else a new conversation),
  * and the components are connected here only. */
 
 import { Api } from "./ui/api.js";
@@ -15,6 +15,7 @@ import { ModelMenu } from "./chat/model_menu.js";
 import { askForProviderKey, sourceCard } from "./chat/model_sources.js";
 import { announce, notice, setBanner, showError, showFault } from "./ui/notifications.js";
 import { OpenConversation } from "./chat/open_conversation.js";
+import { McpView } from "./settings/mcp_view.js";
 import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
@@ -22,7 +23,7 @@ import { showTokens, showUsage } from "./chat/token_meter.js";
 import { currentLanguage, say, translatePage, switchLanguage } from "./ui/i18n.js";
 
 const TOUR = "offline/plain";
-const VIEWS = ["chat", "history", "plans", "compare"];
+const VIEWS = ["chat", "history", "plans", "compare", "mcp"];
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 /** The default model, why it is the default and how to change it, in the page's language. */
@@ -74,6 +75,7 @@ class Page {
       chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
     }, at("to-latest"));
     this.compareView = new CompareView(this.api, at("compare"));
+    this.mcpView = new McpView(this.api, at("mcp"));
   }
 
   /** The open conversation, for actions that are offered only while there is one. */
@@ -95,6 +97,7 @@ class Page {
       this.defaultChoice = state.choice;
       this.menu.offer(state.models, choiceLine(state.choice));
       this.menu.show(this.model);
+      at("to-mcp").hidden = !state.has_mcp;
       if (this.isWelcoming) this.welcome();
       if (this.defaultModel === TOUR) await this.loadSources();
     } catch (error) {
@@ -142,12 +145,14 @@ class Page {
 
   /** Show the view in the address. */
   async route() {
-    const [, kind, id, view] = /^#\/(c|plans|compare)(?:\/([^/]+))?(?:\/([^/]+))?$/.exec(location.hash) ?? [];
+    const [, kind, id, view] = /^#\/(c|plans|mcp|compare)(?:\/([^/]+))?(?:\/([^/]+))?$/.exec(location.hash) ?? [];
     this.openSidebar(false);
     const shown = kind && kind !== "c" ? kind : view === "history" ? view : "chat";
     for (const name of VIEWS) at(name).hidden = name !== shown;
     document.body.dataset.view = shown;
+    this.mcpView.close();
     if (kind === "plans") return this.showPlans();
+    if (kind === "mcp") return this.showMcp();
     if (kind === "compare") return this.showCompared([id, view].map(decodeURIComponent));
     this.compareView.close();
     const wanted = kind === "c" && id ? decodeURIComponent(id) : null;
@@ -280,7 +285,7 @@ class Page {
     else if (document.body.dataset.view === "chat") this.welcome();
     if (document.body.dataset.view === "history") this.historyView.show(this.conversation);
     if (document.body.dataset.view === "plans") this.showPlans();
-    if (document.body.dataset.view === "compare") this.route();
+    if (["compare", "mcp"].includes(document.body.dataset.view ?? "")) this.route();
   }
 
   showTitle(title) {
@@ -356,6 +361,12 @@ class Page {
     this.showTabs(null);
     this.showTitle(say("compareTitle"));
     await this.compareView.show(ids);
+  }
+
+  async showMcp() {
+    this.showTabs(null);
+    this.showTitle(say("mcpTitle"));
+    await this.mcpView.show();
   }
 
   async showPlans() {

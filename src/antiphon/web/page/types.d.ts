@@ -103,6 +103,40 @@ interface Comparison {
   steps: { turn: number; round: number; question: string; steps: (ComparedStep | null)[] }[];
 }
 
+interface McpTool {
+  name: string;
+  description: string;
+  effect: string;
+  approval: string;
+}
+
+/** An MCP server, as `GET /chat/api/mcp` gives it; no secret is in it. */
+interface McpServer {
+  name: string;
+  kind: "command" | "address" | "file";
+  where: string;
+  folder: string;
+  variables: string[];
+  headers: string[];
+  is_fixed: boolean;
+  is_enabled: boolean;
+  is_confirmed: boolean;
+  digest: string;
+  approval: string;
+  state: string;
+  error: string;
+  restarts: number;
+  tools: McpTool[];
+}
+
+/** What a test of a server found, or why it cannot be used. */
+interface McpReport {
+  tools: McpTool[];
+  resources: string[];
+  prompts: string[];
+  error: string;
+}
+
 /** Where conversations differ: after entry `at`. */
 interface BranchPoint {
   at: number;

@@ -1,0 +1,61 @@
+"""The fixture `antiphon_tape` and the option `--tape` for pytest. Name it in the `conftest.py` at the root of your tests:
+
+    pytest_plugins = ["antiphon.testing.pytest_plugin"]
+
+It is not loaded otherwise, so an installed Antiphon costs a test run nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from antiphon.testing.tape import MODES, TapedGateway, use_tape
+
+UseTape: TypeAlias = Callable[..., AbstractContextManager[TapedGateway]]
+FOLDER = "tapes"
+_UNSAFE = re.compile(r"[^\w.+=-]+")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("antiphon").addoption(
+        "--tape",
+        choices=MODES,
+        help="what tests with antiphon_tape do: record if there is no tape (auto, the default), record a new one, replay and "
+        "never ask a provider, or use no tape (none)",
+    )
+
+
+@pytest.fixture(scope="session")
+def antiphon_tape_config() -> dict[str, Any]:
+    """Options of `use_tape` for all tests, such as `config` or `ignore`. Define a fixture of this name to change them."""
+    return {}
+
+
+@pytest.fixture
+def antiphon_tape(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, antiphon_tape_config: dict[str, Any]
+) -> UseTape:
+    """`with antiphon_tape("name") as tape:` records `tapes/name.db` beside the test file, and plays it from then on.
+
+    In the block the official SDKs of OpenAI, Anthropic and Google use the gateway of the tape without a change, by their
+    environment variables. Without a name the tape has that of the test. Other arguments are those of `use_tape`.
+    """
+
+    @contextmanager
+    def opened(name: str | os.PathLike[str] = "", **options: Any) -> Iterator[TapedGateway]:
+        named = _UNSAFE.sub("-", request.node.name).strip("-") if name == "" else os.fspath(name)
+        path = Path(named if named.endswith(".db") else f"{named}.db")
+        chosen = {"mode": request.config.getoption("--tape"), **antiphon_tape_config, **options}
+        with use_tape(request.path.parent / FOLDER / path, **chosen) as tape, monkeypatch.context() as variables:
+            for variable, value in tape.environment.items():
+                variables.setenv(variable, value)
+            yield tape
+
+    return opened
