@@ -19,6 +19,7 @@ from cache_table import take_cache_table
 from playwright.sync_api import Page, sync_playwright
 from replay_chat import MODEL, replay_chat
 from status_traffic import ADMIN, busy_gateway
+from tape_commands import take_tape_commands
 
 HERE = Path(__file__).parent
 FLAGS = [
@@ -37,8 +38,10 @@ def main() -> None:
     browser = os.environ.get("ANTIPHON_BROWSER") or shutil.which("chromium")
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
-    take_cache_table()
     only = sys.argv[1:]
+    if not only:
+        take_cache_table()
+        take_tape_commands()
     if only in ([], ["status"]):
         with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
             take_status(browser, address)
