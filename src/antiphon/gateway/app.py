@@ -246,7 +246,7 @@ class Gateway:
             started=self._started_at,
             now=datetime.now(UTC),
             seen=self._services.recent.activity(),
-            credentials=loaded.credentials,
+            credentials=self._services.credentials_of(loaded),
             circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},
             config_file=self._reloader.status.path if self._reloader is not None else "",

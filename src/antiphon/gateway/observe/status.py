@@ -1,7 +1,8 @@
 """`Status`: the state of the gateway as one value; `status_json` writes it for programs, `status_page` for people.
 
 Nothing in it is secret: credentials are named and masked, errors are already scrubbed. With several workers the requests are
-those of all of them; the states of credentials and of the shared store are those of the worker that handles the request.
+those of all of them, and so are the counts of credentials; workers share the states of credentials and circuits (`WorkerHealth`).
+The state of the shared store is that of the worker that handles the request.
 """
 
 from __future__ import annotations
