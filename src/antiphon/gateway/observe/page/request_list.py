@@ -56,7 +56,7 @@ def _ledger(found: LedgerSearch, search: RequestFilter, language: Language) -> s
     title = f'<h3 id="ledger">{say["in_ledger"]}</h3>'
     if found.problem:
         return f'{title}<p class="note bad">{text(found.problem)}</p>'
-    listed = f'<p class="note">{say["none_found"]}</p>'
+    listed = f'<p class="note">{say["none_in_ledger"]}</p>'
     if page.rows:
         names = ("time", "status_code", "client_key", "model", "target", "tokens", "duration", "request_id")
         listed = table(say["in_ledger"], [say[name] for name in names], [_found(row, language) for row in page.rows])
