@@ -137,6 +137,7 @@ class TerminalChat:
 
     async def play(self, content: Sequence[InputPart] = ()) -> None:
         """Run a turn, asking for approval where needed."""
+        self.session.setup.retry_rejected_keys()
         finished = await self._played(content)
         while finished.reason == "approval":
             try:
