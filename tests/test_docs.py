@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.wire import FORMATS
+from sessions.session_lines import claude_session
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -18,6 +19,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Commands a page shows that set up or run the whole project; the tests are in the middle of that already.
 NOT_HERE = ("make ", "pip ")
+SESSION_CHANGED = 1794843714
+"""When the session of Claude Code in the home folder of the examples was changed last."""
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
@@ -54,11 +57,14 @@ def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> 
     (place / "body.json").write_text(
         '{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}'
     )
+    session = claude_session().write(place / "home")
+    os.utime(session, (SESSION_CHANGED, SESSION_CHANGED))
     names: dict[str, object] = {}
     for _, code in blocks(page, "python"):
         exec(compile(code, page.name, "exec"), names)
     environment = {
         **os.environ,
+        "HOME": str(place / "home"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "ANTIPHON_STORE": str(place / "own.db"),
         "COLUMNS": "120",

@@ -27,6 +27,8 @@ MODELS = ("gpt-4o", "claude-sonnet-4-5", "house-model")
 _CONFIG = """
 [gateway]
 format_port = 0
+[cache_doctor]
+enabled = true
 [[providers]]
 name = "openai"
 base_url = "{url}/v1"
@@ -69,7 +71,8 @@ class _Upstream(BaseHTTPRequestHandler):
         elif self.headers.get("authorization", "").endswith("-2"):
             self._send(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
         elif is_anthropic:
-            usage = {"input_tokens": 300, "cache_read_input_tokens": 2100, "output_tokens": 180}
+            cached = 0 if "10:02" in str(body.get("system")) else 2100
+            usage = {"input_tokens": 2400 - cached, "cache_read_input_tokens": cached, "output_tokens": 180}
             content = [{"type": "text", "text": "Hello."}]
             self._send(
                 200,
@@ -175,7 +178,26 @@ def send_traffic(address: str) -> None:
             urllib.request.urlopen(request, timeout=30).read()
         except urllib.error.HTTPError as error:
             error.read()
+    send_conversation(address)
     time.sleep(1.5)  # the ledger is written every quarter of a second
+
+
+def send_conversation(address: str) -> None:
+    """Three requests of a client that writes the time into its instructions: the last one misses the prompt cache."""
+    rules = "Answer in one sentence, and name the source of every number. " * 180
+    questions = ["Is it raining in Oslo?", "Yes, 7 degrees.", "And in Bergen?", "Also.", "Then in Tromso?"]
+    headers = {"content-type": "application/json", "x-api-key": CLIENTS["laptop"]}
+    for count, time_of_day in ((1, "10:01"), (3, "10:01"), (5, "10:02")):
+        messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(questions[:count])]
+        body = {
+            "model": "claude-sonnet-4-5",
+            "max_tokens": 500,
+            "cache_control": {"type": "ephemeral"},
+            "system": f"Current time: 2026-11-16 {time_of_day}\n{rules}",
+            "messages": messages,
+        }
+        request = urllib.request.Request(f"{address}/v1/messages", json.dumps(body).encode(), headers)
+        urllib.request.urlopen(request, timeout=30).read()
 
 
 def _variable(name: str) -> str:

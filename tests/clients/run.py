@@ -132,6 +132,11 @@ def prepare_folders(place: Place, program: Program) -> None:
     place.note.write_text(NOTE)
     for command in (["git", "init", "-q"], ["git", "add", "note.txt"]):  # coding agents are at home in a repository
         subprocess.run(command, cwd=place.work, check=True)
+    write_settings(place, program)
+
+
+def write_settings(place: Place, program: Program) -> None:
+    """Write the files that point a program at the gateway or upstream."""
     for name, content in program.files(place).items():
         path = place.home / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.gateway.app import Gateway, TapeHandler
 from antiphon.gateway.config.settings import (
+    CacheDoctorSettings,
     ClientKeySettings,
     Config,
     GatewaySettings,
@@ -185,6 +186,7 @@ def rig(
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
     ledger: LedgerSettings | None = None,
+    cache_doctor: CacheDoctorSettings | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     tape: Callable[[Gateway], TapeHandler] | None = None,
     **provider_settings: Any,
@@ -202,6 +204,7 @@ def rig(
             ),
             keys=tuple(keys),
             ledger=ledger or LedgerSettings(),
+            cache_doctor=cache_doctor or CacheDoctorSettings(),
         )
         ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop, tape=tape))
         yield Rig(upstreams, ports)

@@ -21,7 +21,7 @@ from antiphon.wire.request import ModelRequest
 from clients.coding_agents import AGENTS
 from clients.installed import install
 from clients.program import ANTHROPIC, RESPONSES, Place, Program
-from clients.run import MARKER, SECRET, prepare_folders, run_program
+from clients.run import MARKER, SECRET, prepare_folders, run_program, write_settings
 from clients.script import Script
 from gateway.strict_upstream import StrictUpstream, hang, text_answer
 from providers.scripted_server import Received
@@ -90,9 +90,11 @@ def install_programs() -> str:
 
 
 class Stage:
-    """A program in folders of its own, before an upstream that has it read the note."""
+    """A program before an upstream that has it read the note; in folders of its own, or in those of another stage."""
 
-    def __init__(self, program: RealProgram, folder: Path, upstream: StrictUpstream) -> None:
+    def __init__(
+        self, program: RealProgram, folder: Path, upstream: StrictUpstream, *, is_shared: bool = False
+    ) -> None:
         self.program = program
         self.upstream = upstream
         client = program.client
@@ -104,15 +106,18 @@ class Stage:
             home=folder / "home",
             installed=INSTALLED,
         )
-        folder.mkdir(parents=True)
-        prepare_folders(self.place, client)
-        (self.place.work / "lamp.png").write_bytes(base64.b64decode(PIXEL))
+        if is_shared:
+            write_settings(self.place, client)
+        else:
+            folder.mkdir(parents=True)
+            prepare_folders(self.place, client)
+            (self.place.work / "lamp.png").write_bytes(base64.b64decode(PIXEL))
         self._script = Script(self.place.note, SECRET, MARKER, style="parallel")
         upstream.answer = self._answer
 
     def make_session(self) -> None:
         """Have the program look, read and answer."""
-        code, printed = self._run(self.program.begin(PROMPT))
+        code, printed = self.run(self.program.begin(PROMPT))
         assert (code, MARKER in printed) == (0, True), printed[-2000:]
 
     def make_interrupted_session(self) -> None:
@@ -127,7 +132,7 @@ class Stage:
 
         self.upstream.may_fail = reports
         self.upstream.faults.append(hang(200))
-        _, printed = self._run(self.program.begin(PROMPT), interrupt)
+        _, printed = self.run(self.program.begin(PROMPT), interrupt)
         assert interrupt.is_set(), printed[-2000:]
         self.upstream.faults.clear()
 
@@ -135,12 +140,13 @@ class Stage:
         """Continue a session, and return what the program sent to its model."""
         self.upstream.received.clear()
         self.upstream.answer = lambda request: text_answer("It is green.", request.model)
-        code, printed = self._run(self.program.resume(session, NEXT_PROMPT))
+        code, printed = self.run(self.program.resume(session, NEXT_PROMPT))
         assert (code, self.upstream.refused) == (0, []), printed[-2000:]
         requests = [self.upstream.wire.read_request(body) for body in self.upstream.bodies]
         return next(request for request in reversed(requests) if request.tools)
 
-    def _run(self, command: list[str], interrupt: threading.Event | None = None) -> tuple[int, str]:
+    def run(self, command: list[str], interrupt: threading.Event | None = None) -> tuple[int, str]:
+        """Run a command in the folders of the program; returns its exit code and what it printed."""
         return run_program(structs.replace(self.program.client, command=lambda _: command), self.place, interrupt)
 
     def _answer(self, request: ModelRequest) -> ModelOutput:

@@ -134,3 +134,15 @@ def test_a_written_session_is_read_as_the_same_history(tmp_path: Path) -> None:
     assert again.session.id == written.id
     contents = [getattr(entry, "content", None) for entry in again.branches[0].entries]
     assert contents == [getattr(entry, "content", None) for entry in branch.entries]
+
+
+def test_the_same_loss_in_many_messages_is_one_note(tmp_path: Path) -> None:
+    history = AgentHistory()
+    for number in range(3):
+        history.append(ModelInputEntry.of(f"Question {number}"))
+        history.append(ModelOutputEntry.of(Thinking("Hm."), f"Answer {number}", origin=Origin("x", "gemini", "m")))
+    assert CODEX.write is not None
+    written = CODEX.write(history, SessionTarget(home=tmp_path, folder=tmp_path))
+    assert written.notes == (
+        "messages[1].parts[0] and 2 more: thinking: reasoning can only be returned to the host that produced it; dropped",
+    )

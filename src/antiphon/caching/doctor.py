@@ -1,8 +1,8 @@
 """`CacheDoctor`: follows the requests of one or several conversations and predicts what each reads from the prompt cache.
 
 It simulates the provider's cache: a request stores prefixes (at its breakpoints, or everywhere), a later one reads the longest
-that it repeats and that has not expired. The request before it in the same conversation is the one that shares most messages
-with it; the first place where the two differ is what broke the prefix.
+that it repeats and that has not expired. The request before it in the same conversation is the one that shares most of the
+messages with it; the first place where the two differ is what broke the prefix.
 
 Everything is bounded: `max_prompts` outlines per scope, `max_scopes` scopes, `max_prefixes` stored prefixes; the oldest go first.
 """
@@ -20,7 +20,8 @@ from antiphon.caching.rules import CacheRules, cache_rules
 
 class _Seen(NamedTuple):
     outline: PromptOutline
-    digests: frozenset[int]
+    messages: dict[int, int]
+    """The size of each message block, by its digest."""
     at: float | None
 
 
@@ -94,12 +95,13 @@ class CacheDoctor:
             return None
         if self._is_one_conversation:
             return seen[-1]
-        digests = _message_digests(outline)
-        shared, found = 0, None
+        messages = _message_sizes(outline)
+        most, found = 0, None
         for one in seen:
-            count = len(digests & one.digests)
-            if count and count >= shared:
-                shared, found = count, one
+            shared = sum(size for digest, size in one.messages.items() if digest in messages)
+            smaller = min(sum(messages.values()), sum(one.messages.values()))
+            if shared >= max(1, most) and shared * 2 > smaller:  # a short "yes" is in many conversations
+                most, found = shared, one
         return found
 
     def _read(self, outline: PromptOutline, rules: CacheRules, provider: str, at: float | None) -> int:
@@ -145,7 +147,7 @@ class CacheDoctor:
         if seen is None:
             seen = self._seen[scope] = deque(maxlen=self._max_prompts)
         self._seen.move_to_end(scope)
-        seen.append(_Seen(outline, _message_digests(outline), at))
+        seen.append(_Seen(outline, _message_sizes(outline), at))
         while len(self._seen) > self._max_scopes:
             self._seen.popitem(last=False)
 
@@ -225,5 +227,5 @@ def _tokens_up_to(outline: PromptOutline, difference: Difference) -> int:
     return tokens
 
 
-def _message_digests(outline: PromptOutline) -> frozenset[int]:
-    return frozenset(segment.digest for segment in outline.segments if segment.section == "messages")
+def _message_sizes(outline: PromptOutline) -> dict[int, int]:
+    return {segment.digest: segment.size for segment in outline.segments if segment.section == "messages"}

@@ -148,18 +148,19 @@ class _OutlineReader:
             self.add("messages", path, message)
             return
         role = str(message.get("role", ""))
+        section = "instructions" if role in ("system", "developer") else "messages"
         blocks, place = message.get(content), f"{path}.{content}"
         if isinstance(blocks, str):
-            self.add("messages", place, {"type": "text", "text": blocks}, role, shorthand=place)
+            self.add(section, place, {"type": "text", "text": blocks}, role, shorthand=place)
         elif isinstance(blocks, list):
             for index, block in enumerate(blocks):
-                self.add("messages", f"{place}[{index}]", block, role)
+                self.add(section, f"{place}[{index}]", block, role)
         calls = message.get("tool_calls")
         for index, call in enumerate(calls if isinstance(calls, list) else ()):
-            self.add("messages", f"{path}.tool_calls[{index}]", call, role)
+            self.add(section, f"{path}.tool_calls[{index}]", call, role)
         known = {"role", content, "tool_calls", *_NOT_PROMPT, *_ITEM_ONLY}
         if rest := {name: value for name, value in message.items() if name not in known and value is not None}:
-            self.add("messages", path, rest, role)
+            self.add(section, path, rest, role)
 
     def _fields(self, value: Any, path: str, name: str, shorthand: str) -> Iterator[Field]:
         if isinstance(value, dict):
@@ -211,7 +212,7 @@ def _read_anthropic(reader: _OutlineReader, body: dict[str, Any], model: str) ->
     for name in ("tool_choice", "thinking"):
         reader.add("settings", name, body.get(name))
     _read_messages(reader, body, "messages", "content")
-    if isinstance(body.get("cache_control"), dict) and reader.segments[-1].section == "messages":
+    if isinstance(body.get("cache_control"), dict) and body.get("messages"):
         last = reader.segments[-1]  # automatic caching: a breakpoint at the last block
         reader.segments[-1] = msgspec.structs.replace(last, breakpoint=_lifetime(body))
 

@@ -38,6 +38,9 @@ PROGRAMS: dict[str, str] = {
     "claude-code": "antiphon.sessions.claude_code",
     "codex": "antiphon.sessions.codex",
     "gemini-cli": "antiphon.sessions.gemini_cli",
+    "copilot": "antiphon.sessions.copilot",
+    "opencode": "antiphon.sessions.opencode",
+    "aider": "antiphon.sessions.aider",
 }
 """The module of each program."""
 WRITABLE: tuple[str, ...] = ("claude-code", "codex", "gemini-cli")

@@ -53,8 +53,17 @@ class SessionTarget(Struct, frozen=True, kw_only=True):
 
 
 def notes_of(written: MessagesWritten) -> tuple[str, ...]:
-    """The repairs and losses of messages that were written, as lines."""
-    return tuple(str(note) for note in (*written.repairs, *written.losses))
+    """The repairs and losses of messages that were written, as lines; the same loss in many messages is one line."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for loss in written.losses:
+        places.setdefault((loss.what, loss.why), []).append(loss.path)
+    return (
+        *map(str, written.repairs),
+        *(
+            f"{paths[0] or '(body)'}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {what}: {why}"
+            for (what, why), paths in places.items()
+        ),
+    )
 
 
 def model_of(history: AgentHistory) -> str:

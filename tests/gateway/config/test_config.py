@@ -436,7 +436,7 @@ def test_the_schema_describes_every_key_and_accepts_what_we_accept() -> None:
     schema = config_schema()
     Draft202012Validator.check_schema(schema)
     tables = {name: inner for name, inner in schema["$defs"].items() if name.endswith("Settings")}
-    assert len(tables) == 6
+    assert len(tables) == 7
     for table in tables.values():
         assert table["additionalProperties"] is False
         assert all("description" in described for described in table["properties"].values())

@@ -46,4 +46,10 @@ def list_sessions(found: Sequence[SessionFile], names: Sequence[str], *, total: 
 
 def _row(session: SessionFile) -> tuple[str, str, str, str, str]:
     changed = f"{session.changed.astimezone():%Y-%m-%d %H:%M}"
-    return session.program, changed, session.id, session.folder, session.title
+    return session.program, changed, session.id, _short_folder(session.folder), session.title
+
+
+def _short_folder(folder: str) -> str:
+    """A folder below the home folder, from `~` on."""
+    home = str(Path.home())
+    return f"~{folder.removeprefix(home)}" if folder == home or folder.startswith(home + "/") else folder

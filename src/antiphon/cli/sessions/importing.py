@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _paths(program: Program, home: Path, arguments: argparse.Namespace) -> Sequence[Path]:
     if arguments.path:
         path = Path(arguments.path)
-        if path.is_file():
+        if path.is_file() or path.parent.is_file():  # a session in a database is named by the file and its id
             return [path]
         if path.is_dir():
             raise SessionError(f"{path} is a folder; give a session file or the id of a session")

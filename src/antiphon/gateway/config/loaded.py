@@ -49,6 +49,8 @@ class LoadedConfig:
         self.keys = ClientKeys(config, self.environ, self._stored_keys)
         self.origin_rules = OriginRules.of(config.gateway)
         self.prices = PriceTable(config.prices)
+        self.watches_cache = config.cache_doctor.enabled
+        self.volatile_lines = config.cache_doctor.normalise
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers

@@ -381,6 +381,25 @@ class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
 
 
+class CacheDoctorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cache doctor: what breaks the prompt caches of providers."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Whether each request is compared with the one before it in its conversation; hashes of prompts "
+            "are then kept in memory. Default false."
+        ),
+    ] = False
+    normalise: Annotated[
+        tuple[Literal["clock", "request-id", "billing-header"], ...],
+        Meta(
+            description="Kinds of lines in instructions that change with every request and are made stable before it is "
+            "sent; each change is reported as a loss. Default: none."
+        ),
+    ] = ()
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of the Antiphon gateway."""
 
@@ -392,6 +411,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capabilities: tuple[CapabilityOverride, ...] = ()
     prices: tuple[PriceOverride, ...] = ()
     ledger: LedgerSettings = LedgerSettings()
+    cache_doctor: CacheDoctorSettings = CacheDoctorSettings()
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):

@@ -272,6 +272,8 @@ class Generation:
         trace.provider, trace.model = target.provider, target.model
         trace.upstream_format = prepared.provider.format
         trace.repairs, trace.losses = prepared.repairs, prepared.losses
+        if self._loaded.watches_cache:
+            trace.cache = self._preparer.cache_check(prepared)
         if self._key.strict and (prepared.repairs or prepared.losses):
             raise StrictRefusal
         headers = self._preparer.forwarded_headers(prepared.provider)
@@ -475,6 +477,8 @@ class Generation:
             response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
         if trace.fallbacks:
             response.headers["x-antiphon-fallback"] = header_list([each.summary for each in trace.fallbacks])
+        if trace.cache is not None and response.status < 400:
+            response.headers["x-antiphon-cache"] = header_text(trace.cache.header)[:_MAX_HEADER_CHARS]
         if trace.provider:
             response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
         return response

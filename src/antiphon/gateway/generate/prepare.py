@@ -18,11 +18,13 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.caching.volatile_lines import normalise_lines
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.gateway.generate.server_state import check_server_state, expand_state
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
+from antiphon.gateway.observe.cache_watch import CacheCheck
 from antiphon.gateway.state.store import STATE_FIELDS, to_provider_error
 from antiphon.gateway.threads import run_in_thread
 from antiphon.parts import Audio, Document, Image, Part, Text
@@ -118,9 +120,12 @@ class RequestPreparer:
         """The request with the earlier messages it names, where the gateway has them."""
         self._is_rewritten = False
         self._shown_facts: tuple[CapabilityOverride, ...] = ()
+        self._changed_lines: list[Loss] = []
 
     def scan(self) -> ModelRequest:
         """The outline of the request, or all of it if that is not enough. Raises `WireError`."""
+        if self._context.loaded.volatile_lines:
+            self._normalise_lines()
         if self._context.endpoint.format in self._context.loaded.formats:
             self._outline = formats[self._context.endpoint.format].scan_request(self._context.request.body)
         return self._outline or self.parsed_request
@@ -144,6 +149,8 @@ class RequestPreparer:
         """The request for a target."""
         unchanged = None if self._is_rewritten else self._unchanged(target, streams)
         prepared = unchanged or await self._rewritten(target, streams)
+        if self._changed_lines:
+            prepared = structs.replace(prepared, losses=[*self._changed_lines, *prepared.losses])
         tools = self._tools_in_text(target) if self._context.loaded.embedded_calls else ()
         return structs.replace(prepared, tools=tools) if tools else prepared
 
@@ -179,6 +186,27 @@ class RequestPreparer:
         else:
             return None
         return await self.prepare(prepared.target, streams=streams)
+
+    def cache_check(self, prepared: Prepared) -> CacheCheck:
+        """The examination of a prepared request by the cache doctor."""
+        context, target = self._context, prepared.target
+        return context.services.cache_watch.check(
+            prepared.body,
+            prepared.provider.format,
+            target.model,
+            provider=target.provider,
+            client=context.key.name,
+            prices=context.loaded.prices,
+        )
+
+    def _normalise_lines(self) -> None:
+        """Make lines stable that break the prompt cache; a strict key's request is sent as it came, or not at all."""
+        context = self._context
+        if not context.key.strict:
+            request = context.request
+            request.body, self._changed_lines = normalise_lines(
+                request.body, context.endpoint.format, context.loaded.volatile_lines
+            )
 
     def forwarded_headers(self, provider: AnyProvider) -> dict[str, str]:
         """The headers of the client that the provider needs."""

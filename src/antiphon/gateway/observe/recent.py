@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon.gateway.observe.cache_watch import CacheRecord
 from antiphon.gateway.observe.request_trace import Outcome, RequestTrace, request_outcome
 from antiphon.providers.call import Attempt
 
@@ -91,6 +92,8 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     began_early: bool = False
     """Whether the head of the stream was sent before a provider answered."""
     error: str = ""
+    cache: CacheRecord | None = None
+    """What the cache doctor found, if it is on."""
 
     @classmethod
     def of(cls, trace: RequestTrace) -> RequestRecord:
@@ -121,6 +124,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             fallbacks=_bounded_lines(trace.fallbacks) if trace.fallbacks else (),
             began_early=trace.began_early,
             error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
+            cache=None if trace.cache is None else trace.cache_record,
         )
 
     @property

@@ -13,6 +13,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from antiphon.gateway.observe.logs import is_for_people, log_request
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.providers.call import Attempt, Fallback
@@ -44,6 +46,7 @@ LOG_FIELDS: Mapping[str, str] = {
     "attempt_outcomes": "each attempt (provider, model, credential, status, seconds, error), if one failed",
     "fallback_reason": "which target was left for which one, and the error that caused it",
     "began_early": "true if the client got the head of the stream before a provider answered (`hold_seconds`)",
+    "cache_doctor": "what the [cache doctor](cache-doctor.md) found, if it is on: verdict, tokens, first differing field",
     "error_kind": "the kind of the error, such as `rate_limit`",
     "error": "the text of the error",
 }
@@ -125,6 +128,8 @@ def _further_fields(trace: RequestTrace, fields: dict[str, Any]) -> dict[str, An
         fields["attempt_outcomes"] = [_attempt_fields(attempt) for attempt in attempts]
     if trace.fallbacks:
         fields["fallback_reason"] = "; ".join(map(str, trace.fallbacks))
+    if trace.cache is not None and (found := trace.cache_record) is not None:
+        fields["cache_doctor"] = msgspec.to_builtins(found)
     if trace.began_early:
         fields["began_early"] = True
     if error is not None:

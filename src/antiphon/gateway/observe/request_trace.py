@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from antiphon.errors import AntiphonError
+from antiphon.gateway.observe.cache_watch import CacheCheck, CacheRecord
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt, Fallback
 from antiphon.repair.action import Action
@@ -83,6 +84,8 @@ class RequestTrace(Struct, kw_only=True):
     span_began: int = 0
     trace_headers: Mapping[str, str] | None = None
     """The headers that continue its trace upstream."""
+    cache: CacheCheck | None = None
+    """What the cache doctor finds, if it is on."""
     stop_reason: str = ""
     response_id: str = ""
     response_model: str = ""
@@ -127,6 +130,11 @@ class RequestTrace(Struct, kw_only=True):
         """How it ended."""
         kind = self.error.kind if self.error is not None else ""
         return request_outcome(self.status, kind, was_sent=bool(self.attempts))
+
+    @property
+    def cache_record(self) -> CacheRecord | None:
+        """What the cache doctor found, once the request has ended; None for a request without an answer."""
+        return None if self.cache is None or self.status >= 400 else self.cache.record(self.usage)
 
     @property
     def seconds(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from antiphon.gateway.access.page_session import PAGE
+from antiphon.gateway.observe.cache_watch import CacheRecord
 from antiphon.gateway.observe.page.html import attribute, clock, date, figures, items, nothing, seconds, table, text
 from antiphon.gateway.observe.page.texts import TEXTS, Language, Texts
 from antiphon.gateway.observe.recent import AttemptRecord, RequestRecord
@@ -89,6 +90,7 @@ def _request(record: RequestRecord, now: datetime, language: Language) -> str:
             (record.fallbacks, "warn", say["fallback"]),
             (record.repairs, "warn", say["repaired"]),
             (record.losses, "warn", say["lossy"]),
+            (record.cache is not None and record.cache.lost_tokens, "warn", say["cache_miss"]),
             (len(record.attempts) > 1, "quiet", say["attempts_count"].format(count=len(record.attempts))),
         )
         if is_so
@@ -123,11 +125,32 @@ def _details(record: RequestRecord, say: Texts) -> str:
     for title, lines in (("fallbacks", record.fallbacks), ("repairs", record.repairs), ("losses", record.losses)):
         if lines:
             html += f"<h3>{say[title]}</h3>{items(lines)}"
+    if record.cache is not None:
+        html += _cache(record.cache, record, say)
     if record.attempts:
         names = [say[name] for name in ("target", "credential", "status_code", "duration", "error")]
         rows = [_attempt(attempt, say) for attempt in record.attempts]
         html += f"<h3>{say['attempts']}</h3>{table(say['attempts'], names, rows)}"
     return html
+
+
+def _cache(found: CacheRecord, record: RequestRecord, say: Texts) -> str:
+    """What the cache doctor found."""
+    reason = say[f"cache_{found.verdict}"].format(
+        field=f"<code>{text(found.field)}</code>",
+        change=say[f"change_{found.change}"] if found.change else "",
+        minimum=f"{found.minimum:,}",
+    )
+    facts = [
+        (say["cache_predicted"], say["tokens_count"].format(count=f"{found.predicted_tokens:,}")),
+        (say["cache_read"], say["tokens_count"].format(count=f"{record.cached_tokens:,}")),
+    ]
+    if found.byte is not None:
+        facts.append((say["cache_field"], say["cache_byte"].format(field=text(found.field), byte=f"{found.byte:,}")))
+    if found.lost_tokens:
+        cost = say["cache_price_unknown"] if found.lost_usd is None else f"${float(found.lost_usd):,.4f}"
+        facts.append((say["cache_lost"], f"{say['tokens_count'].format(count=f'{found.lost_tokens:,}')}, {cost}"))
+    return f"<h3>{say['cache_title']}</h3><p>{reason}</p><dl>{figures(facts)}</dl>"
 
 
 def _attempt(attempt: AttemptRecord, say: Texts) -> list[tuple[str, str]]:
