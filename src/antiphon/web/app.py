@@ -74,8 +74,8 @@ class ChatApp:
     machine is served, under the names that `rules` allow; `meter` counts what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
     read-only needs approval. With `setup`, keys can be pasted on the page; with `mcp`, which is one of the tools, its MCP servers
-    can be changed there; with `writes_titles` the model writes the titles of new conversations. Costs are by `prices`, or by the list
-    prices. The caller closes what it passes, except `toolboxes`.
+    can be changed there; with `writes_titles` the model writes the titles of new conversations. Costs are by `prices`, else by
+    the list prices. The caller closes what it passes, except `toolboxes`.
     """
 
     def __init__(
