@@ -18,6 +18,7 @@ from typing import Any
 from cache_table import take_cache_table
 from playwright.sync_api import Page, sync_playwright
 from status_traffic import ADMIN, busy_gateway
+from tape_commands import take_tape_commands
 
 HERE = Path(__file__).parent
 FLAGS = [
@@ -37,6 +38,7 @@ def main() -> None:
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
     take_cache_table()
+    take_tape_commands()
     with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
         take_status(browser, address)
     if sys.argv[1:] == ["status"]:

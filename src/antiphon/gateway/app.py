@@ -116,8 +116,9 @@ class Gateway:
         self._reloader = reloader
 
     def refresh_gauges(self) -> None:
-        """Set the gauges of the metrics to the current state."""
+        """Bring the metrics up to date: requests that wait to be counted, and the gauges."""
         services = self._services
+        self.accounting.publish()
         services.metrics.set_credentials(self._loaded.credentials)
         services.metrics.set_circuits(self._loaded.target_health.status())
         if services.shared is not None:
@@ -233,6 +234,7 @@ class Gateway:
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
+        self.accounting.publish()
         status = build_status(
             version=__version__,
             started=self._started_at,

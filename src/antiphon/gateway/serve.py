@@ -140,7 +140,9 @@ async def serve(
         configure_logs(
             config.gateway.log,
             config.gateway.log_level,
-            secrets=lambda: (*gateway.loaded.secrets, *(shared.store.secrets if shared is not None else ())),
+            secrets=lambda: (
+                gateway.loaded.secrets if shared is None else (*gateway.loaded.secrets, *shared.store.secrets)
+            ),
             on_failure=metrics.log_failed,
         )
     recording = tape(gateway) if tape is not None else None
@@ -200,6 +202,7 @@ async def serve(
             await shared.aclose()
         await services.background.aclose()
         await services.upstream_answers.aclose()
+        gateway.refresh_gauges()
         metrics.close()
         services.state.close()
         services.spans.close()

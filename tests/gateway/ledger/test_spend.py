@@ -72,7 +72,7 @@ def random_rows(count: int, seed: int = 1) -> list[UsageRow]:
                 outcome=chance.choice(["ok", "ok", "stream_cut"]),
                 metering=chance.choice(["reported", "estimated"]),
                 variant=variant,
-                **token_counts(usage),  # type: ignore[arg-type]
+                **token_counts(usage),
             )
         )
     return rows

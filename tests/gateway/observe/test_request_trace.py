@@ -53,7 +53,7 @@ def check_recorded(gateway: Rig, status: int, capsys: pytest.CaptureFixture[str]
     assert counted(gateway) == [str(status)]
     assert shown(gateway) == [status]
     log = capsys.readouterr().err
-    assert re.search(rf" {status} in [0-9.]+ s", log), log
+    assert re.search(rf" {status} in [0-9.]+ s| status={status} ", log), log
 
 
 def broken(*_: object, **__: object) -> Any:

@@ -170,11 +170,7 @@ def test_the_rings_are_bounded_and_the_hour_has_no_gaps() -> None:
     now = [NOW.timestamp()]
     recent = RecentRequests(most=5, clock=lambda: now[0])
     for number in range(200):
-        recent.add(
-            RequestRecord(
-                id=str(number), time=datetime.fromtimestamp(now[0], UTC), status=500 if number % 4 == 0 else 200
-            )
-        )
+        recent.add(trace(request_id=str(number), status=500 if number % 4 == 0 else 200))
         now[0] += 60
     seen = recent.activity()
     assert [record.id for record in seen.records] == ["199", "198", "197", "196", "195"]
@@ -190,7 +186,7 @@ def test_the_rings_are_bounded_and_the_hour_has_no_gaps() -> None:
 def test_percentiles_are_right_to_five_in_a_hundred(times: list[float], fraction: float) -> None:
     minute = Minute(0)
     for seconds in times:
-        minute.add(RequestRecord(id="", seconds=seconds))
+        minute.add(trace(started_at=0.0, finished_at=seconds))
     exact = next(value for place, value in enumerate(sorted(times), 1) if place >= fraction * len(times))
     assert percentile(minute.seconds, fraction) == pytest.approx(exact, rel=0.05)
 
@@ -200,12 +196,14 @@ def test_percentiles_of_an_empty_list() -> None:
 
 
 def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
-    workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path), clock=NOW.timestamp) for _ in range(3)]
+    now = [NOW.timestamp()]
+    workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3)]
     for number, recent in enumerate(workers):
         for place in range(10):
-            when = NOW - timedelta(seconds=10 * place + number)
-            recent.add(RequestRecord(id=f"{number}-{place}", time=when, seconds=1.0))
+            now[0] = NOW.timestamp() - 10 * place - number
+            recent.add(trace(request_id=f"{number}-{place}", status=200 if place % 2 else 502))
         recent.share()
+    now[0] = NOW.timestamp()
     views = [recent.activity() for recent in workers]
     assert views[0] == views[1] == views[2]
     assert [record.id for record in views[0].records[:4]] == ["0-0", "1-0", "2-0", "0-1"]
@@ -217,19 +215,19 @@ def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
 
 def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
     recent = RecentRequests(snapshots=WorkerSnapshots(tmp_path, "w"))
-    recent.add(RequestRecord(id="1"))
+    recent.add(trace(request_id="1"))
     recent.share()
     (tmp_path / "recent-w").unlink()
     recent.share()
     assert not (tmp_path / "recent-w").exists()
-    recent.add(RequestRecord(id="2"))
+    recent.add(trace(request_id="2"))
     recent.share()
     assert (tmp_path / "recent-w").exists()
 
 
 def test_the_json_has_every_section() -> None:
     recent = RecentRequests(clock=NOW.timestamp)
-    recent.add(RequestRecord.of(trace()))
+    recent.add(trace())
     expected_text = json.loads(status_json(status(recent.activity())))
     assert expected_text["server"]["version"] == "0.1.0"
     assert expected_text["uptime_seconds"] == 3 * 86_400
@@ -295,28 +293,28 @@ class Page(HTMLParser):
 
 def page_of(word: str, language: Language = "en") -> Page:
     recent = RecentRequests(clock=NOW.timestamp)
-    recent.add(
-        RequestRecord(
-            id=word,
-            time=NOW,
-            model=word,
-            target=word,
-            key=word,
-            client_format=word,
-            status=502,
-            error=word,
-            repairs=(word,),
-            losses=(word,),
-            fallbacks=(word,),
-            attempts=(
-                AttemptRecord(provider=word, model=word, credential=word, error=word),
-                AttemptRecord(provider="second"),
-            ),
-        )
+    recent.add(trace(status=502, error=ProviderError(word, "server"), usage=None, first_token=None))
+    activity = recent.activity()
+    activity.records[0] = RequestRecord(
+        id=word,
+        time=NOW,
+        model=word,
+        target=word,
+        key=word,
+        client_format=word,
+        status=502,
+        error=word,
+        repairs=(word,),
+        losses=(word,),
+        fallbacks=(word,),
+        attempts=(
+            AttemptRecord(provider=word, model=word, credential=word, error=word),
+            AttemptRecord(provider="second"),
+        ),
     )
     search = RequestFilter(text=word[:1], key=word, model=word)
     view = PageView(language=language, token="t", has_session=True, search=search)
-    page = Page(status_page(status(recent.activity(), word), view))
+    page = Page(status_page(status(activity, word), view))
     assert not page.open
     return page
 
@@ -432,7 +430,7 @@ def test_plots_stay_in_their_frame(minutes: list[list[tuple[float, int]]]) -> No
     for place, requests in enumerate(minutes):
         minute = Minute(int(NOW.timestamp()) // 60 * 60 + place * 60)
         for seconds, code in requests:
-            minute.add(RequestRecord(id="", seconds=seconds, status=code))
+            minute.add(trace(started_at=0.0, finished_at=seconds or 1e-9, status=code))
         made.append(minute)
     bars, lines = ElementTree.fromstring(requests_plot(made)), ElementTree.fromstring(latency_plot(made))
     answered = sum(1 for requests in minutes for _ in requests)

@@ -49,6 +49,8 @@ class LoadedConfig:
         self.keys = ClientKeys(config, self.environ, self._stored_keys)
         self.origin_rules = OriginRules.of(config.gateway)
         self.prices = PriceTable(config.prices)
+        self._secrets: tuple[str, ...] = ()
+        self._secrets_by_provider: list[tuple[str, ...]] = []
         self.watches_cache = config.cache_doctor.enabled
         self.volatile_lines = config.cache_doctor.normalise
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
@@ -99,8 +101,12 @@ class LoadedConfig:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every secret in use, for code that masks secrets."""
-        return tuple(chain.from_iterable([upstream.secrets for upstream in self.providers.values()]))
+        """Every secret in use, for code that masks secrets. The same object as long as no key is replaced."""
+        present = [upstream.secrets for upstream in self.providers.values()]
+        if present != self._secrets_by_provider:
+            self._secrets_by_provider = present
+            self._secrets = tuple(chain.from_iterable(present))
+        return self._secrets
 
     def _health(self, config: Config, previous: LoadedConfig | None) -> TargetHealth:
         """That of the configuration before, unless something about it changed."""

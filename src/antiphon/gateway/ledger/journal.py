@@ -29,7 +29,7 @@ _SEGMENT_BYTES = 4 << 20
 _FRESH_SECONDS = 3600
 
 _decoder = msgspec.json.Decoder(tuple[int, UsageRow])
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class RowJournal:
@@ -47,7 +47,7 @@ class RowJournal:
 
     def append(self, first: int, rows: Sequence[UsageRow]) -> None:
         """Keep rows, numbered from `first`."""
-        lines = b"".join([_encode((number, row)) + b"\n" for number, row in enumerate(rows, start=first)])
+        lines = _encode_lines(list(enumerate(rows, start=first)))
         try:
             if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
                 self._begin_segment(first - 1)

@@ -7,7 +7,7 @@ its prompt is estimated.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -24,6 +24,43 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
     attempts = trace.attempts
     if not attempts:
         return []
+    last = attempts[-1]
+    if metering == "free" and last.error is not None:
+        return _failed_rows(trace, attempts)
+    answer = _answer_row(trace, last, usage, metering)
+    return [answer] if len(attempts) == 1 else [*_failed_rows(trace, attempts[:-1]), answer]
+
+
+def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, metering: Metering) -> UsageRow:
+    """The row of the attempt that brought the answer."""
+    outcome: str = "ok" if attempt.error is None else attempt.error.kind
+    if trace.client_disconnected:
+        outcome = "disconnected"
+    elif trace.error is not None:
+        outcome = trace.error.kind
+    return UsageRow(
+        request_id=trace.request_id,
+        attempt=len(trace.attempts),
+        at=time.time_ns() // 1000,
+        key=trace.key,
+        client_format=trace.client_format,
+        operation=trace.operation,
+        provider=attempt.provider,
+        credential=attempt.credential,
+        model_asked=trace.requested_model,
+        model_served=attempt.model,
+        status=attempt.status or 0,
+        outcome=outcome,
+        seconds=attempt.seconds,
+        first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
+        metering=metering,
+        variant=encode_variant(price_variant(usage, trace.service_tier)),
+        **token_counts(usage),
+    )
+
+
+def _failed_rows(trace: RequestTrace, attempts: Sequence[Attempt]) -> list[UsageRow]:
+    """The rows of attempts that brought no answer, or only the beginning of one."""
     request = {
         "request_id": trace.request_id,
         "key": trace.key,
@@ -31,61 +68,39 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
         "operation": trace.operation,
         "model_asked": trace.requested_model,
     }
-    last = attempts[-1]
-    has_answer = metering != "free" or last.error is None
-    failed = attempts[:-1] if has_answer else attempts
     rows = [
         _with_lost_prompt(row, attempt, trace.prompt_estimate)
-        for row, attempt in zip(attempt_rows(failed, **request), failed, strict=True)
+        for row, attempt in zip(attempt_rows(attempts, **request), attempts, strict=True)
     ]
-    broken = (
-        [number for number, attempt in enumerate(attempts[:-1]) if attempt.status == 200] if trace.broken_tokens else ()
-    )
-    if broken:  # streams that another attempt finished; the last of them has the estimate
-        prompt = min(trace.prompt_estimate, trace.broken_tokens)
-        rows[broken[-1]] = structs.replace(
-            rows[broken[-1]],
-            metering="estimated",
-            prompt_tokens=prompt,
-            completion_tokens=trace.broken_tokens - prompt,
-        )
-    if has_answer:
-        outcome: str = "ok" if last.error is None else last.error.kind
-        if trace.client_disconnected:
-            outcome = "disconnected"
-        elif trace.error is not None:
-            outcome = trace.error.kind
-        answer = {
-            "outcome": outcome,
-            "first_token_seconds": None if trace.first_token is None else trace.first_token - trace.started_at,
-            "metering": metering,
-            "variant": encode_variant(price_variant(usage, trace.service_tier)),
-            **token_counts(usage),
-        }
-        rows.append(_row(last, len(attempts), request, answer))
+    if trace.broken_tokens:  # streams that another attempt finished; the last of them has the estimate
+        broken = [number for number, attempt in enumerate(trace.attempts[:-1]) if attempt.status == 200]
+        if broken:
+            prompt = min(trace.prompt_estimate, trace.broken_tokens)
+            rows[broken[-1]] = structs.replace(
+                rows[broken[-1]],
+                metering="estimated",
+                prompt_tokens=prompt,
+                completion_tokens=trace.broken_tokens - prompt,
+            )
     return rows
 
 
-def attempt_rows(attempts: Sequence[Attempt], **request: str) -> list[UsageRow]:
+def attempt_rows(attempts: Sequence[Attempt], **request: Any) -> list[UsageRow]:
     """Rows without tokens: what was asked of whom, and how it ended. `request` are the fields that all of them share."""
     return [
-        _row(attempt, number, request, {"outcome": "ok" if attempt.error is None else attempt.error.kind})
+        UsageRow(
+            attempt=number,
+            at=time.time_ns() // 1000,
+            provider=attempt.provider,
+            credential=attempt.credential,
+            model_served=attempt.model,
+            status=attempt.status or 0,
+            outcome="ok" if attempt.error is None else attempt.error.kind,
+            seconds=attempt.seconds,
+            **request,
+        )
         for number, attempt in enumerate(attempts, start=1)
     ]
-
-
-def _row(attempt: Attempt, number: int, request: Mapping[str, Any], answer: Mapping[str, Any]) -> UsageRow:
-    return UsageRow(
-        attempt=number,
-        at=time.time_ns() // 1000,
-        provider=attempt.provider,
-        credential=attempt.credential,
-        model_served=attempt.model,
-        status=attempt.status or 0,
-        seconds=attempt.seconds,
-        **request,
-        **answer,
-    )
 
 
 def _with_lost_prompt(row: UsageRow, attempt: Attempt, prompt_tokens: int) -> UsageRow:

@@ -6,9 +6,10 @@ no secret; a credential is named by where it is read from.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -89,7 +90,18 @@ class UsageRow(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
         return self.at // DAY_MICROSECONDS
 
 
-def token_counts(usage: TokenUsage) -> dict[str, int]:
+class TokenCounts(TypedDict):
+    """The tokens of a row, by the name of its field."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    reasoning_tokens: int
+
+
+def token_counts(usage: TokenUsage) -> TokenCounts:
     """The tokens of a row. Parts are at most the whole, whatever was reported, so that sums of rows have a price."""
     prompt, completion = (
         min(max(0, usage.prompt_tokens), _MAX_TOKENS),
@@ -117,12 +129,9 @@ class PriceClass(Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, row: UsageRow, table: PriceTable) -> PriceClass:
         """The class of a row."""
-        above, to = 0, UNBOUNDED
-        for bound in TIER_BOUNDS:
-            if row.prompt_tokens <= bound:
-                to = bound
-                break
-            above = bound
+        place = bisect_left(TIER_BOUNDS, row.prompt_tokens)
+        above = TIER_BOUNDS[place - 1] if place else 0
+        to = TIER_BOUNDS[place] if place < len(TIER_BOUNDS) else UNBOUNDED
         known = table.find(row.model_served, row.provider)
         depends_on_hours = known is not None and any(price.hours is not None for price in known.prices)
         half_hour = row.at % DAY_MICROSECONDS // _HALF_HOUR_MICROSECONDS if depends_on_hours else -1

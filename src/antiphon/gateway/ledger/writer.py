@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Any
 
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, PriceClass, UsageRow
@@ -105,12 +105,12 @@ class LedgerWriter:
         self._database.close()
 
     def _stored(self, row: UsageRow, table: PriceTable, version: str) -> tuple[Any, ...]:
-        ids, add = self._ids, self._add_name
+        ids, add_name = self._ids, self._add_name
         names = (*_names_of(row), row.price_version or version)
         bucket = (row.provider, row.model_served, row.variant, *PriceClass.of(row, table).key, row.metering)
         return (
             *_plain_of(row),
-            *[ids.get(name) or add(name) for name in names],
+            *[ids.get(name) or add_name(name) for name in names],
             self._buckets.get(bucket) or self._add_bucket(bucket),
         )
 
@@ -147,10 +147,10 @@ def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[tuple[Any, ...]]) -
         group = (row.at // DAY_MICROSECONDS, values[_KEY_COLUMN], values[-1])
         added = (1, row.outcome != "ok", *_counts_of(row))
         known = sums.get(group)
-        sums[group] = [*added] if known is None else [before + more for before, more in zip(known, added, strict=True)]
+        sums[group] = [*added] if known is None else [*map(add, known, added)]
     for (day, _, bucket_id), of_key in list(sums.items()):
         total = sums.setdefault((day, ALL_KEYS, bucket_id), [0] * len(_SUMS))
-        sums[day, ALL_KEYS, bucket_id] = [before + more for before, more in zip(total, of_key, strict=True)]
+        sums[day, ALL_KEYS, bucket_id] = [*map(add, total, of_key)]
     return [
         {"day": day, "key_id": key_id, "bucket_id": bucket_id, **dict(zip(_SUMS, map(int, numbers), strict=True))}
         for (day, key_id, bucket_id), numbers in sorted(sums.items())

@@ -214,7 +214,7 @@ class LogHandler(logging.Handler):
     def _current(self) -> _Sanitizer:
         """The masking of the present secrets."""
         secrets = tuple(self._secrets())
-        if self._plain.secrets != secrets:
+        if secrets is not self._plain.secrets and secrets != self._plain.secrets:
             self._plain = _Sanitizer(secrets)
         return self._plain
 

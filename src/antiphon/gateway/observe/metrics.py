@@ -200,6 +200,11 @@ class Metrics:
             if attempt.error is not None:
                 self._failures.add((attempt.provider, attempt.error.kind))
 
+    @property
+    def requests_in_progress(self) -> int:
+        """How many requests are being answered."""
+        return int(self._under_way[0])
+
     def request_began(self) -> None:
         """One more request is being answered."""
         self._under_way[0] += 1

@@ -1,6 +1,6 @@
 """`RecentRequests`: the last 500 requests, and the last hour minute by minute.
 
-Texts in a `RequestRecord` are truncated when it is added, because clients and providers write them. A `Minute` counts requests,
+Texts in a `RequestRecord` are truncated, because clients and providers write them. A `Minute` counts requests,
 refused ones (the client's fault) and failed ones (ours or a provider's). Its latencies are a histogram whose buckets grow by a
 tenth: percentiles are right to 5 % in a few hundred bytes, and histograms of several workers add up.
 
@@ -30,6 +30,7 @@ logger = logging.getLogger("antiphon.gateway")
 MAX_RECORDS = 500
 MINUTES = 60
 
+_CLIENT_OUTCOMES = ("refused", "cancelled")
 _MAX_LINES = 20
 _MAX_LINE_CHARS = 300
 _BUCKET_RATIO = math.log(1.1)
@@ -102,6 +103,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
         error = trace.error
         return cls(
             id=trace.request_id,
+            time=datetime.fromtimestamp(trace.recorded_at or time.time(), UTC),
             client_format=trace.client_format,
             upstream_format=trace.upstream_format,
             model=_truncate(trace.requested_model),
@@ -135,7 +137,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     @property
     def is_refused(self) -> bool:
         """Whether the request was invalid or the client disconnected."""
-        return self.outcome in ("refused", "cancelled")
+        return self.outcome in _CLIENT_OUTCOMES
 
     @property
     def is_failed(self) -> bool:
@@ -155,19 +157,21 @@ class Minute(Struct):
     prompt_tokens: int = 0
     cached_tokens: int = 0
 
-    def add(self, record: RequestRecord) -> None:
+    def add(self, trace: RequestTrace) -> None:
         """Count one request. Only answers are timed: refusals are fast, and would hide a slow provider."""
         self.requests += 1
-        self.prompt_tokens += record.prompt_tokens
-        self.cached_tokens += record.cached_tokens
-        if record.status >= 400 or record.error:
-            self.refused += record.is_refused
-            self.failed += record.is_failed
+        if trace.usage is not None:
+            self.prompt_tokens += trace.usage.prompt_tokens
+            self.cached_tokens += trace.usage.cached_tokens
+        if trace.status >= 400 or trace.error is not None:
+            outcome = trace.outcome
+            self.refused += outcome in _CLIENT_OUTCOMES
+            self.failed += outcome == "failed"
         else:
-            bucket = _bucket_index(record.seconds)
+            bucket = _bucket_index(trace.seconds)
             self.seconds[bucket] = self.seconds.get(bucket, 0) + 1
-        if record.first_token_seconds is not None:
-            bucket = _bucket_index(record.first_token_seconds)
+        if trace.first_token is not None:
+            bucket = _bucket_index(trace.first_token - trace.started_at)
             self.first_token[bucket] = self.first_token.get(bucket, 0) + 1
 
     def merge(self, other: Minute) -> None:
@@ -200,27 +204,32 @@ class RecentRequests:
         snapshots: WorkerSnapshots | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._records: deque[RequestRecord] = deque(maxlen=most)
+        self._last: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
         self._minutes: dict[int, Minute] = {}
         self._most = most
         self._snapshots = snapshots
         self._clock = clock
         self._is_shared = False
 
-    def add(self, record: RequestRecord) -> None:
-        """Add a finished request."""
-        self._records.append(record)
-        start = self._minute()
+    def add(self, trace: RequestTrace) -> None:
+        """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom."""
+        now = trace.recorded_at = self._clock()
+        has_texts = trace.error is not None or trace.repairs or trace.losses or len(trace.attempts) > 1
+        self._last.append(RequestRecord.of(trace) if has_texts else trace)
+        start = int(now) // 60 * 60
         minute = self._minutes.get(start)
         if minute is None:
             self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}
             minute = self._minutes[start] = Minute(start)
-        minute.add(record)
+        minute.add(trace)
         self._is_shared = False
+
+    def _records(self) -> list[RequestRecord]:
+        return [RequestRecord.of(each) if isinstance(each, RequestTrace) else each for each in self._last]
 
     def activity(self) -> Activity:
         """The activity of all workers."""
-        activities = [Activity(list(self._records), list(self._minutes.values())), *self._activity_of_others()]
+        activities = [Activity(self._records(), list(self._minutes.values())), *self._activity_of_others()]
         records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
         hour = {start: Minute(start) for start in range(now - (MINUTES - 1) * 60, now + 60, 60)}
@@ -234,7 +243,7 @@ class RecentRequests:
         """Publish this worker's activity to the other workers, if it changed. Called every second by `publish_forever`."""
         if self._snapshots is not None and not self._is_shared:
             self._snapshots.write(
-                "recent", msgspec.json.encode(Activity(list(self._records), list(self._minutes.values())))
+                "recent", msgspec.json.encode(Activity(self._records(), list(self._minutes.values())))
             )
             self._is_shared = True
 

@@ -52,6 +52,8 @@ class RequestTrace(Struct, kw_only=True):
     started_at: float = field(default_factory=time.monotonic)
     first_token: float | None = None
     finished_at: float | None = None
+    recorded_at: float = 0.0
+    """When it was recorded, in seconds since 1970."""
     waiting_seconds: float = 0.0
     usage: TokenUsage | None = None
     repairs: list[Action] = field(default_factory=list)

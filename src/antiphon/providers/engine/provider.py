@@ -124,8 +124,10 @@ class Provider:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown: the keys, tokens in use, and secret headers."""
-        tokens = () if self._authentication is None else self._authentication.secrets
-        return (*(self.pool.secrets if self.pool is not None else ()), *tokens, *self._header_secrets)
+        keys = () if self.pool is None else self.pool.secrets
+        if self._authentication is None:
+            return keys + self._header_secrets
+        return (*keys, *self._authentication.secrets, *self._header_secrets)
 
     def scrub(self, error: ProviderError) -> ProviderError:
         """The error without any of the secrets."""
