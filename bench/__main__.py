@@ -6,6 +6,7 @@
     python -m bench report          only the tables and plots of `docs/performance.md`, from `bench/results/`
     python -m bench budget          the counts of the hot paths against their budget (see `budget`)
     python -m bench failover        what clients get while a provider fails (see `failover`)
+    python -m bench conform         the conformance suite against whole gateways (see `conform`)
 
 Each group runs in a process of its own, so that none inherits what another left in memory, and has twenty minutes at most. The
 exit code is 1 if a promise does not hold, or if a group could not be measured.
@@ -41,6 +42,10 @@ def main(arguments: list[str]) -> int:
             from bench import failover_run
 
             return failover_run.main(rest)
+        case ["conform", *rest]:
+            from bench import conform
+
+            return conform.main(rest)
         case ["report"]:
             return _reported()
         case [first, group] if first == _HERE:

@@ -1,7 +1,6 @@
 """`FaultyProvider`: a Chat Completions host that fails on purpose; the model's name picks the fault.
 
-It writes HTTP by hand: a framework cannot reset a connection before the head, fall silent in a stream, or end a chunked body
-without its last chunk. It runs in a thread with a loop of its own, and logs every request it saw with its time.
+It logs every request it saw with its time.
 
 A healthy model answers `ANSWER`. One that ends with an assistant message that begins the answer continues it, as models with
 prefill do; `healthy-no-prefill` refuses such a request.
@@ -10,15 +9,14 @@ prefill do; `healthy-no-prefill` refuses such a request.
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import threading
 import time
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+
+from antiphon.conform.http_server import Connection, RawServer, Request
 
 HEALTHY, NO_PREFILL = "healthy", "healthy-no-prefill"
 ANSWER = (
@@ -60,35 +58,20 @@ class Seen(Struct, frozen=True):
     action: str
 
 
-class FaultyProvider:
+class FaultyProvider(RawServer):
     """A server at `url`. Use it as a context manager."""
 
     def __init__(self, times: Times) -> None:
+        super().__init__({"chat": 0})
         self._times = times
         self._seen: list[Seen] = []
         self._counts: dict[str, int] = {}
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._is_up = threading.Event()
-        self._stop = asyncio.Event()
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._is_up.wait(20), "the provider did not start"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://127.0.0.1:{self.ports['chat']}/v1"
 
     def restart(self) -> None:
         """Forget what was seen; an outage begins now."""
@@ -100,39 +83,13 @@ class FaultyProvider:
         with self._lock:
             return [seen for seen in self._seen if seen.model == model]
 
-    def _serve(self) -> None:
-        async def run() -> None:
-            server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-            self.port = server.sockets[0].getsockname()[1]
-            self._is_up.set()
-            await self._stop.wait()
-            server.close()
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
+    async def respond(self, request: Request, connection: Connection) -> bool:
+        if not request.body:
+            await connection.send_json(200, {"object": "list", "data": [{"id": HEALTHY, "object": "model"}]})
+            return True
+        return await self._answer(connection, msgspec.json.decode(request.body))
 
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(run())
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._request(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
-        lengths = [
-            int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
-        ]
-        body = msgspec.json.decode(await reader.readexactly(lengths[0])) if lengths and lengths[0] else {}
-        if not body:
-            return await self._json(writer, 200, {"object": "list", "data": [{"id": HEALTHY, "object": "model"}]})
-        return await self._answer(reader, writer, body)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
+    async def _answer(self, connection: Connection, body: dict[str, Any]) -> bool:
         times, model = self._times, str(body["model"]).rpartition("/")[2]
         with self._lock:
             count = self._counts[model] = self._counts.get(model, 0) + 1
@@ -146,65 +103,62 @@ class FaultyProvider:
             if model == NO_PREFILL:
                 self._log(at, model, "prefill refused")
                 message = "This model does not support assistant message prefill. The conversation must end with a user message."
-                return await self._error(writer, 400, message, "invalid_prefill")
+                return await self._error(connection, 400, message, "invalid_prefill")
             if ANSWER.startswith(shown):
                 words, is_continued = ANSWER[len(shown) :].split(), True
         match fault:
             case "limited-once" if count == 1:
                 self._log(at, model, "429")
-                return await self._error(writer, 429, "rate limit", "rate_limit_exceeded", times.retry_after)
+                return await self._error(connection, 429, "rate limit", "rate_limit_exceeded", times.retry_after)
             case "limited":
                 self._log(at, model, "429")
-                return await self._error(writer, 429, "rate limit", "rate_limit_exceeded")
+                return await self._error(connection, 429, "rate limit", "rate_limit_exceeded")
             case "broken-once" if count == 1:
                 self._log(at, model, "500")
-                return await self._error(writer, 500, "internal error", None)
+                return await self._error(connection, 500, "internal error", None)
             case "overloaded":
                 self._log(at, model, "503")
-                return await self._error(writer, 503, "overloaded", "overloaded")
+                return await self._error(connection, 503, "overloaded", "overloaded")
             case "down" if at < times.outage:
                 self._log(at, model, "503")
-                return await self._error(writer, 503, "overloaded", "overloaded")
+                return await self._error(connection, 503, "overloaded", "overloaded")
             case "reset-once" if count == 1:
                 self._log(at, model, "reset")
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                writer.transport.abort()
+                connection.reset()
                 return False
             case "silent":
                 self._log(at, model, "silent")
-                await asyncio.wait({asyncio.ensure_future(reader.read(1))}, timeout=times.silence)
+                await connection.wait_closed(times.silence)
                 return False
             case "too-long":
                 self._log(at, model, "400")
                 message = "This model's maximum context length is 8192 tokens. However, your messages have 9631 tokens."
-                return await self._error(writer, 400, message, "context_length_exceeded")
+                return await self._error(connection, 400, message, "context_length_exceeded")
             case "filtered":
                 self._log(at, model, "400")
                 message = "Your request was rejected as a result of our safety system."
-                return await self._error(writer, 400, message, "content_policy_violation")
+                return await self._error(connection, 400, message, "content_policy_violation")
             case "slow" | "cut" | "stalled" | "malformed" | "no-done":
                 action = fault
         self._log(at, model, action)
         has_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         prompt = sum(len(str(message.get("content")).split()) + 4 for message in messages)
         if not body.get("stream"):
-            return await self._whole(writer, model, " ".join(words), prompt)
+            return await self._whole(connection, model, " ".join(words), prompt)
         return await self._stream(
-            writer, model, words, action, prompt if has_usage else None, is_continued=is_continued
+            connection, model, words, action, prompt if has_usage else None, is_continued=is_continued
         )
 
-    async def _whole(self, writer: asyncio.StreamWriter, model: str, text: str, prompt: int) -> bool:
+    async def _whole(self, connection: Connection, model: str, text: str, prompt: int) -> bool:
         message = {"role": "assistant", "content": text}
         completion = {"index": 0, "message": message, "finish_reason": "stop"}
         head = {"id": "chatcmpl-1", "object": "chat.completion", "created": int(time.time()), "model": model}
-        return await self._json(
-            writer, 200, {**head, "choices": [completion], "usage": _usage(prompt, len(text.split()))}
-        )
+        await connection.send_json(200, {**head, "choices": [completion], "usage": _usage(prompt, len(text.split()))})
+        return True
 
     async def _stream(
         self,
-        writer: asyncio.StreamWriter,
+        connection: Connection,
         model: str,
         words: list[str],
         fault: str,
@@ -221,16 +175,10 @@ class FaultyProvider:
         }
 
         async def send(*choices: dict[str, Any], **more: Any) -> None:
-            await raw(b"data: " + msgspec.json.encode({**head, "choices": list(choices), **more}) + b"\n\n")
+            chunk = {**head, "choices": list(choices), **more}
+            await connection.send_chunk(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
 
-        async def raw(event: bytes) -> None:
-            writer.write(b"%x\r\n%b\r\n" % (len(event), event))
-            await writer.drain()
-
-        writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
-        await writer.drain()
+        await connection.start_stream()
         if fault == "slow":
             await asyncio.sleep(times.slow_start)
         await send({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None})
@@ -241,7 +189,7 @@ class FaultyProvider:
                 await asyncio.sleep(times.stall)
                 return False
             if fault == "malformed" and number == 10:
-                await raw(b'data: {"id": "chatcmpl-1", "choices": [{"delta": {"content": \n\n')
+                await connection.send_chunk(b'data: {"id": "chatcmpl-1", "choices": [{"delta": {"content": \n\n')
             text = f" {word}" if number or is_continued else word
             await send({"index": 0, "delta": {"content": text}, "finish_reason": None})
             await asyncio.sleep(times.word)
@@ -249,14 +197,13 @@ class FaultyProvider:
         if prompt is not None:
             await send(usage=_usage(prompt, len(words)))
         if fault != "no-done":
-            await raw(b"data: [DONE]\n\n")
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
+            await connection.send_chunk(b"data: [DONE]\n\n")
+        await connection.end_stream()
         return True
 
     async def _error(
         self,
-        writer: asyncio.StreamWriter,
+        connection: Connection,
         status: int,
         message: str,
         code: str | None,
@@ -264,13 +211,8 @@ class FaultyProvider:
     ) -> bool:
         kind = "invalid_request_error" if status == 400 else "server_error"
         headers = f"retry-after: {retry_after:g}\r\n" if retry_after is not None else ""
-        return await self._json(writer, status, {"error": {"message": message, "type": kind, "code": code}}, headers)
-
-    async def _json(self, writer: asyncio.StreamWriter, status: int, value: Any, headers: str = "") -> bool:
-        body = msgspec.json.encode(value)
-        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
-        writer.write(head.encode() + body)
-        await writer.drain()
+        value = {"error": {"message": message, "type": kind, "code": code}}
+        await connection.send_json(status, value, headers)
         return True
 
     def _log(self, at: float, model: str, action: str) -> None:

@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 MAP = [
     "closing",
     "errors",
+    "conform",
     "parts",
     "history",
     "context",

@@ -1,5 +1,5 @@
 """The command line: `antiphon chat | serve | admin | key | doctor | worker | runs | history | convert | check | repair |
-models | prices | spend | cache | replay | tape | sessions | import | export`.
+conform | models | prices | spend | cache | replay | tape | sessions | import | export`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
 Exit codes: 0 success, 1 failure (the reason on standard error), 2 invalid arguments.
@@ -31,6 +31,7 @@ COMMANDS = {
     "convert": "convert request and response bodies between API formats; losses go to stderr",
     "check": "validate request bodies against an API's rules",
     "repair": "repair tool-call sequences; repairs go to stderr",
+    "conform": "test any LLM gateway from both ends: what reaches the provider and what comes back",
     "models": "show what a model accepts and where that is known from",
     "prices": "show what a model costs per million tokens",
     "spend": "show what clients of the gateway have spent",

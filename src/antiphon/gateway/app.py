@@ -121,6 +121,10 @@ class Gateway:
         self.accounting.publish()
         services.metrics.set_credentials(self._loaded.credentials)
         services.metrics.set_circuits(self._loaded.target_health.status())
+        if services.ledger is not None:
+            services.metrics.set_ledger(services.ledger.status)
+        if services.spent is not None:
+            services.metrics.add_spend(services.spent.take())
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 

@@ -14,6 +14,7 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.cache_watch import CacheWatch
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
@@ -47,6 +48,8 @@ class Services(Struct, kw_only=True):
     """Client keys in that database."""
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
+    spent: SpendCounters | None = None
+    """What its rows used, for the metrics."""
     cache_watch: CacheWatch = field(default_factory=CacheWatch)
     shared: ClusterSync | None = None
     """The state shared with other processes; None: nothing is shared."""

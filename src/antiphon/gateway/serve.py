@@ -35,6 +35,7 @@ from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
 from antiphon.gateway.ledger.database import journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
@@ -109,7 +110,8 @@ async def serve(
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
     database = OperatorDatabase(ledger_address(config, environ))
-    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices)
+    spent = SpendCounters(lambda: gateway.loaded.prices)
+    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices, spent)
     totals = LedgerTotals(ledger, database, lambda: gateway.loaded.prices) if ledger is not None else None
     shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources, totals)
     kept = config.gateway.state_seconds
@@ -129,6 +131,7 @@ async def serve(
         database=database,
         stored_keys=StoredKeys(database),
         ledger=ledger,
+        spent=spent,
         shared=shared,
     )
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
@@ -202,12 +205,12 @@ async def serve(
             await shared.aclose()
         await services.background.aclose()
         await services.upstream_answers.aclose()
-        gateway.refresh_gauges()
-        metrics.close()
         services.state.close()
         services.spans.close()
         if services.ledger is not None:
             await asyncio.to_thread(services.ledger.close)
+        gateway.refresh_gauges()  # with the rows that were written last
+        metrics.close()
         database.close()
         await services.transport.aclose()
         if recording is not None:
@@ -215,7 +218,7 @@ async def serve(
 
 
 def _open_ledger(
-    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable]
+    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable], spent: SpendCounters
 ) -> UsageLedger | None:
     """The ledger of a configuration. The database is opened with the first row, so a missing one does not delay the start."""
     if not config.ledger.enabled:
@@ -227,6 +230,7 @@ def _open_ledger(
         location=display_location(address),
         journal=journal_folder(address),
         retention_days=config.ledger.retention_days,
+        on_written=spent.add,
     )
     ledger.recover()
     return ledger

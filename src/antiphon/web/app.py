@@ -39,6 +39,7 @@ from antiphon.web.api.conversations import ConversationApi
 from antiphon.web.api.mcp import McpApi
 from antiphon.web.api.models import ModelApi
 from antiphon.web.api.plans import PlanApi
+from antiphon.web.api.replays import ReplayApi
 from antiphon.web.api.turns import MAX_RUNNING_TURNS, ModelAccess, TurnApi
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
@@ -125,6 +126,7 @@ class ChatApp:
         plan = PlanApi(toolboxes)
         model = ModelApi(self._choice, setup)
         server = McpApi(mcp)
+        replay = ReplayApi(self.conversations, turn)
         one = r"/conversations/(?P<id>[^/]+)"
         self._doors: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
             (re.compile(path), handlers)
@@ -138,6 +140,8 @@ class ChatApp:
                 f"{one}/decisions": {"POST": turn.decide},
                 f"{one}/events": {"GET": turn.events},
                 f"{one}/branches": {"GET": turn.branches, "POST": turn.branch},
+                f"{one}/replays": {"POST": replay.start},
+                f"{one}/comparison": {"GET": replay.compare},
                 f"{one}/fork": {"POST": conversation.fork},
                 f"{one}/rollback": {"POST": conversation.roll_back},
                 f"{one}/compact": {"POST": conversation.compact},

@@ -213,13 +213,19 @@ class Replay:
 
     def advance(self) -> bool:
         """Send the next message again; False if all were. Call it when a turn is over."""
+        rest = self._next_messages()
+        self._send(rest)
+        return bool(rest)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a message is left to send again."""
+        return bool(self._next_messages())
+
+    def _next_messages(self) -> Sequence[HistoryEntry]:
         done = set(map(copied_from, self.branch.snapshot().entries.since(self.plan.at)))
-        for group in self._turns[1:]:
-            rest = [entry for entry in group if entry.sequence_number not in done]
-            if rest:
-                self._send(rest)
-                return True
-        return False
+        groups = ([entry for entry in group if entry.sequence_number not in done] for group in self._turns[1:])
+        return next((group for group in groups if group), ())
 
     @staticmethod
     def continues_after(finished: LoopFinished) -> bool:

@@ -106,7 +106,7 @@ class TurnApi:
         if live.is_running and not turn.interrupt:
             raise ApiError(_RUNNING, 409, "running")
         parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
-        await self._admit(live, turn.model or live.chat.model, request.key)
+        await self.admit(live, turn.model or live.chat.model, request.key)
         async with live.writing:
             await live.interrupt()
             if turn.model:
@@ -116,7 +116,7 @@ class TurnApi:
     async def resume(self, request: ChatRequest) -> Response:
         """Resume a turn that stopped."""
         live = await self._opened(request)
-        await self._admit(live, live.chat.model, request.key)
+        await self.admit(live, live.chat.model, request.key)
         async with live.writing:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
@@ -132,7 +132,7 @@ class TurnApi:
             message_parts(wanted.content, await self._resolve_parts(wanted.content, request)) if wanted.content else ()
         )
         model = wanted.model or live.chat.model or self._models.default
-        await self._admit(live, model, request.key)
+        await self.admit(live, model, request.key)
         store = self._conversations.store
         made = await asyncio.to_thread(make_branch, store, request.id, wanted.at)
         branch = await self._conversations.open(made.id, request.owner)
@@ -191,7 +191,7 @@ class TurnApi:
                 known[given] = given.find(live.chat.history.entries)
         return known
 
-    async def _admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
+    async def admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
         """Count a turn of this client, or raise if it cannot start now; what it needs is prepared."""
         if not live.is_running and self._conversations.running >= self._most_running:
             raise ApiError(f"{self._most_running} turns are being played already; try again soon", 503, "busy")

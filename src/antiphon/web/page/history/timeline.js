@@ -2,15 +2,16 @@
 /* The log as a timeline: turns, their rounds, and in each round the entries, with what they took. The chosen entry is the
  * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
 
-import { element, fill } from "../ui/dom.js";
+import { element, fill, iconButton } from "../ui/dom.js";
 import { jsonTree } from "./json_tree.js";
 import { formatNumber, formatTime, say, formatDuration } from "../ui/i18n.js";
 
-/** `choose(at)` is called when another entry is chosen. */
+/** `choose(at)` is called when another entry is chosen, `replay(step)` to answer again from a step on. */
 export class Timeline {
-  constructor(node, choose) {
+  constructor(node, choose, replay) {
     this._node = node;
     this._choose = choose;
+    this._replay = replay;
     this._rows = new Map();
     this._stored = new Map();
     this._at = 0;
@@ -40,12 +41,18 @@ export class Timeline {
         element(
           "section",
           { class: "turn" },
-          element("h2", {}, turn.number ? say("turn", { number: formatNumber(turn.number) }) : say("before")),
+          element(
+            "h2",
+            {},
+            turn.number ? say("turn", { number: formatNumber(turn.number) }) : say("before"),
+            turn.number > 0 && turn.rounds.some(isEffective) && this._replayButton(`${turn.number}`),
+          ),
           turn.rounds.map((round) =>
             element(
               "div",
               { class: "round" },
-              round.number > 0 && heading(round),
+              round.number > 0 &&
+                heading(round, round.number > 1 && isEffective(round) && this._replayButton(`${turn.number}.${round.number}`)),
               element(
                 "ol",
                 {},
@@ -127,6 +134,10 @@ export class Timeline {
     return item;
   }
 
+  _replayButton(step) {
+    return iconButton("again", say("replayFrom", { step }), () => this._replay(step));
+  }
+
   _key(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || event.altKey || !event.target.closest("button[aria-expanded]")) return;
@@ -138,7 +149,12 @@ export class Timeline {
   }
 }
 
-function heading({ number, summary }) {
+/** Whether a round still counts. */
+function isEffective({ entries }) {
+  return entries.some((entry) => entry.effective !== false);
+}
+
+function heading({ number, summary }, action) {
   const facts = summary
     ? [
         summary.model,
@@ -154,6 +170,7 @@ function heading({ number, summary }) {
     {},
     element("span", {}, say("round", { number: formatNumber(number) })),
     facts.filter(Boolean).map((fact) => element("span", { class: "fact" }, fact)),
+    action,
   );
 }
 

@@ -1,0 +1,137 @@
+"""The client: sends one request to the gateway under test and reads the answer as a strict client of that format would."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from antiphon.conform.conversation import Event, Reply
+from antiphon.conform.formats import Format
+
+_KEPT = 4_000
+"""How many characters of an answer are kept for the report."""
+
+
+class Client:
+    """Sends requests to `url`. `seconds` bounds each."""
+
+    def __init__(self, url: str, key: str, seconds: float) -> None:
+        self._address = urlsplit(url)
+        self._key = key
+        self._seconds = seconds
+
+    def send(
+        self,
+        known: Format,
+        body: Any,
+        model: str,
+        *,
+        streams: bool,
+        headers: Mapping[str, str],
+        prefix: str = "",
+        leave: Callable[[], bool] | None = None,
+    ) -> Reply:
+        """One request. With `leave`, the client waits for that, reads the first piece of a stream, and closes the connection."""
+        began = time.monotonic()
+        secure = self._address.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        connection = kind(self._address.hostname or "", self._address.port, timeout=self._seconds)
+        sent = {"content-type": "application/json", **known.headers(self._key), **headers}
+        path = self._address.path.rstrip("/") + prefix + known.path(model, streams)
+        try:
+            connection.request("POST", path, msgspec.json.encode(body), sent)
+            if leave is not None:
+                leave()
+                if streams:
+                    with connection.getresponse() as response:
+                        response.read1(65536)
+                reply = Reply()
+            else:
+                response = connection.getresponse()
+                reply = self._read(known, response, streams, began + self._seconds)
+        except TimeoutError:
+            reply = Reply(status=0, error="no answer in time", problems=[f"no answer within {self._seconds:g} s"])
+        except (http.client.HTTPException, OSError) as error:
+            reply = Reply(status=0, error=f"{type(error).__name__}: {error}", problems=["the connection broke"])
+        finally:
+            connection.close()
+        reply.seconds = time.monotonic() - began
+        return reply
+
+    def _read(self, known: Format, response: http.client.HTTPResponse, streams: bool, deadline: float) -> Reply:
+        data, broke = _read_all(response, deadline)
+        text = data.decode("utf-8", "replace")
+        kind = response.headers.get("content-type") or ""
+        if response.status >= 400:
+            reply = _read_error(known, text)
+        elif streams:
+            reply = _read_stream(known, text, kind)
+        else:
+            reply = _read_whole(known, data)
+        if broke:
+            reply.is_complete = False
+            reply.error = reply.error or broke
+        reply.status, reply.raw = response.status, text[:_KEPT]
+        return reply
+
+
+def _read_all(response: http.client.HTTPResponse, deadline: float) -> tuple[bytes, str]:
+    """What came, and how the connection broke if it did."""
+    data = b""
+    try:
+        while piece := response.read1(65536):
+            data += piece
+            if time.monotonic() > deadline:
+                return data, "the answer did not end in time"
+    except (http.client.HTTPException, OSError) as error:
+        return data, f"the connection broke: {type(error).__name__}"
+    return data, ""
+
+
+def _read_error(known: Format, text: str) -> Reply:
+    try:
+        body = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return Reply(error=text[:200] or "(empty body)", problems=["the error body is not JSON"])
+    problems = known.error_problems(body)
+    return Reply(error=text[:200] if problems else known.error_text(body), problems=problems)
+
+
+def _read_whole(known: Format, data: bytes) -> Reply:
+    try:
+        body = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return Reply(problems=["the answer is not JSON"])
+    if not isinstance(body, dict):
+        return Reply(problems=["the answer is not a JSON object"])
+    try:
+        return known.read_answer(body)
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        return Reply(problems=[f"the answer has an unexpected shape: {error}"])
+
+
+def _read_stream(known: Format, text: str, kind: str) -> Reply:
+    if "text/event-stream" not in kind:
+        return Reply(problems=[f"content-type is {kind!r}, not text/event-stream"])
+    try:
+        return known.read_events(_events(text))
+    except (msgspec.DecodeError, TypeError, AttributeError, KeyError, ValueError) as error:
+        return Reply(problems=[f"an event of the stream cannot be read: {error}"])
+
+
+def _events(text: str) -> list[Event]:
+    """The complete events; what follows the last blank line was cut and does not count."""
+    found = []
+    blocks = text.replace("\r\n", "\n").split("\n\n")
+    for block in blocks[:-1]:
+        lines = block.split("\n")
+        name = "".join(line[6:].strip() for line in lines if line.startswith("event:"))
+        data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
+        if data:
+            found.append(Event(name, data))
+    return found
