@@ -41,7 +41,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     """Send one message, show the answer, and return the exit code."""
     if sys.stderr.isatty() and session.settings.model is None and not as_json:
         write_error(f"antiphon: {format_choice(session.choice)}")
-    for server in session.mcp.problems():  # its tools are missing, which is no reason not to answer
+    for server in session.mcp.problems():  # the answer comes without its tools
         write_error(f"antiphon: {server.error}")
     running = asyncio.get_running_loop()
     interrupting: list[asyncio.Task[bool]] = []
