@@ -211,7 +211,7 @@ def test_a_money_budget_refuses_a_model_without_a_known_price(tmp_path: Path, up
 def test_the_page_shows_the_prices_of_the_configuration_that_the_ledger_charges(
     tmp_path: Path, upstream: CountingUpstream
 ) -> None:
-    price = PriceOverride(model="claude-of-the-*", provider="mine", input=Decimal(1000), output=Decimal(2000))
+    price = PriceOverride(model="claude-of-the-*", provider="mine", input=1000, output=2000)
     config = structs.replace(config_for(upstream, tmp_path), prices=(price,))
     with gateway(config, tmp_path / "chats.db", {"UPSTREAM": "sk-up"}) as (browser, _):
         ada = Browser(browser.port, "sk-ada")
