@@ -147,6 +147,7 @@ class ChatApp:
                 f"{one}/compact": {"POST": conversation.compact},
                 f"{one}/timeline": {"GET": conversation.timeline},
                 f"{one}/rendered": {"GET": conversation.rendered},
+                f"{one}/cache": {"GET": conversation.cache},
                 f"{one}/export": {"GET": conversation.export},
                 f"{one}/media/(?P<name>[^/]+)": {"GET": conversation.media},
                 "/models": {"GET": model.list},

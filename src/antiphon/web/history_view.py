@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from antiphon.chat.markdown import blocks_json
+from antiphon.chat.prompt_cache import examine_conversation
 from antiphon.chat.spending import cost_of_entry
 from antiphon.conversation.turn import EntryPosition
 from antiphon.history import (
@@ -139,6 +140,31 @@ def _view(
         "repairs": written.report.repairs,
         "violations": formats[target.format].check_request(body, advisories=True, **written.wire_options),
     }
+
+
+def cache_findings(
+    entries: Sequence[HistoryEntry], tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> list[dict[str, Any]]:
+    """What the cache doctor finds about the request of each answer of a real model. Run it in a thread."""
+    findings = []
+    for answer, report in examine_conversation(entries, tools=tools, settings=settings):
+        if answer.origin is None or answer.origin.format not in FORMATS:  # the offline model has no cache
+            continue
+        cost = report.lost_cost
+        findings.append(
+            {
+                "sequence_number": answer.sequence_number,
+                "verdict": report.verdict,
+                "prompt_tokens": report.prompt_tokens,
+                "predicted_tokens": report.predicted_tokens,
+                "cached_tokens": report.cached_tokens,
+                "lost_tokens": report.lost_tokens,
+                "lost_usd": None if cost is None else f"{cost.normalize():f}",
+                "minimum": report.rules.minimum,
+                "difference": report.difference,
+            }
+        )
+    return findings
 
 
 def _shortened(value: Any) -> Any:

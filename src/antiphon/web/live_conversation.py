@@ -166,8 +166,9 @@ class LiveConversation:
         """Send a message, or resume the turn without one. Returns the number of the turn once the message is stored."""
         if self._task is not None and not self.is_running:
             await asyncio.wait([self._task])
-        if content:
-            self._replay = None  # a person took over
+        if content and self._replay is not None:  # a person continues
+            self._replay.release(self.chat)
+            self._replay = None
         self.last_used = time.monotonic()
         await self.refresh()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
