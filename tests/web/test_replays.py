@@ -108,16 +108,18 @@ def test_a_call_that_the_log_does_not_have_waits_and_the_replay_continues_after_
 
 def test_a_message_of_the_user_ends_the_replay(tmp_path: Path) -> None:
     weather = Weather()
-    offered = models(forecaster("owl"), forecaster("fox", lambda city: f"{city}!"))
+    offered = models(forecaster("owl"), forecaster("fox", lambda city: "Paris" if city == "Rome" else city))
     with served(tmp_path / "chats.db", offered, tools=[weather.tool]) as browser:
         conversation = browser.create()
         for city in ("Rome", "Bern"):
             browser.ask(conversation, city)
         made = browser.api("POST", f"/conversations/{conversation}/replays", {"model": "fox"}, status=201)["id"]
         finished(browser, made, 1)
-        browser.ask(made, "Rome")
+        browser.ask(made, "Bern")
+        finished(browser, made, 2)
         asked = [e["content"][0]["text"] for e in browser.show(made)["entries"] if e["kind"] == "model_input"]
-        assert asked == ["Rome", "Rome"], "the second message of the original was not sent"
+        assert asked == ["Rome", "Bern"], "the second message of the original was not sent"
+        assert weather.cities == ["Rome", "Bern", "Bern"], "tools run again in a conversation that a person continues"
 
 
 def test_mistakes_are_refused_and_nothing_is_forked(tmp_path: Path) -> None:

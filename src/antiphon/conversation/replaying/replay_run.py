@@ -45,6 +45,7 @@ from antiphon.history import (
 )
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.client import ProviderClient
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import ApprovalPolicy
 
@@ -173,6 +174,7 @@ class Replay:
         self.calls: CallPolicy = calls
         self._turns = self.plan.turns[:max_turns]
         self._branch: AgentHistory | None = None
+        self._before: tuple[ToolRegistry, ToolExecutor] | None = None
 
     def start(self, model: str, branch: AgentHistory | None = None) -> AgentHistory:
         """Fork the conversation (or use `branch`, a fork at `plan.at`) and write down what is replayed with which model."""
@@ -207,9 +209,16 @@ class Replay:
                 for call in entry.tool_calls:
                     if call.tool_call_id in served:
                         recorded.take(call)
+        self._before = chat.registry, chat.executor
         if missing := recorded.missing_tools(chat.registry):
             chat.registry = ToolRegistry([*chat.registry, *missing])
         chat.executor = RecordedExecutor(chat.executor.with_registry(chat.registry), recorded, self.calls)
+
+    def release(self, chat: Conversation) -> None:
+        """Let the calls of `chat` run as before `equip`: a person continues the conversation."""
+        if self._before is not None:
+            chat.registry, chat.executor = self._before
+            self._before = None
 
     def advance(self) -> bool:
         """Send the next message again; False if all were. Call it when a turn is over."""
