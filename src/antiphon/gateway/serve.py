@@ -215,7 +215,7 @@ async def serve(
             await asyncio.to_thread(services.ledger.close)
         gateway.refresh_gauges()  # with the rows that were written last
         metrics.close()
-        database.close()
+        await asyncio.to_thread(database.close)
         await services.transport.aclose()
         if recording is not None:
             recording.close()

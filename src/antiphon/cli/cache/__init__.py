@@ -17,7 +17,8 @@ from antiphon.caching.doctor import CacheDoctor
 from antiphon.caching.outline import outline_prompt
 from antiphon.caching.recordings import RecordedRequest, RecordingError, read_recording
 from antiphon.caching.report import CacheReport
-from antiphon.chat.spending import format_money, usage_of
+from antiphon.chat.prompt_cache import examine_conversation
+from antiphon.chat.spending import format_money
 from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error
 from antiphon.context.tokens import count_text
 from antiphon.errors import AntiphonError
@@ -26,7 +27,6 @@ from antiphon.history import HistoryEntry
 from antiphon.history.export import Export
 from antiphon.history.location import open_location, store_location
 from antiphon.prices.table import PriceTable
-from antiphon.providers.sent_requests import sent_requests
 from antiphon.wire import FORMATS
 
 _HEADS = ("#", "MODEL", "PROMPT", "PREDICTED", "CACHED", "LOST", "COST", "WHY")
@@ -125,16 +125,8 @@ def _examine_recording(requests: Sequence[RecordedRequest], prices: PriceTable) 
 
 
 def _examine_entries(entries: Sequence[HistoryEntry], format_name: str, prices: PriceTable) -> Iterator[Examined]:
-    doctor = CacheDoctor(is_one_conversation=True)
-    for sent in sent_requests(entries, format_name=format_name):
-        body, answer = msgspec.json.decode(sent.data), sent.answer
-        outline = outline_prompt(body, sent.target.format, model=sent.target.model, keeps_text=True, count=count_text)
-        at = answer.timestamp
-        seconds = None if at is None else at.timestamp()
-        report = doctor.examine(outline, provider=sent.target.provider, at=seconds)
-        is_own = sent.target == answer.origin  # what another model counted is not about this body
-        usage = usage_of(answer) if is_own else None
-        yield Examined(f"entry {answer.sequence_number}", report.with_usage(usage, prices, at), at)
+    for answer, report in examine_conversation(entries, format_name=format_name, prices=prices):
+        yield Examined(f"entry {answer.sequence_number}", report, answer.timestamp)
 
 
 def as_json(one: Examined) -> dict[str, Any]:

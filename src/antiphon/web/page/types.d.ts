@@ -36,6 +36,19 @@ interface Entry {
   [field: string]: any;
 }
 
+/** What the cache doctor found about the request of an answer. */
+interface CacheFinding {
+  sequence_number: number;
+  verdict: string;
+  prompt_tokens: number;
+  predicted_tokens: number;
+  cached_tokens: number | null;
+  lost_tokens: number;
+  lost_usd: string | null;
+  minimum: number;
+  difference: { path: string; change: string; byte: number; before?: string; after?: string } | null;
+}
+
 /** The limits of a turn; `null` is none. */
 interface Limits {
   max_rounds: number | null;

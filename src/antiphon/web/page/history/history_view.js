@@ -56,6 +56,8 @@ export class HistoryView {
       if (this._conversation !== conversation) return;
       this._timeline.draw(timeline, entries);
       this.choose(this._at || this._last);
+      const { requests } = await this._api.get(`${conversation.path}/cache`);
+      if (this._conversation === conversation) this._timeline.showCaches(requests);
     } catch (error) {
       showError(error);
     }

@@ -3,6 +3,7 @@
  * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
 
 import { element, fill, iconButton } from "../ui/dom.js";
+import { cacheMark, cacheNote } from "./cache_marks.js";
 import { jsonTree } from "./json_tree.js";
 import { formatNumber, formatTime, say, formatDuration } from "../ui/i18n.js";
 
@@ -14,6 +15,8 @@ export class Timeline {
     this._replay = replay;
     this._rows = new Map();
     this._stored = new Map();
+    /** @type {Map<number, CacheFinding>} */
+    this._caches = new Map();
     this._at = 0;
     node.addEventListener("keydown", (event) => this._key(event));
   }
@@ -22,6 +25,7 @@ export class Timeline {
   draw({ rounds, entries }, stored) {
     this._stored = new Map(stored.map((entry) => [entry.sequence_number, entry]));
     this._rows.clear();
+    this._caches.clear();
     const longest = Math.max(0.001, ...entries.map((entry) => entry.seconds ?? 0));
     /** @type {{ number: number, rounds: { number: number, summary: any, entries: any[] }[] }[]} */
     const turns = [];
@@ -65,12 +69,34 @@ export class Timeline {
     );
   }
 
+  /** Mark the answers with what their requests could read from the prompt cache.
+   * @param {CacheFinding[]} findings
+   */
+  showCaches(findings) {
+    for (const found of findings) {
+      const row = this._rows.get(found.sequence_number);
+      if (!row) continue;
+      this._caches.set(found.sequence_number, found);
+      const mark = cacheMark(found);
+      if (mark) row.button.querySelector(".took").append(mark);
+    }
+    this._showCacheNote();
+  }
+
+  /** The note about the prompt cache in the open entry, if there is one. */
+  _showCacheNote() {
+    const row = this._rows.get(this._at);
+    const found = this._caches.get(this._at);
+    if (row && found) row.button.after(cacheNote(found));
+  }
+
   /** Open the entry at version `at`. */
   select(at, takesFocus = false) {
     const before = this._rows.get(this._at);
     before?.button.setAttribute("aria-expanded", "false");
     before?.item.classList.remove("chosen");
     before?.item.querySelector(".stored")?.remove();
+    before?.item.querySelector(".cache-note")?.remove();
     this._at = at;
     const row = this._rows.get(at);
     if (!row) return;
@@ -85,6 +111,7 @@ export class Timeline {
           Object.entries(shown(stored)).map(([name, value]) => jsonTree(value, name, 1)),
         ),
       );
+    this._showCacheNote();
     row.item.scrollIntoView({ block: "nearest" });
     if (takesFocus) row.button.focus({ preventScroll: true });
   }
