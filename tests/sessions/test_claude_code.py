@@ -20,7 +20,7 @@ from antiphon.history import (
 )
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest
 from antiphon.sessions import ImportedSession, load_program
-from sessions.session_lines import PIXEL, ClaudeLines, call, claude_session, text
+from sessions.session_lines import PIXEL, ClaudeLines, call, claude_session, text, write_lines
 
 CLAUDE = load_program("claude-code")
 
@@ -83,6 +83,21 @@ def test_lines_of_a_subagent_are_a_history_of_their_own(tmp_path: Path) -> None:
     main, subagent = read(lines, tmp_path).branches
     assert kinds(main.entries) == ["model_input", "model_output"]
     assert (subagent.title, subagent.shared) == ("subagent: Count the files.", 0)
+
+
+def test_a_file_of_a_subagent_is_a_history_of_its_own(tmp_path: Path) -> None:
+    path = claude_session().write(tmp_path)
+    lines = ClaudeLines()
+    lines.prompt("Count the files.", isSidechain=True)
+    lines.answer(text("Three."), isSidechain=True)
+    lines.lines.append("damaged")
+    file = write_lines(path.with_suffix("") / "subagents" / "agent-a897.jsonl", lines.lines)
+    imported = CLAUDE.read(path)
+    main, subagent = imported.branches
+    assert len(main.entries) == 4
+    assert (subagent.title, subagent.shared) == ("subagent: Count the files.", 0)
+    assert [(one.path, one.line) for one in imported.unreadable] == [(str(file), 3)]
+    assert len(list(CLAUDE.find(tmp_path))) == 1
 
 
 def test_a_compaction_keeps_what_it_summarised(tmp_path: Path) -> None:

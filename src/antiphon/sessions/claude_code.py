@@ -2,7 +2,8 @@
 
 Lines form a tree by `parentUuid`: a prompt that was changed starts a branch, and each result hangs on the call it answers, so
 the results of parallel calls lie beside the path from the last line to the first. Lines with one `message.id` are one answer. A
-compaction starts a new tree whose `logicalParentUuid` names the line before it. Lines with `isSidechain` belong to subagents.
+compaction starts a new tree whose `logicalParentUuid` names the line before it. Lines with `isSidechain` belong to subagents,
+which have files of their own in `SESSION/subagents/`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
@@ -161,20 +162,12 @@ def read(path: Path) -> ImportedSession:
             f"{path} has no messages of Claude Code; its sessions are in ~/.claude/projects/FOLDER/ID.jsonl"
         )
     created = next((line.time for line in lines.values() if line.time is not None), changed_time(path))
-    branches: list[Branch] = []
-    seen: set[str] = set()
-    for chain in _paths(lines):
-        report: list[Unreadable] = []
-        builder = HistoryBuilder(str(path), "anthropic", report, created)
-        for group in _groups(chain):
-            _add(builder, group)
-        name = next(line.id for line in chain if line.is_content and line.id not in seen) if branches else ""
-        first = next((_prompt_of(line.data) for line in chain if _prompt_of(line.data)), "")
-        is_subagent = bool(chain[0].data.get("isSidechain"))
-        branch_title = f"subagent: {short_title(first)}" if is_subagent else title or short_title(first)
-        branches.append(Branch(name=name, title=branch_title, entries=builder.entries()))
-        seen.update(line.id for line in chain)
-        unreadable += [one for one in report if one not in unreadable]  # what branches share is reported once
+    branches = list(_branches(path, lines, title, created, unreadable))
+    for file in sorted(path.with_suffix("").glob("subagents/agent-*.jsonl")):
+        of_subagent = _read_lines(file, unreadable)[0]
+        branches += _branches(file, of_subagent, title, created, unreadable)
+        lines |= of_subagent
+    branches[0] = structs.replace(branches[0], name="")
     session = SessionFile(
         program="claude-code",
         path=str(path),
@@ -188,9 +181,30 @@ def read(path: Path) -> ImportedSession:
         session=session,
         created=created,
         branches=with_forks(branches),
-        unreadable=tuple(sorted(unreadable, key=lambda one: one.line)),
+        unreadable=tuple(sorted(unreadable, key=lambda one: (one.path != str(path), one.path, one.line))),
         own_context=sum(line.is_own_context for line in lines.values()),
     )
+
+
+def _branches(
+    path: Path, lines: dict[str, _Line], title: str, created: datetime, unreadable: list[Unreadable]
+) -> Iterator[Branch]:
+    """The branches in a file, each named by its first line that no branch before it has."""
+    seen: set[str] = set()
+    for chain in _paths(lines):
+        report: list[Unreadable] = []
+        builder = HistoryBuilder(str(path), "anthropic", report, created)
+        for group in _groups(chain):
+            _add(builder, group)
+        first = next((_prompt_of(line.data) for line in chain if _prompt_of(line.data)), "")
+        is_subagent = bool(chain[0].data.get("isSidechain"))
+        yield Branch(
+            name=next(line.id for line in chain if line.is_content and line.id not in seen),
+            title=f"subagent: {short_title(first)}" if is_subagent else title or short_title(first),
+            entries=builder.entries(),
+        )
+        seen.update(line.id for line in chain)
+        unreadable += [one for one in report if one not in unreadable]  # what branches share is reported once
 
 
 def _read_lines(path: Path, unreadable: list[Unreadable]) -> tuple[dict[str, _Line], str, str, str]:
