@@ -27,6 +27,7 @@ from antiphon.history import (
 from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
+from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
@@ -34,19 +35,22 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 _EXCERPT = 200
 
 
-def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
-    """The entry as JSON."""
+def entry_json(
+    entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True, prices: PriceTable | None = None
+) -> bytes:
+    """The entry as JSON, with its cost by `prices`."""
     stored = extract_media(entry)[0].rstrip()
-    facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective} | _cost(entry))
+    position = {"turn": place.turn, "round": place.round, "effective": is_effective}
+    facts = msgspec.json.encode(position | _cost(entry, prices))
     blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
     return stored[:-1] + blocks + b"," + facts[1:]
 
 
-def _cost(entry: HistoryEntry) -> dict[str, str | None]:
+def _cost(entry: HistoryEntry, prices: PriceTable | None) -> dict[str, str | None]:
     """The cost of a model call in dollars; None if its price is not known."""
     if not isinstance(entry, ModelOutputEntry):
         return {}
-    cost = cost_of_entry(entry)
+    cost = cost_of_entry(entry, prices)
     return {"cost": str(cost) if cost is not None else None}
 
 

@@ -28,6 +28,7 @@ from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
 from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.prices.table import PriceTable
 from antiphon.providers.presets import PRESETS
 from antiphon.web.drawn_text import TextDrawing
 from antiphon.web.event_stream import (
@@ -68,8 +69,10 @@ class LiveConversation:
         bounds: Bounds | None = None,
         partial_answers: PartialAnswers | None = None,
         write_title: TitleWriter | None = None,
+        prices: Callable[[], PriceTable | None] = lambda: None,
     ) -> None:
         self.chat = chat
+        self._prices = prices
         self._write_title = write_title
         self.owner = owner
         self.loop = ToolLoop(chat, bounds=bounds)
@@ -296,7 +299,7 @@ class LiveConversation:
         if isinstance(entry, ModelOutputEntry):
             self._drawing.reset()
         self.places.update(self.chat.history.snapshot())
-        self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
+        self.events.tell(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
 
     # Watchers.
 

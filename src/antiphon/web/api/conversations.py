@@ -125,9 +125,15 @@ class ConversationApi:
         chat, snapshot = live.chat, live.chat.history.snapshot()
         later = snapshot.entries[request.number("after", 0) : live.version]
         effective = {entry.sequence_number for entry in snapshot.effective} if later else set()
+        prices = self._conversations.prices()
         entries = [
             msgspec.Raw(
-                entry_json(entry, live.places[entry.sequence_number], is_effective=entry.sequence_number in effective)
+                entry_json(
+                    entry,
+                    live.places[entry.sequence_number],
+                    is_effective=entry.sequence_number in effective,
+                    prices=prices,
+                )
             )
             for entry in later
         ]
@@ -139,7 +145,7 @@ class ConversationApi:
                 "tokens": chat.tokens,
                 "token_limit": chat.token_limit,
                 "usage": chat.usage,
-                "spending": spending_of(snapshot.entries),
+                "spending": spending_of(snapshot.entries, prices),
                 "pending": live.pending,
                 "running": live.is_running,
                 "unfinished": live.is_unfinished,
