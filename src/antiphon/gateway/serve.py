@@ -24,6 +24,7 @@ from antiphon.gateway.admin.ledger_totals import LedgerTotals
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
+from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
@@ -171,7 +172,10 @@ async def serve(
     await services.stored_keys.try_refresh()
     tasks.append(asyncio.create_task(services.stored_keys.run()))
     if snapshots is not None:
-        shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
+        services.worker_health = WorkerHealth(
+            snapshots, lambda: gateway.loaded.health_sources, lambda: gateway.loaded.credentials
+        )
+        shares = [services.worker_health.sync, gateway.refresh_gauges, metrics.share, services.recent.share]
         tasks.append(asyncio.create_task(publish_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
