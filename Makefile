@@ -7,6 +7,8 @@ RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 TSC     := $(VENV)/node/node_modules/.bin/tsc
+# test processes: one more than cores, because tests also wait; at most 8, because each may start databases and browsers
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
 PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
 # $(2) into the environment $(1), by uv where it can be installed, else by pip
@@ -40,13 +42,13 @@ docs: $(READY)        ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --quiet
 
 test: $(READY) $(BROWSER) lint types   ## set up and run every everyday check
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-all: $(READY) $(BROWSER) lint types   ## the same with the long tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
-	.venv-floors/bin/python -m pytest -m "not slow" -n 2 --dist worksteal
+	.venv-floors/bin/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
 
 budget: $(READY)        ## count the instructions of the hot paths, and compare with the budget
 	$(BIN)/python -m pytest tests/test_budget.py

@@ -1,7 +1,7 @@
 """`make pictures`: the pictures of the documentation, taken from the real pages in a real browser.
 
-The chat runs on the offline provider, the status page shows a gateway with scripted traffic. `docs/pictures status` takes only
-the latter.
+The chat runs on the offline provider, the status page shows a gateway with scripted traffic, a replay uses a stand-in for a
+provider. `docs/pictures status` and `docs/pictures replay` take only those.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from cache_table import take_cache_table
 from conform_run import take_conform_run
 from playwright.sync_api import Page, sync_playwright
+from replay_chat import MODEL, replay_chat
 from status_traffic import ADMIN, busy_gateway
 from tape_commands import take_tape_commands
 
@@ -38,12 +39,18 @@ def main() -> None:
     browser = os.environ.get("ANTIPHON_BROWSER") or shutil.which("chromium")
     if browser is None:
         sys.exit("pictures are taken with chromium, and there is none here")
-    take_cache_table()
-    take_conform_run()
-    take_tape_commands()
-    with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
-        take_status(browser, address)
-    if sys.argv[1:] == ["status"]:
+    only = sys.argv[1:]
+    if not only:
+        take_cache_table()
+        take_conform_run()
+        take_tape_commands()
+    if only in ([], ["status"]):
+        with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
+            take_status(browser, address)
+    if only in ([], ["replay"]):
+        with tempfile.TemporaryDirectory() as folder, replay_chat(Path(folder)) as (server, conversation):
+            take_replay(browser, address_of(server), conversation)
+    if only:
         return
     with tempfile.TemporaryDirectory() as home:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -142,6 +149,20 @@ def take_status(browser: str, address: str) -> None:
                 missed = page.locator("ol.requests > li", has_text="cache miss").first
                 missed.locator("summary").click()
                 missed.screenshot(path=HERE / "cache-status.png")
+        chromium.close()
+
+
+def take_replay(browser: str, address: str, conversation: str) -> None:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        page = chromium.new_page(viewport={"width": 1360, "height": 1000}, reduced_motion="reduce", locale="en-GB")
+        page.goto(f"{address}#/c/{conversation}/history")
+        page.get_by_role("button", name="Replay on another model from 1", exact=True).click()
+        page.get_by_role("dialog").get_by_role("combobox").first.fill(MODEL)
+        page.get_by_role("dialog").get_by_role("button", name="Replay", exact=True).click()
+        page.get_by_text("Leave it at home.").first.wait_for()
+        at_rest(page)
+        shot(page, "replay.png")
         chromium.close()
 
 

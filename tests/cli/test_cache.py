@@ -15,6 +15,7 @@ from antiphon.cli import main
 from antiphon.history import EntryMetadata, ModelOutputEntry, Origin, TokenUsage
 from antiphon.history.location import open_location
 from antiphon.parts import Text
+from antiphon.tapes.tape import Exchange, RecordedAnswer, RecordedRequest, Tape
 
 RULES = "Answer in one sentence, and name the source of every number. " * 300
 CLAUDE = Origin("anthropic", "anthropic", "claude-sonnet-5")
@@ -115,6 +116,24 @@ def test_an_exported_conversation(store: str, tmp_path: Path, capsys: pytest.Cap
     assert len(lines_of(capsys)) == 3
 
 
+def test_a_tape_of_a_gateway(requests: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "Yes."}], "usage": {"input_tokens": 4_000, "output_tokens": 2},
+    }  # fmt: skip
+    path = str(tmp_path / "tape.db")
+    tape = Tape(path, records=True)
+    for number, line in reversed(list(enumerate(Path(requests).read_bytes().splitlines()))):
+        request = RecordedRequest(method="POST", path="/v1/messages", at=number * 1_000_000, body=line)
+        tape.add(Exchange(request, RecordedAnswer(status=200, pieces=[(0, msgspec.json.encode(answer))])))
+    tape.add(Exchange(RecordedRequest(method="GET", path="/v1/models"), RecordedAnswer(status=200)))
+    tape.close()
+    assert main(["cache", path, "--json"]) == 0
+    first, second, third = lines_of(capsys)
+    assert (first["where"], first["prompt_tokens"]) == (f"{path}, exchange 3", 4_000)
+    assert [one["verdict"] for one in (first, second, third)] == ["first", "missed", "changed"]
+
+
 def test_prices_of_a_configuration(requests: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "antiphon.toml"
     config.write_text('[[prices]]\nmodel = "claude-*"\ninput = 1000\ncache_read = 0\noutput = 1\n')
@@ -142,7 +161,7 @@ def test_ids_stores_and_empty_conversations(store: str, tmp_path: Path, capsys: 
     assert main(["cache", "zzzzzz", "--store", store]) == 2
     assert "zzzzzz" in capsys.readouterr().err
     assert main(["cache", store]) == 2
-    assert "is a store of conversations; use `antiphon cache ID --store" in capsys.readouterr().err
+    assert "use `antiphon cache ID --store" in capsys.readouterr().err
     with open_location(store) as opened:
         opened.create("Empty")
     assert main(["cache", "last", "--store", store]) == 2

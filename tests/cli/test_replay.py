@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ def calling(city: str) -> bytes:
     return b"".join(b"data: %b\n\n" % msgspec.json.encode(body) for body in bodies) + b"data: [DONE]\n\n"
 
 
+def replay(arguments: list[str]) -> int:
+    """Run the command; the language it sets is forgotten after it."""
+    return copy_context().run(main, ["replay", *arguments])
+
+
 @pytest.fixture
 def conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The id of a stored conversation of two turns; the tools are in the file `tools.py`."""
@@ -81,7 +87,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 def test_the_table_fits_80_columns_and_shows_both_models(
     conversation: str, server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", conversation, "--model", MODEL, "--from", "2", "--no-tools"]) == 0
+    assert replay([conversation, "--model", MODEL, "--from", "2", "--no-tools"]) == 0
     lines = capsys.readouterr().out.splitlines()
     text = "\n".join(lines)
     assert max(map(width_of, lines)) <= 80
@@ -98,7 +104,7 @@ def test_the_table_fits_80_columns_and_shows_both_models(
 
 
 def test_chinese_and_narrow(conversation: str, server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", conversation, "-m", MODEL, "--from", "2.1", "--no-tools", "--language", "zh"]) == 0
+    assert replay([conversation, "-m", MODEL, "--from", "2.1", "--no-tools", "--language", "zh"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(width_of, lines)) <= 80
     assert "第 2 轮：Weather in Oslo?" in lines
@@ -115,7 +121,7 @@ def _store() -> str:
 
 
 def test_json(conversation: str, server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", conversation, "-m", MODEL, "--from", "2", "--no-tools", "--json"]) == 0
+    assert replay([conversation, "-m", MODEL, "--from", "2", "--no-tools", "--json"]) == 0
     comparison = msgspec.json.decode(capsys.readouterr().out)
     assert [branch["stopped"] for branch in comparison["branches"]] == ["", ""]
     assert [(row["turn"], row["round"]) for row in comparison["steps"]] == [(2, 1), (2, 2)]
@@ -130,7 +136,7 @@ def test_an_unknown_call_stops_and_nothing_runs(
     tools = ["--no-tools", "--tools", str(tmp_path / "tools.py")]
     with ScriptedServer(Reply(body=calling("Rome")), Reply(body=streamed("Snow."))) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-        assert main(["replay", conversation, "-m", MODEL, "--from", "2", *tools]) == 1
+        assert replay([conversation, "-m", MODEL, "--from", "2", *tools]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "(waiting: not in the log)" in shown
     assert "other calls than the original" in shown
@@ -139,7 +145,7 @@ def test_an_unknown_call_stops_and_nothing_runs(
 
     with ScriptedServer(Reply(body=calling("Rome")), Reply(body=streamed("Snow."))) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-        assert main(["replay", conversation, "-m", MODEL, "--from", "2", "--calls", "run", *tools]) == 0
+        assert replay([conversation, "-m", MODEL, "--from", "2", "--calls", "run", *tools]) == 0
     assert (tmp_path / "ran.txt").read_text() == "Rome"
 
 
@@ -157,7 +163,7 @@ def test_mistakes_are_reported(
     conversation: str, arguments: list[str], code: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        result = main(["replay", conversation, "-m", MODEL, *arguments])
+        result = replay([conversation, "-m", MODEL, *arguments])
     except SystemExit as error:
         result = int(str(error.code))
     assert result == code

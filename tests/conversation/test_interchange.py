@@ -215,3 +215,15 @@ def test_results_are_stored_in_call_order() -> None:
     stored = history.append(ap.ToolCallResultsEntry(tuple(results)))
     assert [result.tool_call_id for result in stored.results] == ["one", "two", "three"]
     assert history.entries[-1] is stored
+
+
+def test_a_result_before_its_call_is_moved_after_it() -> None:
+    """The Responses API accepts that order; a history does not."""
+    items = [
+        {"role": "user", "content": "Read it."},
+        {"type": "function_call_output", "call_id": "call_1", "output": "green"},
+        {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"},
+    ]
+    read = read_messages(items, "openai-responses")
+    assert [entry.kind for entry in read.entries] == ["model_input", "model_output", "tool_call_results"]
+    assert [action.kind for action in read.repairs] == ["moved"]

@@ -335,11 +335,11 @@ def drive(machine: type[Conversations], examples: int, capsys: pytest.CaptureFix
 
 
 def test_every_law_holds_with_all_features_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    drive(Conversations, 60, capsys)
+    drive(Conversations, 30, capsys)
 
 
 def test_every_law_holds_with_all_features_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    drive(StoredConversations, 20, capsys)
+    drive(StoredConversations, 12, capsys)
 
 
 @pytest.mark.slow

@@ -38,15 +38,22 @@ def test_one_of_three_workers_is_killed_for_good(place: Place, number: int) -> N
     chance = random.Random(number)
     with place.open() as store, workers(place, 3, "--slots", "4", lease=2) as three:
         until(lambda: all(" started: kinds" in worker.log for worker in three), "all of them are at work")
-        runs = [
-            ask(
-                store,
-                *([chance.choice(["look", "put", "send"]) for _ in range(chance.randint(1, 3))] for _ in range(3)),
-            )
-            for _ in range(number)
-        ]
+        runs: list[Run] = []
+
+        def submit(count: int) -> None:
+            for _ in range(count):
+                plan = ([chance.choice(["look", "put", "send"]) for _ in range(chance.randint(1, 3))] for _ in range(3))
+                runs.append(ask(store, *plan))
+
         victim = three[chance.randrange(3)]
-        until(lambda: store.runs.counts().get("done", 0) >= number // 5 and played_by(store, victim) > 1)
+
+        def is_victim_busy() -> bool:
+            done = store.runs.counts().get("done", 0)
+            if done == len(runs):  # all done before this process looked: it needs more
+                submit(number)
+            return done >= number // 5 and played_by(store, victim) > 1
+
+        until(is_victim_busy)
         victim.signal(signal.SIGKILL)
         ended = over(store, *runs)
         assert {(run.state, run.reason) for run in ended} == {("done", "answered")}

@@ -15,8 +15,11 @@ from antiphon.history import ContextEntry, Origin, TokenUsage
 from antiphon.parts import Text, Thinking
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.default_model import default_model
 from antiphon.providers.engine.target_health import CircuitPolicy
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RETRY_RULES
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route, Target
@@ -417,3 +420,49 @@ def test_a_dead_target_is_skipped_until_it_is_probed() -> None:
 
     assert asyncio.run(call()) == [["mine", "yours"]] * 2 + [["yours"]] * 3
     assert [str(circuit.target) for circuit in both.target_health.status()] == ["mine/a"]
+
+
+def test_a_skipped_target_is_asked_if_the_others_have_no_usable_key() -> None:
+    """An open circuit does not turn a call into a failure without any attempt."""
+    mine = ScriptedModel(*[ProviderError("down", "server")] * 2, *["Back again."] * 3, name="mine")
+    pool = CredentialPool([Credential(secret="sk-disabled", name="only")])
+    pool.disable("only")
+    yours = HttpProviderClient("openai", name="yours", base_url="http://127.0.0.1:9/v1", keys=pool)
+    both = ProviderRouter(
+        {"mine": mine, "yours": yours}, routes=[NEXT], circuit=CircuitPolicy(failures=2, seconds=3600.0)
+    )
+
+    async def call() -> list[tuple[list[str], str]]:
+        seen = []
+        for _ in range(3):
+            options = ProviderCallOptions(model="m", request_id="r-1")
+            deltas = await deltas_from(both, options)
+            ending = deltas[-1]
+            tried = [attempt.provider for attempt in options.report.attempts]
+            seen.append((tried, ending.error.code or ending.error.kind if isinstance(ending, Failed) else "answered"))
+        return seen
+
+    first, second, third = asyncio.run(call())
+    assert first[0] == second[0] == ["mine"]
+    assert third == (["mine"], "answered"), (
+        "the circuit is open, and yet it was asked, because no other target could be"
+    )
+    assert both.target_health.status() == [], "the answer closed the circuit"
+
+
+def test_a_skipped_target_is_not_asked_after_another_one_failed() -> None:
+    dead = ScriptedModel(*[ProviderError("down", "server")] * 9, name="mine")
+    failing = ScriptedModel("Yes.", "Yes.", *[ProviderError("bad", "invalid_request")] * 3, name="yours")
+    both = ProviderRouter(
+        {"mine": dead, "yours": failing}, routes=[NEXT], circuit=CircuitPolicy(failures=2, seconds=3600.0)
+    )
+
+    async def call() -> list[list[str]]:
+        tried = []
+        for _ in range(3):
+            options = ProviderCallOptions(model="m", request_id="r-1")
+            await deltas_from(both, options)
+            tried.append([attempt.provider for attempt in options.report.attempts])
+        return tried
+
+    assert asyncio.run(call())[2] == ["yours"]

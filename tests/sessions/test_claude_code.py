@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,11 +15,12 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    Origin,
     ToolCallResultsEntry,
 )
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest
 from antiphon.sessions import ImportedSession, load_program
-from sessions.session_lines import PIXEL, ClaudeLines, call, claude_session, text
+from sessions.session_lines import PIXEL, ClaudeLines, call, claude_session, text, write_lines
 
 CLAUDE = load_program("claude-code")
 
@@ -41,8 +43,7 @@ def test_blocks_of_one_answer_are_one_entry_with_the_results_of_its_parallel_cal
     assert isinstance(answer, ModelOutputEntry)
     assert [type(part) for part in answer.content] == [Thinking, Text, ToolCallRequest, ToolCallRequest]
     assert answer.content[0] == Thinking("The note first.", native={"anthropic": {"signature": "c2lnbmF0dXJl"}})
-    assert answer.origin is not None
-    assert answer.origin.model == "claude-opus-4-8"
+    assert answer.origin == Origin("anthropic", "anthropic", "claude-opus-4-8")
     assert isinstance(results, ToolCallResultsEntry)
     assert [result.tool_call_id for result in results.results] == ["call_1", "call_2"]
     assert results.results[1].content == (Image(media_type="image/png", data=PIXEL),)
@@ -82,6 +83,21 @@ def test_lines_of_a_subagent_are_a_history_of_their_own(tmp_path: Path) -> None:
     main, subagent = read(lines, tmp_path).branches
     assert kinds(main.entries) == ["model_input", "model_output"]
     assert (subagent.title, subagent.shared) == ("subagent: Count the files.", 0)
+
+
+def test_a_file_of_a_subagent_is_a_history_of_its_own(tmp_path: Path) -> None:
+    path = claude_session().write(tmp_path)
+    lines = ClaudeLines()
+    lines.prompt("Count the files.", isSidechain=True)
+    lines.answer(text("Three."), isSidechain=True)
+    lines.lines.append("damaged")
+    file = write_lines(path.with_suffix("") / "subagents" / "agent-a897.jsonl", lines.lines)
+    imported = CLAUDE.read(path)
+    main, subagent = imported.branches
+    assert len(main.entries) == 4
+    assert (subagent.title, subagent.shared) == ("subagent: Count the files.", 0)
+    assert [(one.path, one.line) for one in imported.unreadable] == [(str(file), 3)]
+    assert len(list(CLAUDE.find(tmp_path))) == 1
 
 
 def test_a_compaction_keeps_what_it_summarised(tmp_path: Path) -> None:
@@ -152,6 +168,52 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         CLAUDE.read(path)
     with pytest.raises(SessionError, match=r"cannot read .*: No such file"):
         CLAUDE.read(tmp_path / "gone.jsonl")
+
+
+def test_a_notice_beside_the_path_is_not_a_branch(tmp_path: Path) -> None:
+    lines = claude_session()
+    prompt = lines.lines[0]["uuid"]  # type: ignore[index]
+    lines.add("system", subtype="turn_duration", parent=prompt)
+    lines.add("attachment", attachment={"type": "date", "date": "2026-11-16"}, parent=prompt)
+    (branch,) = read(lines, tmp_path).branches
+    assert len(branch.entries) == 4
+
+
+def test_the_result_of_a_parallel_call_that_comes_last_is_not_a_branch(tmp_path: Path) -> None:
+    lines = ClaudeLines()
+    lines.prompt("Read both.")
+    first = lines.answer(call("call_1", "a"))
+    second = lines.answer(call("call_2", "b"))
+    lines.result("call_2", "B", parent=second)
+    lines.result("call_1", "A", parent=first)
+    (branch,) = read(lines, tmp_path).branches
+    assert isinstance(branch.entries[2], ToolCallResultsEntry)
+    assert [result.result_markdown for result in branch.entries[2].results] == ["A", "B"]
+
+
+def test_many_lines_are_read_in_linear_time(tmp_path: Path) -> None:
+    lines = ClaudeLines()
+    for number in range(3000):
+        prompt = lines.prompt(f"Question {number}")
+        lines.add("progress", parent=prompt)
+        lines.answer(text("Yes."), f"msg_{number}", parent=prompt)
+    for line in lines.lines:
+        assert isinstance(line, dict)
+        line["timestamp"] = "2026-11-16T15:41:00Z"
+    path = lines.write(tmp_path)
+    steps = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal steps
+        steps += event == "call"
+
+    sys.setprofile(count)
+    try:
+        (branch,) = CLAUDE.read(path).branches
+    finally:
+        sys.setprofile(None)
+    assert len(branch.entries) == 6000
+    assert steps < 300 * 9000, "calls of functions, for 9000 lines"
 
 
 def test_parents_in_a_circle_end(tmp_path: Path) -> None:

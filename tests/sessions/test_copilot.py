@@ -80,6 +80,7 @@ def read(lines: CopilotLines, home: Path) -> ImportedSession:
 def test_calls_results_reasoning_and_images_are_kept(tmp_path: Path) -> None:
     imported = read(copilot_session(), tmp_path)
     assert imported.unreadable == ()
+    assert imported.own_context == 1  # its system prompt
     (branch,) = imported.branches
     prompt, answer, results, last = branch.entries
     assert isinstance(prompt, ModelInputEntry)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from antiphon.tapes.redaction import REMOVED, Redactor
@@ -101,3 +103,38 @@ def test_a_stream_is_cleared_wherever_it_was_cut() -> None:
         assert [at for at, _ in found] == sorted(at for at, _ in found)
     plain = [(0, b"a"), (5, b"b")]
     assert Redactor().pieces(plain) is plain
+
+
+def events(*values: object) -> list[tuple[int, bytes]]:
+    return [(number, f"data: {json.dumps(value)}\n\n".encode()) for number, value in enumerate(values)]
+
+
+def test_a_key_that_a_model_spells_out_over_several_events_is_removed() -> None:
+    spelled = ["my key: s", "k-proj-", "AbCd1234", "efgh5678ij", " is 秘密"]
+    stream = events(*({"id": "c-1", "choices": [{"delta": {"content": text}}]} for text in spelled), {"done": True})
+    cleared = Redactor().pieces(stream)
+    found = [json.loads(data.removeprefix(b"data: ")) for _, data in cleared]
+    assert [one["choices"][0]["delta"]["content"] for one in found[:-1]] == [
+        f"my key: {REMOVED}",
+        "",
+        "",
+        "",
+        " is 秘密",
+    ]
+    assert [one["id"] for one in found[:-1]] == ["c-1"] * 5
+    assert cleared[4:] == stream[4:]  # events without a part of it stay as they were
+    whole = b"".join(data for _, data in stream)
+    halves = [(0, whole[:70]), (1, whole[70:])]
+    assert b"".join(data for _, data in Redactor().pieces(halves)) == b"".join(data for _, data in cleared)
+
+
+def test_a_password_in_the_arguments_of_a_streamed_call_is_removed() -> None:
+    stream = events(*({"delta": {"partial_json": text}} for text in ('{"pass', 'word": "hun', 'ter2", "n": 1}')))
+    found = [json.loads(data.removeprefix(b"data: "))["delta"]["partial_json"] for _, data in Redactor().pieces(stream)]
+    assert json.loads("".join(found)) == {"password": REMOVED, "n": 1}
+
+
+def test_lines_of_json_are_cleared_too_and_broken_ones_stay() -> None:
+    lines = [b'{"response":"sk-proj-"}\n', b'{"response":"AbCd1234efgh5678ij"}\n', b"{not json}\n"]
+    found = Redactor().pieces(list(enumerate(lines)))
+    assert b"".join(data for _, data in found) == b'{"response":"[removed]"}\n{"response":""}\n{not json}\n'

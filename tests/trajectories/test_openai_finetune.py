@@ -36,12 +36,12 @@ def problems_of(example: dict[str, Any]) -> list[str]:
             continue
         found += [f"message {number}: unknown key {key}" for key in message.keys() - _KEYS[role]]
         content = message.get("content")
-        if role != "assistant" and not content:
+        if role in ("system", "user") and not content:
             found.append(f"message {number}: empty")
         if role == "assistant" and not (content or message.get("tool_calls") or message.get("refusal")):
             found.append(f"message {number}: an assistant that writes nothing")
         for part in content if isinstance(content, list) else ():
-            allowed = ("text", "image_url") if role == "user" else ("text",)
+            allowed = ("text", {"user": "image_url", "assistant": "refusal"}.get(role))
             found += [f"message {number}: {role} with {part['type']}"] if part["type"] not in allowed else []
         if open_calls and role != "tool":
             found.append(f"message {number}: calls {open_calls} have no results")

@@ -128,6 +128,19 @@ def test_broken_arguments_and_later_instructions_are_reported() -> None:
     assert "turn 2: lost audio" in notes
 
 
+def test_text_that_looks_like_a_mark_is_changed(tmp_path: Path) -> None:
+    call = ToolCallRequest("draw", "c1", '{"html": "<image>"}')
+    history = AgentHistory()
+    history.append(ModelInputEntry.of("What is <image> in SVG?", Image("image/png", PNG)))
+    history.append(ModelOutputEntry((Thinking("<audio>?"), call)))
+    history.append(ToolCallResultsEntry((ToolCallResult.of(call, "<image>"),)))
+    history.append(ModelOutputEntry.of("An element."))
+    example, result = written(history, media=tmp_path)
+    assert example["conversations"][0]["value"] == "What is [image] in SVG?\n<image>"
+    assert len(example["images"]) == 1
+    assert "turn 1: changed <image> in text to [image]: it would stand for a file" in result.notes
+
+
 def test_an_answer_before_the_first_question_is_left_out() -> None:
     history = AgentHistory()
     history.append(ModelOutputEntry.of("Hello!"))

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 
 import antiphon as ap
 from antiphon.providers.scripted import call
+from chat.hostile_markdown import cases
 from web.rig import served
 from web.window import Window, window
 
@@ -113,3 +114,40 @@ def test_script_is_inert_in_everything_that_comes_from_outside(shown: Window) ->
 @pytest.mark.parametrize(("source", "expected"), CASES)
 def test_markdown_becomes_these_nodes(shown: Window, source: str, expected: str) -> None:
     assert shown.page.evaluate(DRAW, source) == expected
+
+
+DRAW_ALL = """async (texts) => {
+  const { drawn } = await import("/chat/page/markdown/markdown.js");
+  const { Api } = await import("/chat/page/ui/api.js");
+  const { blocks } = await new Api(() => {}).post("markdown", { texts });
+  const place = document.createElement("div");
+  document.body.append(place);
+  const wrong = [];
+  blocks.forEach((nodes, index) => {
+    place.replaceChildren(...drawn(nodes));
+    for (const node of place.querySelectorAll("*")) {
+      const names = node.getAttributeNames();
+      const isForeign = /^(script|img|svg|iframe|object|embed|video|audio|style|link|base|meta|form)$/i.test(node.localName);
+      const isFollowed = node.localName === "a" && !["http:", "https:", "mailto:"].includes(node.protocol);
+      if (isForeign || isFollowed || names.some((name) => /^(on|style$|src|formaction$)/i.test(name)))
+        wrong.push([texts[index], node.outerHTML]);
+      node.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+    }
+  });
+  place.remove();
+  return { count: blocks.length, wrong: wrong.slice(0, 5), hurt: window.hurt ?? null };
+}"""
+
+
+def draw_hostile(shown: Window, texts: list[str]) -> None:
+    shown.open()
+    count = 0
+    for start in range(0, len(texts), 500):
+        drawn = shown.page.evaluate(DRAW_ALL, texts[start : start + 500])
+        assert (drawn["wrong"], drawn["hurt"]) == ([], None)
+        count += drawn["count"]
+    assert count == len(texts)
+
+
+def test_hostile_markdown_is_inert_in_the_browser(shown: Window) -> None:
+    draw_hostile(shown, cases())

@@ -146,6 +146,8 @@ def test_searching_the_requests(reader: Reader) -> None:
     page.get_by_label("Model", exact=True).fill("no such model")
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_text("No request matches.")).to_be_visible()
+    expect(page.get_by_role("heading", name="In the ledger")).to_be_visible()
+    expect(page.get_by_text("No row of the ledger matches.")).to_be_visible()
 
 
 def test_switching_a_key_off_and_on(reader: Reader) -> None:

@@ -137,6 +137,11 @@ def test_an_error_names_the_model_and_the_next_step(
                 expect(card).to_contain_text(text)
             shown.page.reload()  # the reason is still there
             expect(card).to_contain_text("bad key")
+            server.play(Reply(status=401, body=refusal.body.replace(b"bad", b"same"), content_type="application/json"))
+            card.get_by_role(
+                "button"
+            ).first.click()  # at once: the provider is asked, although its only key was rejected
+            expect(card).to_contain_text("same key")
             card.get_by_role("button", name=texts[3]).click()
             expect(shown.page.get_by_role("option", name="offline/plain")).to_be_visible()
 

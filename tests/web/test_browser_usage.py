@@ -57,6 +57,13 @@ def test_each_turn_and_the_conversation_show_tokens_cache_and_money(
         assert shown.overflow <= 0
 
 
+def test_the_tour_has_no_price(tmp_path: Path, chromium: Chromium) -> None:
+    with served(tmp_path / "chats.db") as browser, window(chromium, browser.port) as shown:
+        shown.open().ask("hi")
+        expect(shown.thread.locator(".used").first).to_contain_text("out")
+        expect(shown.thread.locator(".used").first).not_to_contain_text("price")
+
+
 def test_an_unknown_price_is_shown_as_unknown(tmp_path: Path, chromium: Chromium) -> None:
     conversation, _ = stored(tmp_path / "chats.db", "my-host", "my-model")
     with served(tmp_path / "chats.db") as browser, window(chromium, browser.port) as shown:

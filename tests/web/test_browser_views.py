@@ -17,6 +17,8 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 from antiphon.chat.conversations.branches import make_branch
+from antiphon.chat.mcp.servers import McpServers
+from antiphon.chat.mcp.settings import ServerChange
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.history import (
     ApprovalRequestedEntry,
@@ -42,7 +44,7 @@ NAMES = set(
         r"\w+",
         "antiphon openai anthropic gemini chat responses messages interactions json lines markdown api token tokens mcp enter "
         "shift alt esc en english provider model offline plain local ollama keys ms kb mb pdf modelinput modeloutput "
-        "toolcallresults approvalrequested",
+        "toolcallresults approvalrequested uvx server time",
     )
 )
 READ = """() => {
@@ -107,7 +109,10 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, Ma
     setup = ModelSetup(
         {"ANTIPHON_MODEL": "offline/plain", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, folder, servers=()
     )
-    with served(folder / "chats.db", with_builtin=True, setup=setup) as browser:
+    servers = McpServers(folder / "mcp")
+    for name, command in (("mcp1", "uvx server"), ("mcp2", "https://e.com/mcp")):
+        servers.settings.add(name, ServerChange(command=command, headers={"X-Key1": "k"} if name == "mcp2" else None))
+    with served(folder / "chats.db", with_builtin=True, setup=setup, tools=[servers], mcp=servers) as browser:
         yield browser, ids
 
 
@@ -158,6 +163,16 @@ def views(shown: Window, ids: Mapping[str, str]) -> Iterator[str]:
     yield "approval"
     go("#/plans", ".plan")
     yield "plans"
+    go("#/mcp", ".server")
+    yield "servers"
+    page.locator(".server .buttons button").first.click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    yield "command of a server"
+    close()
+    page.locator(".settings > .primary").click()
+    page.locator("dialog fieldset button").first.click()
+    yield "new server"
+    close()
     if page.locator("#menu").is_visible():
         page.locator("#menu").click()
     page.locator("#search").fill("苍鹭")

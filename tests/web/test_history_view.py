@@ -11,7 +11,7 @@ from antiphon.history import AgentHistory, ModelOutputEntry, Origin
 from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import PRESETS
-from antiphon.web.history_view import provider_bodies
+from antiphon.web.history_view import cache_findings, provider_bodies
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import OPENAI_ITSELF, Dialect
 from antiphon.wire.request import ModelRequest, ToolDefinition
@@ -77,3 +77,17 @@ def test_the_checker_follows_the_dialect() -> None:
     assert [one.rule for one in check(body, advisories=True)] == ["OC-31"]
     assert [one.rule for one in check(body, advisories=True, dialect=OPENAI_ITSELF)] == ["OC-31"]
     assert check(body, advisories=True, dialect="vllm") == []
+
+
+def test_cache_findings_are_about_real_models_only() -> None:
+    history = AgentHistory()
+    history.set_system_instruction("Answer in one sentence. " * 1_000)
+    for number in range(2):
+        history.append(ap.ModelInputEntry.of(f"Question {number}?"))
+        history.append(ModelOutputEntry((Text("Yes."),), origin=Origin("openai", "openai-chat", "gpt-5.5")))
+    history.append(ap.ModelInputEntry.of("And offline?"))
+    history.append(ModelOutputEntry.of("No."))
+    first, second = cache_findings(history.entries, (LOOK,), ModelRequest())
+    assert (first["verdict"], first["sequence_number"]) == ("first", 3)
+    assert (second["verdict"], second["sequence_number"], second["difference"]) == ("hit", 5, None)
+    assert second["predicted_tokens"] > 4_000

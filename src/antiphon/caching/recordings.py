@@ -110,17 +110,34 @@ def _read_har(log: dict[str, Any], source: str, format_name: str) -> Iterator[Re
         request = entry.get("request") if isinstance(entry, dict) else None
         posted = request.get("postData") if isinstance(request, dict) else None
         text = posted.get("text") if isinstance(posted, dict) else None
-        body = _decode_whole(text.encode()) if isinstance(text, str) else None
-        if not isinstance(request, dict) or not isinstance(body, dict):
-            continue
-        url = str(request.get("url", ""))
-        wire = format_name or _format_of(None, body, url)
-        if not wire or formats[wire].module.messages_key not in body:
+        if not isinstance(request, dict) or not isinstance(text, str):
             continue
         where = f"{source}, entries[{number}]"
-        yield _request(
-            where, wire, None, url, body, _time(entry.get("startedDateTime"), where), _har_usage(wire, entry)
+        found = read_exchange(
+            where,
+            str(request.get("url", "")),
+            text.encode("utf-8", "replace"),
+            _har_answer(entry),
+            at=_time(entry.get("startedDateTime"), where),
+            format_name=format_name,
         )
+        if found is not None:
+            yield found
+
+
+def read_exchange(
+    where: str, url: str, body: bytes, answer: bytes = b"", *, at: float | None = None, format_name: str = ""
+) -> RecordedRequest | None:
+    """A recorded exchange, from the bytes of its bodies; None if it is not a request to a model."""
+    value = _decode_whole(body)
+    if not isinstance(value, dict):
+        return None
+    wire = format_name or _format_of(None, value, url)
+    if not wire or formats[wire].module.messages_key not in value:
+        return None
+    response = _decode_whole(answer)
+    stream = None if isinstance(response, dict) else answer.decode("utf-8", "replace")
+    return _request(where, wire, None, url, value, at, _usage(wire, response, stream))
 
 
 def _request(
@@ -157,16 +174,13 @@ def _time(given: Any, where: str) -> float | None:
         raise RecordingError(f"{where}: the time {given!r} is not ISO 8601; use 2026-11-16T12:00:00Z") from None
 
 
-def _har_usage(wire: str, entry: dict[str, Any]) -> TokenUsage | None:
+def _har_answer(entry: dict[str, Any]) -> bytes:
     response = entry.get("response")
     content = response.get("content") if isinstance(response, dict) else None
     text = content.get("text") if isinstance(content, dict) else None
-    if not isinstance(text, str):
-        return None
-    if isinstance(content, dict) and content.get("encoding") == "base64":
-        text = b64decode(text).decode("utf-8", "replace")
-    answer = _decode_whole(text.encode("utf-8", "replace"))
-    return _usage(wire, answer, None if isinstance(answer, dict) else text)
+    if not isinstance(content, dict) or not isinstance(text, str):
+        return b""
+    return b64decode(text) if content.get("encoding") == "base64" else text.encode("utf-8", "replace")
 
 
 def _usage(wire: str, response: Any, stream: Any) -> TokenUsage | None:
@@ -174,7 +188,7 @@ def _usage(wire: str, response: Any, stream: Any) -> TokenUsage | None:
     try:
         if isinstance(response, dict):
             return formats[wire].read_response(response).usage
-        if isinstance(stream, str):
+        if isinstance(stream, str) and stream:
             reader = formats[wire].stream_reader()
             deltas = [*reader.feed(stream.encode("utf-8", "replace")), *reader.close()]
             found = [delta.usage for delta in deltas if isinstance(delta, UsageReported)]

@@ -43,6 +43,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
             "a 批准 · t 总是允许 · l 全部 · d 拒绝 [理由] · e 修改 › "
         ),
         "arguments › ": "参数 › ",
+        "(no arguments)": "（无参数）",
         "Enter a, t, l, d or e; Ctrl-C to decide later.": "请输入 a、t、l、d 或 e；按 Ctrl-C 稍后决定。",
         "Approval still pending. /retry to decide, or send a new message.": "仍待批准。用 /retry 决定，或发送新消息。",
         "Pending approvals; /retry to decide:": "待批准的调用，用 /retry 决定：",

@@ -1,6 +1,7 @@
 """What a conversation used and cost: tokens, cache hits and money, by call and in all. Both surfaces show these.
 
-Money is derived from the price table at the time of each call; a call whose model has no known price is counted, never guessed.
+Money is derived from a price table (the list prices, or those of a gateway) at the time of each call; a call whose model has no
+known price is counted, never guessed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from antiphon.history import HistoryEntry, ModelOutputEntry, Origin, TokenUsage
 from antiphon.prices import cost_of, spend_of
+from antiphon.prices.table import PriceTable
 
 _SMALLEST = Decimal("0.0001")
 
@@ -31,10 +33,10 @@ class Spending(Struct, frozen=True):
         return self.unpriced_calls < self.calls
 
 
-def spending_of(entries: Iterable[HistoryEntry]) -> Spending:
+def spending_of(entries: Iterable[HistoryEntry], prices: PriceTable | None = None) -> Spending:
     """What the model calls of a conversation used and cost; also those that were rolled back."""
     outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry) and usage_of(entry).total]
-    spend = spend_of(outputs)
+    spend = spend_of(outputs, prices)
     usage = sum(map(usage_of, outputs), TokenUsage())
     return Spending(usage, spend.total, spend.by_model, spend.unpriced_calls, len(outputs))
 
@@ -44,12 +46,12 @@ def usage_of(entry: ModelOutputEntry) -> TokenUsage:
     return (entry.metadata.usage if entry.metadata else None) or TokenUsage()
 
 
-def cost_of_entry(entry: ModelOutputEntry) -> Decimal | None:
+def cost_of_entry(entry: ModelOutputEntry, prices: PriceTable | None = None) -> Decimal | None:
     """What a call cost; None if that is not known."""
     usage, origin = usage_of(entry), entry.origin or Origin()
     if not usage.total:
         return None
-    cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp)
+    cost = cost_of(usage, origin.model, origin.provider, at=entry.timestamp, table=prices)
     return cost.total if cost is not None else None
 
 

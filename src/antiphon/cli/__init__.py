@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from antiphon import __version__
-from antiphon.cli.terminal import escape_control_chars, write_error
+from antiphon.cli.terminal import as_sentence, escape_control_chars, write_error
 from antiphon.errors import AntiphonError
 
 COMMANDS = {
@@ -124,7 +124,7 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     wanted = next((word for word in given if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        command = commands.add_parser(name, help=summary, description=as_sentence(summary))
         if name == wanted:
             _module(name).configure(command)
     return parser

@@ -21,6 +21,7 @@ from antiphon.history.entries import TITLES
 from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
+from antiphon.trajectories import read_atif
 from antiphon.wire import FORMATS
 
 _SHOWN_LINES = 12
@@ -64,9 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     bring.add_argument(
         "--from",
         dest="format",
-        choices=FORMATS,
+        choices=(*FORMATS, "atif"),
         metavar="FORMAT",
-        help=f"read messages of this format, one conversation per file or per line of a .jsonl: {', '.join(FORMATS)}",
+        help=f"read messages of this format, one conversation per file or per line of a .jsonl: {', '.join(FORMATS)}, atif",
     )
     bring.add_argument("--title", default="", help="with --from: the title (default: the first question)")
     _add_json(bring)
@@ -275,6 +276,10 @@ def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
     if not isinstance(value, dict | list):
         raise StoreError(f"{where}: expected a list of messages or a request body")
     try:
+        if format_name == "atif":
+            if not isinstance(value, dict):
+                raise StoreError(f"{where}: expected an ATIF trajectory, a JSON object")
+            return read_atif(value)
         return read_messages(value, format_name)
     except WireError as error:
         raise StoreError(f"{where}: {error}") from error

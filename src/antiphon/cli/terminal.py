@@ -44,6 +44,11 @@ class Styled(str):
     __slots__ = ()
 
 
+def as_sentence(summary: str) -> str:
+    """The summary of a command as a sentence for its help."""
+    return f"{summary[:1].upper()}{summary[1:]}."
+
+
 def use_color() -> bool:
     """Whether standard output shows colours: it is a terminal, and its user did not ask for none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

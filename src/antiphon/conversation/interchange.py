@@ -30,7 +30,7 @@ from antiphon.history import (
 )
 from antiphon.parts import InputPart, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.rendering import messages_of
-from antiphon.repair import Action, repair
+from antiphon.repair import Action, Repaired, repair
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.wire import formats
 from antiphon.wire.codec.detect import detect_format
@@ -93,7 +93,7 @@ def read_messages(
         if guess is not None and guess != format:
             raise WireError(f"not {format} messages; they look like {guess}")
     request = wire.read_request(body)
-    repaired, actions = repair(structs.replace(request, native=None), format)
+    repaired, actions = _repair_for_history(structs.replace(request, native=None), format)
     reader = _EntryReader(format)
     reader.losses += [Loss(name, name, _NOT_HISTORY) for name in _settings_of(request, body, key)]
     for position, message in enumerate(repaired.messages):
@@ -107,7 +107,7 @@ def read_dated_messages(
 ) -> MessagesRead:
     """Entries of messages that each have a time, a model and a place of their own, as session files have them."""
     request = ModelRequest(messages=tuple(message for message, _ in messages))
-    repaired, actions = repair(request, format, is_logged=False)
+    repaired, actions = _repair_for_history(request, format, is_logged=False)
     sources = {id(message): source for message, source in messages}
     reader = _EntryReader(format)
     source = MessageSource("")
@@ -170,6 +170,17 @@ def write_messages(history: AgentHistory, format: str = "openai-chat", strategy:
 def has_content(parts: Sequence[Part]) -> bool:
     """Whether an answer has anything a model or a person could read."""
     return any(not isinstance(part, Text) or part.text for part in parts)
+
+
+def _repair_for_history(request: ModelRequest, format_name: str, *, is_logged: bool = True) -> Repaired:
+    """Repair by the rule of the format, or by a stricter one where that accepts a result before its call: a history does not."""
+    called: set[str] = set()
+    for message in request.messages:
+        called.update(part.tool_call_id for part in message.parts if isinstance(part, ToolCallRequest))
+        if any(isinstance(part, ToolCallResult) and part.tool_call_id not in called for part in message.parts):
+            rule = formats[format_name].module.sequence_rule
+            return repair(request, format_name if rule.results_follow_calls else "gemini", is_logged=is_logged)
+    return repair(request, format_name, is_logged=is_logged)
 
 
 class _EntryReader:

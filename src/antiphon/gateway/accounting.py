@@ -85,7 +85,8 @@ class RequestAccounting:
                 cost = metered_cost(trace, usage, metering, prices)
                 self._budgets.charge(key, charged_tokens(trace, usage), cost)
         self._unpublished.append(trace)
-        if self._metrics.requests_in_progress <= 1 or len(self._unpublished) >= _MAX_UNPUBLISHED:
+        is_urgent = trace.defect is not None  # its traceback is dropped when this returns
+        if is_urgent or self._metrics.requests_in_progress <= 1 or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()
         elif len(self._unpublished) == 1:
             asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self.publish)

@@ -36,6 +36,7 @@ from antiphon.gateway.http.errors import error_response, store_failure
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
+from antiphon.gateway.observe.ledger_search import search_ledger
 from antiphon.gateway.observe.page.html import wants_page
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.observe.page.status_page import PageView, status_answer
@@ -121,6 +122,10 @@ class Gateway:
         self.accounting.publish()
         services.metrics.set_credentials(self._loaded.credentials)
         services.metrics.set_circuits(self._loaded.target_health.status())
+        if services.ledger is not None:
+            services.metrics.set_ledger(services.ledger.status)
+        if services.spent is not None:
+            services.metrics.add_spend(services.spent.take())
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 
@@ -235,18 +240,20 @@ class Gateway:
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         self.accounting.publish()
+        search = RequestFilter.of(request.query)
         status = build_status(
             version=__version__,
             started=self._started_at,
             now=datetime.now(UTC),
             seen=self._services.recent.activity(),
-            credentials=loaded.credentials,
+            credentials=self._services.credentials_of(loaded),
             circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),
             shared=self._services.shared.status if self._services.shared is not None else None,
             spend=await self._spend.read(loaded),
+            ledger=await search_ledger(loaded, search, request.query),
         )
         chosen = request.query.get("lang", "")
         view = PageView(
@@ -255,7 +262,7 @@ class Gateway:
             ),
             token=form_token(loaded, request),
             has_session=session_key(loaded, request) is not None,
-            search=RequestFilter.of(request.query),
+            search=search,
         )
         response = status_answer(status, request.headers, request.query, view)
         if chosen == view.language:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct, field
 
 from antiphon.gateway.access.budgets import Budgets
@@ -10,10 +12,12 @@ from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.admin.database import OperatorDatabase
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.cluster.sync import ClusterSync
+from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.cache_watch import CacheWatch
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
@@ -24,6 +28,7 @@ from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
+from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.transport.request import Transport
 
 
@@ -47,9 +52,18 @@ class Services(Struct, kw_only=True):
     """Client keys in that database."""
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
+    spent: SpendCounters | None = None
+    """What its rows used, for the metrics."""
     cache_watch: CacheWatch = field(default_factory=CacheWatch)
+    worker_health: WorkerHealth | None = None
+    """Key health shared with the other workers of the host; None: there is one process."""
     shared: ClusterSync | None = None
     """The state shared with other processes; None: nothing is shared."""
+
+    def credentials_of(self, loaded: LoadedConfig) -> Mapping[str, Sequence[CredentialStatus]]:
+        """The health of the keys of each provider, with the calls of all workers of the host."""
+        own = loaded.credentials
+        return own if self.worker_health is None else self.worker_health.with_others(own)
 
 
 class RequestContext(Struct, frozen=True):

@@ -24,6 +24,7 @@ from antiphon.gateway.admin.ledger_totals import LedgerTotals
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
+from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
@@ -35,6 +36,7 @@ from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
 from antiphon.gateway.ledger.database import journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
@@ -109,7 +111,8 @@ async def serve(
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
     database = OperatorDatabase(ledger_address(config, environ))
-    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices)
+    spent = SpendCounters(lambda: gateway.loaded.prices)
+    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices, spent)
     totals = LedgerTotals(ledger, database, lambda: gateway.loaded.prices) if ledger is not None else None
     shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources, totals)
     kept = config.gateway.state_seconds
@@ -129,6 +132,7 @@ async def serve(
         database=database,
         stored_keys=StoredKeys(database),
         ledger=ledger,
+        spent=spent,
         shared=shared,
     )
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
@@ -168,7 +172,10 @@ async def serve(
     await services.stored_keys.try_refresh()
     tasks.append(asyncio.create_task(services.stored_keys.run()))
     if snapshots is not None:
-        shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
+        services.worker_health = WorkerHealth(
+            snapshots, lambda: gateway.loaded.health_sources, lambda: gateway.loaded.credentials
+        )
+        shares = [services.worker_health.sync, gateway.refresh_gauges, metrics.share, services.recent.share]
         tasks.append(asyncio.create_task(publish_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
@@ -202,20 +209,20 @@ async def serve(
             await shared.aclose()
         await services.background.aclose()
         await services.upstream_answers.aclose()
-        gateway.refresh_gauges()
-        metrics.close()
         services.state.close()
         services.spans.close()
         if services.ledger is not None:
             await asyncio.to_thread(services.ledger.close)
-        database.close()
+        gateway.refresh_gauges()  # with the rows that were written last
+        metrics.close()
+        await asyncio.to_thread(database.close)
         await services.transport.aclose()
         if recording is not None:
             recording.close()
 
 
 def _open_ledger(
-    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable]
+    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable], spent: SpendCounters
 ) -> UsageLedger | None:
     """The ledger of a configuration. The database is opened with the first row, so a missing one does not delay the start."""
     if not config.ledger.enabled:
@@ -227,6 +234,7 @@ def _open_ledger(
         location=display_location(address),
         journal=journal_folder(address),
         retention_days=config.ledger.retention_days,
+        on_written=spent.add,
     )
     ledger.recover()
     return ledger

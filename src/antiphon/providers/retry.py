@@ -228,6 +228,10 @@ class RetryPlan:
             return GiveUp(error if self._last_error is None else self._with_applied_wait(self._last_error))
         return self._fall_back(error, self.others)
 
+    def return_to(self, targets: Sequence[Target], error: ProviderError) -> Step:
+        """Go back to targets that were skipped, because none of those after them could be asked."""
+        return self._fall_back(error, targets)
+
     def has_next(self, error: ProviderError) -> bool:
         """Whether another target could be tried after this error."""
         return bool(fallback_targets(error, self.target, self.others))

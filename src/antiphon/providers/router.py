@@ -151,6 +151,14 @@ class ProviderRouter(ProviderClient):
             for target in self.resolve(model)
         )
 
+    def retry_rejected_keys(self) -> None:
+        """Let the next call try keys that were just rejected, where there are no others."""
+        from antiphon.providers.http_provider import HttpProviderClient
+
+        for client in self._clients.values():
+            if isinstance(client, HttpProviderClient) and client.credentials is not None:
+                client.credentials.retry_rejected()
+
     async def aclose(self) -> None:
         for client in self._clients.values():
             await client.aclose()

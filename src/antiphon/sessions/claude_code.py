@@ -2,7 +2,8 @@
 
 Lines form a tree by `parentUuid`: a prompt that was changed starts a branch, and each result hangs on the call it answers, so
 the results of parallel calls lie beside the path from the last line to the first. Lines with one `message.id` are one answer. A
-compaction starts a new tree whose `logicalParentUuid` names the line before it. Lines with `isSidechain` belong to subagents.
+compaction starts a new tree whose `logicalParentUuid` names the line before it. Lines with `isSidechain` belong to subagents,
+which have files of their own in `SESSION/subagents/`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
 from antiphon.history.agent_history import AgentHistory
-from antiphon.parts import Document, Image, Text
+from antiphon.parts import InputPart, Text
 from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
+from antiphon.sessions.media_parts import media_part
 from antiphon.sessions.programs import Program
 from antiphon.sessions.session_file import (
     SessionFile,
@@ -113,9 +115,14 @@ class _Line(Struct, frozen=True):
 
     @property
     def is_own_context(self) -> bool:
-        return self.attachment.get("type") in _OWN_CONTEXT or (
+        return str(self.attachment.get("type")) in _OWN_CONTEXT or (
             self.is_synthetic and not self.data.get("isApiErrorMessage")
         )
+
+    @property
+    def is_content(self) -> bool:
+        """Whether it is part of the conversation: a message, or what the user attached to one."""
+        return self.is_message or (bool(self.attachment) and not self.is_own_context)
 
     @property
     def is_summary(self) -> bool:
@@ -155,20 +162,12 @@ def read(path: Path) -> ImportedSession:
             f"{path} has no messages of Claude Code; its sessions are in ~/.claude/projects/FOLDER/ID.jsonl"
         )
     created = next((line.time for line in lines.values() if line.time is not None), changed_time(path))
-    branches: list[Branch] = []
-    seen: set[str] = set()
-    for chain in _paths(lines):
-        report: list[Unreadable] = []
-        builder = HistoryBuilder(str(path), "anthropic", report, created)
-        for group in _groups(chain):
-            _add(builder, group)
-        name = next(line.id for line in chain if line.is_message and line.id not in seen) if branches else ""
-        first = next((_prompt_of(line.data) for line in chain if _prompt_of(line.data)), "")
-        is_subagent = bool(chain[0].data.get("isSidechain"))
-        branch_title = f"subagent: {short_title(first)}" if is_subagent else title or short_title(first)
-        branches.append(Branch(name=name, title=branch_title, entries=builder.entries()))
-        seen.update(line.id for line in chain)
-        unreadable += [one for one in report if one not in unreadable]  # what branches share is reported once
+    branches = list(_branches(path, lines, title, created, unreadable))
+    for file in sorted(path.with_suffix("").glob("subagents/agent-*.jsonl")):
+        of_subagent = _read_lines(file, unreadable)[0]
+        branches += _branches(file, of_subagent, title, created, unreadable)
+        lines |= of_subagent
+    branches[0] = structs.replace(branches[0], name="")
     session = SessionFile(
         program="claude-code",
         path=str(path),
@@ -182,9 +181,30 @@ def read(path: Path) -> ImportedSession:
         session=session,
         created=created,
         branches=with_forks(branches),
-        unreadable=tuple(sorted(unreadable, key=lambda one: one.line)),
+        unreadable=tuple(sorted(unreadable, key=lambda one: (one.path != str(path), one.path, one.line))),
         own_context=sum(line.is_own_context for line in lines.values()),
     )
+
+
+def _branches(
+    path: Path, lines: dict[str, _Line], title: str, created: datetime, unreadable: list[Unreadable]
+) -> Iterator[Branch]:
+    """The branches in a file, each named by its first line that no branch before it has."""
+    seen: set[str] = set()
+    for chain in _paths(lines):
+        report: list[Unreadable] = []
+        builder = HistoryBuilder(str(path), "anthropic", report, created)
+        for group in _groups(chain):
+            _add(builder, group)
+        first = next((_prompt_of(line.data) for line in chain if _prompt_of(line.data)), "")
+        is_subagent = bool(chain[0].data.get("isSidechain"))
+        yield Branch(
+            name=next(line.id for line in chain if line.is_content and line.id not in seen),
+            title=f"subagent: {short_title(first)}" if is_subagent else title or short_title(first),
+            entries=builder.entries(),
+        )
+        seen.update(line.id for line in chain)
+        unreadable += [one for one in report if one not in unreadable]  # what branches share is reported once
 
 
 def _read_lines(path: Path, unreadable: list[Unreadable]) -> tuple[dict[str, _Line], str, str, str]:
@@ -218,19 +238,32 @@ def _paths(lines: dict[str, _Line]) -> list[list[_Line]]:
     The order, and with it the name of a branch, stays the same when the file grows.
     """
     results = {call: line for line in lines.values() for call in line.answered}
-    parents = {line.parent for line in lines.values()}
-    ends = [line for line in lines.values() if line.id not in parents] or list(lines.values())[-1:]
-    paths: list[tuple[list[int], list[_Line]]] = []
+    paths: list[tuple[_Line, list[int], list[_Line]]] = []
     seen: set[str] = set()
-    for end in reversed(ends):  # the last first: it takes in the results that hang beside it
+    for end in reversed(_ends(lines)):
+        if end.id in seen:  # the result of a parallel call, which a path has taken in
+            continue
         path = _chain(lines, end)
         whole = _with_results(path, results)
-        if any(line.is_message and line.id not in seen for line in whole):
-            paths.append(([line.number for line in path], whole))
-            seen.update(line.id for line in whole)
+        known = {line.id for line in whole}
+        paths = [other for other in paths if other[0].id not in known]
+        paths.append((end, [line.number for line in path], whole))
+        seen |= known
     # Subagents come last: the first branch is the conversation with the user.
-    paths.sort(key=lambda path: (bool(path[1][0].data.get("isSidechain")), path[0]))
-    return [whole for _, whole in paths]
+    paths.sort(key=lambda path: (bool(path[2][0].data.get("isSidechain")), path[1]))
+    return [whole for _, _, whole in paths]
+
+
+def _ends(lines: dict[str, _Line]) -> list[_Line]:
+    """The lines of the conversation after which none of it comes, in their order."""
+    content = [line for line in lines.values() if line.is_content]
+    followed: set[str] = set()
+    for line in content:
+        parent = line.parent
+        while parent is not None and parent in lines and parent not in followed:
+            followed.add(parent)
+            parent = lines[parent].parent
+    return [line for line in content if line.id not in followed] or content[-1:]
 
 
 def _chain(lines: dict[str, _Line], end: _Line) -> list[_Line]:
@@ -292,7 +325,9 @@ def _add(builder: HistoryBuilder, group: list[_Line]) -> None:
         if len(group) > 1:
             content = [block for line in group for block in line.blocks]
         body = {"role": first.kind, "content": _plain(content)}
-        builder.add(body, line=first.number, time=first.time, model=str(first.message.get("model") or ""))
+        model = str(first.message.get("model") or "")
+        model = f"anthropic/{model}" if model.startswith("claude-") else model  # others may come from any host
+        builder.add(body, line=first.number, time=first.time, model=model)
 
 
 def _plain(content: Any) -> Any:
@@ -315,15 +350,10 @@ def _add_attachment(builder: HistoryBuilder, line: _Line) -> None:
         return
     content = attachment.get("content")
     file = content.get("file") if isinstance(content, dict) else None
-    part: Text | Image | Document | None = None
+    part: InputPart | None = None
     if isinstance(file, dict) and isinstance(file.get("base64"), str):
-        media_type = str(file.get("type") or "application/octet-stream")
-        if media_type.startswith("image/"):
-            part = Image(media_type=media_type, data=file["base64"])
-        else:
-            part = Document(
-                media_type="application/pdf", data=file["base64"], name=Path(str(file.get("filePath"))).name
-            )
+        media_type = str(file.get("type") or "application/pdf")  # only images have a type
+        part = media_part(media_type, file["base64"], Path(str(attachment.get("filename") or "")).name)
     elif isinstance(file, dict) and isinstance(file.get("content"), str):
         part = Text(f"Contents of {file.get('filePath') or attachment.get('filename')}:\n{file['content']}")
     elif kind == "queued_command" and isinstance(attachment.get("prompt"), str):

@@ -103,6 +103,7 @@ def read(path: Path) -> ImportedSession:
         created=created,
         branches=with_forks(branches),
         unreadable=tuple(sorted(unreadable, key=lambda one: one.line)),
+        own_context=sum(event.kind == "system.message" for event in events),
     )
 
 

@@ -153,7 +153,7 @@ def _lines_of_object(path: Path) -> Iterator[dict[str, Any]]:
         return
     messages = data.pop("messages", None)
     yield data
-    yield from (message for message in (messages if isinstance(messages, list) else ()) if isinstance(message, dict))
+    yield from _objects(messages)
 
 
 def read(path: Path) -> ImportedSession:
@@ -224,7 +224,7 @@ def _add_user(builder: HistoryBuilder, message: _Message, answered: set[str]) ->
     """Add a prompt. Results were added with their calls, and what came with them too."""
     parts = _parts_of(message.data.get("content"))
     responses = [part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)]
-    if responses and all(response.get("id") in answered for response in responses):
+    if responses and all(str(response.get("id")) in answered for response in responses):
         parts = [part for part in parts if "functionResponse" not in part and "inlineData" not in part]
     if parts:
         builder.add({"role": "user", "parts": parts}, line=message.line, time=message.time)
@@ -235,7 +235,7 @@ def _add_answer(builder: HistoryBuilder, message: _Message, answered: set[str]) 
     thought = _thoughts_of(data.get("thoughts"))
     parts: list[dict[str, Any]] = [{"text": thought, "thought": True}] if thought else []
     parts += _parts_of(data.get("content"))
-    calls = [call for call in data.get("toolCalls") or () if isinstance(call, dict) and call.get("name")]
+    calls = [call for call in _objects(data.get("toolCalls")) if isinstance(call.get("name"), str)]
     for call in calls:
         named = {"id": call["id"]} if call.get("id") else {}
         parts.append({"functionCall": {**named, "name": call["name"], "args": call.get("args") or {}}})
@@ -243,6 +243,7 @@ def _add_answer(builder: HistoryBuilder, message: _Message, answered: set[str]) 
         builder.report(message.line, "an empty answer; left out")
         return
     model = str(data.get("model") or "")
+    model = f"gemini/{model}" if model.startswith("gemini-") else model  # others may come from any host
     builder.add({"role": "model", "parts": parts}, line=message.line, time=message.time, model=model)
     results = [part for call in calls for part in _results_of(call)]
     answered.update(str(call.get("id")) for call in calls if _results_of(call))
@@ -266,9 +267,7 @@ def _results_of(call: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _thoughts_of(thoughts: object) -> str:
     """The summaries of thoughts. One without a subject continues the one before it."""
     text = ""
-    for thought in thoughts if isinstance(thoughts, list) else ():
-        if not isinstance(thought, dict):
-            continue
+    for thought in _objects(thoughts):
         subject, words = str(thought.get("subject") or ""), str(thought.get("description") or "")
         if subject:
             text += ("\n\n" if text else "") + f"**{subject}**\n{words}"
@@ -287,6 +286,10 @@ def _parts_of(content: object) -> list[dict[str, Any]]:
     for part in content if isinstance(content, list) else ():
         parts += _parts_of(part) if not isinstance(part, list) else []
     return parts
+
+
+def _objects(values: object) -> list[dict[str, Any]]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _text_of(content: object) -> str:

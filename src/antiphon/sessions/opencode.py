@@ -245,7 +245,9 @@ def _query(path: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return database.execute(query, values).fetchall()
     except sqlite3.Error as error:
-        raise SessionError(f"cannot read {path}: {error}; expected the database of opencode 1.2 or later") from error
+        raise SessionError(
+            f"cannot read {path}: {error}; expected the database of opencode 1 (1.2 or later)"
+        ) from error
 
 
 def _decode(data: Any) -> dict[str, Any] | None:

@@ -70,13 +70,12 @@ def read_head_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects in the first lines of a file, for finding its title; a file that cannot be read has none."""
     try:
         with path.open("rb") as file:
-            lines = file.read(_HEAD_BYTES).split(b"\n")
+            while file.tell() < _HEAD_BYTES and (line := file.readline(_HEAD_BYTES)):
+                value = _decode(line)
+                if isinstance(value, dict):
+                    yield value
     except OSError:
         return
-    for line in lines:
-        value = _decode(line)
-        if isinstance(value, dict):
-            yield value
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -4,14 +4,17 @@ Removed are the values of headers, query fields and JSON fields whose name says 
 key of a known provider or a token, the parameters of URLs that carry one, and the exact secrets that the process knows. A request
 that is compared with recorded ones passes through the same code, so it does not matter which key a client uses.
 
-A stream is searched as a whole: a key may be cut anywhere between two pieces. What a model spells out over several events of a
-stream is found only if it is one of these patterns in the bytes of the stream.
+A stream is searched as a whole: a key may be cut anywhere between two pieces. It is also searched field by field over its
+events, because a model that repeats a key spells it out in several of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
 
 from antiphon.providers.credentials.secret import longest_first, looks_secret
 
@@ -61,6 +64,12 @@ _PATTERNS: tuple[tuple[tuple[bytes, ...], re.Pattern[bytes]], ...] = tuple(
 """Patterns of keys. Each is searched for only where one of the texts it begins with is found, which is much faster."""
 
 
+Edit: TypeAlias = tuple[int, int, bytes]
+"""Where a part of the bytes begins and ends, and what replaces it."""
+_EVENT = re.compile(rb"^(?:data: ?)?(\{.*\})\r?$", re.MULTILINE)
+"""The JSON of one event of a stream: server-sent events, or one object in each line."""
+
+
 class Redactor:
     """Removes secrets. `names` are headers, query fields and JSON fields besides the usual ones; `secrets` are texts."""
 
@@ -102,29 +111,40 @@ class Redactor:
     def body(self, data: bytes) -> bytes:
         """Bytes without secrets; the same object if there are none."""
         spans = self._spans(data)
-        return _replaced(data, spans) if spans else data
+        return _edited([(0, data)], [(*span, _REMOVED) for span in spans])[0][1] if spans else data
 
     def pieces(self, pieces: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """The pieces of a stream without secrets, wherever it was cut. What replaces a secret is where the secret began."""
         spans = self._spans(b"".join([data for _, data in pieces]))
-        if not spans:
-            return pieces
-        cleared, start = [], 0
-        for at, data in pieces:
-            end = start + len(data)
-            own = [
-                (max(first, start) - start, min(last, end) - start, _REMOVED if first >= start else b"")
-                for first, last in spans
-                if first < end and last > start
-            ]
-            pieces_of = []
-            position = 0
-            for first, last, replacement in own:
-                pieces_of += [data[position:first], replacement]
-                position = last
-            cleared.append((at, b"".join([*pieces_of, data[position:]])))
-            start = end
-        return [(at, data) for at, data in cleared if data]
+        if spans:
+            pieces = _edited(pieces, [(*span, _REMOVED) for span in spans])
+        edits = self._event_edits(b"".join([data for _, data in pieces]))
+        return _edited(pieces, edits) if edits else pieces
+
+    def _event_edits(self, data: bytes) -> list[Edit]:
+        """New bytes for the events of a stream that together spell a secret, each a part of it in the same field."""
+        events: list[tuple[re.Match[bytes], Any]] = []
+        leaves: dict[str, list[tuple[int, Any, Any, bytes]]] = {}
+        for match in _EVENT.finditer(data):
+            try:
+                value = msgspec.json.decode(match[1])
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            for path, holder, place, text in _texts(value, ""):
+                leaves.setdefault(path, []).append((len(events), holder, place, text.encode("utf-8", "surrogatepass")))
+            events.append((match, value))
+        changed: set[int] = set()
+        for parts in leaves.values():
+            spans = self._spans(b"".join([text for *_, text in parts])) if len(parts) > 1 else []
+            if not spans:
+                continue
+            texts = [(number, text) for number, (*_, text) in enumerate(parts)]
+            cleared = _edited(texts, [(*span, _REMOVED) for span in spans], keeps_empty=True)
+            for (event, holder, place, before), (_, now) in zip(parts, cleared, strict=True):
+                if now != before:
+                    holder[place] = now.decode("utf-8", "replace")
+                    changed.add(event)
+        return [(*events[number][0].span(1), msgspec.json.encode(events[number][1])) for number in sorted(changed)]
 
     def _is_secret_header(self, name: str) -> bool:
         name = name.lower()
@@ -156,9 +176,28 @@ class Redactor:
         return merged
 
 
-def _replaced(data: bytes, spans: list[tuple[int, int]]) -> bytes:
-    pieces, position = [], 0
-    for first, last in spans:
-        pieces += [data[position:first], _REMOVED]
-        position = last
-    return b"".join([*pieces, data[position:]])
+def _edited(
+    pieces: list[tuple[int, bytes]], edits: list[Edit], *, keeps_empty: bool = False
+) -> list[tuple[int, bytes]]:
+    """Pieces with parts of them replaced; places count through all pieces. A replacement is put where its part began."""
+    edited, start = [], 0
+    for at, data in pieces:
+        end, position, kept = start + len(data), start, []
+        for first, last, replacement in edits:
+            if first >= end or last <= start:
+                continue
+            kept += [data[position - start : max(first, start) - start], replacement if first >= start else b""]
+            position = min(last, end)
+        edited.append((at, b"".join([*kept, data[position - start :]])))
+        start = end
+    return edited if keeps_empty else [(at, data) for at, data in edited if data]
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, Any, Any, str]]:
+    """The texts in a JSON value: their path, and where they can be replaced."""
+    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for place, one in places:
+        if isinstance(one, str):
+            yield f"{path}.{place}", value, place, one
+        elif isinstance(one, dict | list):
+            yield from _texts(one, f"{path}.{place}")

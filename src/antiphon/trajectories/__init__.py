@@ -4,6 +4,7 @@
 `selection.py` decides which branches and turns; each format is one file; every loss is reported, as translations do.
 """
 
+from antiphon.trajectories.atif_reader import read_atif
 from antiphon.trajectories.selection import BRANCHES, Trajectory, TurnFilter, select_trajectories
 from antiphon.trajectories.writing import TRAJECTORY_FORMATS, TrajectoryExport, WrittenTrajectory, write_trajectories
 
@@ -14,6 +15,7 @@ __all__ = [
     "TrajectoryExport",
     "TurnFilter",
     "WrittenTrajectory",
+    "read_atif",
     "select_trajectories",
     "write_trajectories",
 ]

@@ -45,9 +45,12 @@ def write_openai_finetune(
         for message in written if each.turn.is_copied else ():
             if message["role"] == "assistant":
                 message["weight"] = 0
-        messages += written
+        messages += filter(_has_content, written)
         notes += (f"turn {each.turn.number}: {note}" for note in (*each.notes, *(f"lost {loss}" for loss in losses)))
-    if not any(message["role"] == "assistant" for message in messages):
+    while messages and messages[-1]["role"] != "assistant":  # its answer could not be carried
+        notes.append(f"left out the last {messages[-1]['role']} message: nothing of its answer could be carried")
+        messages.pop()
+    if not messages:
         return None, notes
     example: dict[str, Any] = {"messages": msgspec.json.decode(msgspec.json.encode(messages))}
     tools, inferred = definitions_for(trajectory, definitions)
@@ -55,6 +58,11 @@ def write_openai_finetune(
     write_tools(ModelRequest(tools=tools), example, losses, _DIALECT)
     notes += (*inferred, *(f"lost {loss}" for loss in losses))
     return example, notes
+
+
+def _has_content(message: dict[str, Any]) -> bool:
+    """Whether a message has something to read. A result may be empty: its call needs it."""
+    return message["role"] == "tool" or any(message.get(field) for field in ("content", "tool_calls", "refusal"))
 
 
 def _allowed_message(message: Message, path: str, losses: list[Loss]) -> Message:
@@ -88,7 +96,7 @@ def _is_allowed(part: Part, message: Message, path: str, losses: list[Loss]) -> 
 def _image_problem(part: Image, role: str) -> str:
     if role == "assistant":
         return "the assistant of an example writes text and calls only"
-    if part.file_id and not (part.data or part.url):
+    if not (part.data or part.url):
         return "stored at a provider; an example has the image or its address"
     media_type = sniff_base64(part.data) or part.media_type if part.data else media_type_of_url(part.url)
     if media_type not in _IMAGE_TYPES:

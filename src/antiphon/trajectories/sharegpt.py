@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.parts import (
     Audio,
@@ -35,9 +35,17 @@ from antiphon.wire.request import Message, ToolDefinition
 _OTHER_SIDE = ("human", "observation")
 
 
+class _Media(Struct):
+    """The files that the marks of an item stand for, in their order."""
+
+    images: list[str] = field(default_factory=list)
+    audios: list[str] = field(default_factory=list)
+
+
 class _Item(Struct):
     sender: str
     value: str
+    media: _Media
 
 
 class _ExampleWriter:
@@ -45,10 +53,10 @@ class _ExampleWriter:
 
     def __init__(self, media: MediaFolder) -> None:
         self.items: list[_Item] = []
-        self.media: dict[str, list[str]] = {"images": [], "audios": []}
         self.system = ""
         self.notes: list[str] = []
         self._folder = media
+        self._pending = _Media()  # of the item in the making
 
     def add(self, message: Message, where: str) -> None:
         if message.role in ("system", "developer") and not self.items:
@@ -64,7 +72,7 @@ class _ExampleWriter:
                 )
             self._append("human", text, where)
 
-    def example(self) -> list[dict[str, str]]:
+    def conversation(self) -> list[_Item]:
         """The items, from the first question to the last answer."""
         first = next((index for index, item in enumerate(self.items) if item.sender == "human"), len(self.items))
         for item in self.items[:first]:
@@ -74,7 +82,7 @@ class _ExampleWriter:
         items = self.items[first:]
         while items and items[-1].sender in _OTHER_SIDE:
             items.pop()
-        return [{"from": item.sender, "value": item.value} for item in items]
+        return items
 
     def _add_system(self, message: Message, where: str) -> None:
         text = self._text(message.parts, where)
@@ -82,7 +90,9 @@ class _ExampleWriter:
 
     def _add_answer(self, message: Message, where: str) -> None:
         calls = [part for part in message.parts if isinstance(part, ToolCallRequest)]
-        thoughts = "".join(part.text for part in message.parts if isinstance(part, Thinking))
+        thoughts = "".join(
+            self._without_marks(part.text, where) for part in message.parts if isinstance(part, Thinking)
+        )
         text = self._text([part for part in message.parts if not isinstance(part, Thinking | ToolCallRequest)], where)
         thought = f"<think>\n{thoughts}\n</think>\n\n" if thoughts else ""
         if not calls:
@@ -93,7 +103,7 @@ class _ExampleWriter:
             self.notes.append(f"{where}: lost text beside calls: {_shortened(text)}: an item is text or calls")
         written = [self._call(call, where) for call in calls]
         value = msgspec.json.encode(written[0] if len(written) == 1 else written).decode()
-        self._append("function_call", thought + value, where)
+        self._append("function_call", thought + self._without_marks(value, where), where)
 
     def _call(self, call: ToolCallRequest, where: str) -> dict[str, Any]:
         try:
@@ -110,33 +120,42 @@ class _ExampleWriter:
     def _append(self, sender: str, value: str, where: str) -> None:
         """Add an item, or join it with its neighbour of the same side."""
         last = self.items[-1] if self.items else None
+        media, self._pending = self._pending, _Media()
         if last is None or (last.sender in _OTHER_SIDE) != (sender in _OTHER_SIDE):
-            self.items.append(_Item(sender, value))
+            self.items.append(_Item(sender, value, media))
         elif sender == "function_call":  # after text of the same turn, without results in between
             self.notes.append(f"{where}: lost text beside calls: {_shortened(last.value)}: an item is text or calls")
-            self.items[-1] = _Item(sender, value)
+            self.items[-1] = _Item(sender, value, media)
         else:
             last.value = f"{last.value}\n\n{value}"
+            last.media.images += media.images
+            last.media.audios += media.audios
 
     def _text(self, parts: Sequence[Part], where: str) -> str:
         return "\n".join(text for part in parts if (text := self._part(part, where)))
 
     def _part(self, part: Part, where: str) -> str:
-        if isinstance(part, Text | Refusal):
-            return part.text
-        if isinstance(part, Document) and part.text:
-            return part.text
+        if isinstance(part, Text | Refusal) or (isinstance(part, Document) and part.text):
+            return self._without_marks(part.text, where)
         if isinstance(part, Image | Audio):
             stored = self._folder.store(part)
             kind = type(part).__name__.lower()
             if isinstance(stored, str):
                 self.notes.append(f"{where}: lost {kind}: {stored}")
                 return ""
-            self.media[f"{kind}s"].append(stored.path)
+            (self._pending.images if kind == "image" else self._pending.audios).append(stored.path)
             return f"<{kind}>"
         what = f"{part.origin} block" if isinstance(part, Native) else type(part).__name__.lower()
         self.notes.append(f"{where}: lost {what}: a value is text")
         return ""
+
+    def _without_marks(self, text: str, where: str) -> str:
+        """Text that does not read as the mark of a file."""
+        for mark in ("image", "audio"):
+            if f"<{mark}>" in text:
+                self.notes.append(f"{where}: changed <{mark}> in text to [{mark}]: it would stand for a file")
+                text = text.replace(f"<{mark}>", f"[{mark}]")
+        return text
 
 
 def write_sharegpt(
@@ -151,19 +170,21 @@ def write_sharegpt(
         writer.notes += (f"{where}: {note}" for note in each.notes)
         for message in each.messages:
             writer.add(message, where)
-    conversations = writer.example()
+    items = writer.conversation()
     if copied:
         writer.notes.append("turns that another line has are repeated here; ShareGPT cannot mark them as context")
-    if not conversations:
+    if not items:
         return None, writer.notes
     example: dict[str, Any] = {"id": trajectory.id} if trajectory.id else {}
-    example["conversations"] = conversations
+    example["conversations"] = [{"from": item.sender, "value": item.value} for item in items]
     if writer.system:
         example["system"] = writer.system
     tools, inferred = definitions_for(trajectory, definitions)
     if tools:
         example["tools"] = msgspec.json.encode(list(map(_definition, tools))).decode()
-    example |= {name: paths for name, paths in writer.media.items() if paths}
+    for name in ("images", "audios"):
+        if paths := [path for item in items for path in getattr(item.media, name)]:
+            example[name] = paths
     return example, [*writer.notes, *inferred]
 
 

@@ -42,7 +42,7 @@ def messages_by_turn(trajectory: Trajectory) -> Iterator[TurnMessages]:
             written, lost = messages_of(step.entry, _TARGET, len(messages))
             messages += written
             losses += lost
-        repaired, actions = repair(ModelRequest(messages=tuple(messages)), _TARGET.format)
+        repaired, actions = repair(ModelRequest(messages=tuple(messages)), _TARGET.format, is_logged=False)
         kept = repaired.messages
         notes = [*turn.notes, *(f"repaired {action}" for action in actions), *(f"lost {loss}" for loss in losses)]
         notes += _changed_calls(turn)

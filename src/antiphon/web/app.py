@@ -32,12 +32,14 @@ from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.api.conversations import ConversationApi
 from antiphon.web.api.mcp import McpApi
 from antiphon.web.api.models import ModelApi
 from antiphon.web.api.plans import PlanApi
+from antiphon.web.api.replays import ReplayApi
 from antiphon.web.api.turns import MAX_RUNNING_TURNS, ModelAccess, TurnApi
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
@@ -73,8 +75,8 @@ class ChatApp:
     machine is served, under the names that `rules` allow; `meter` counts what each key uses. `system` is the system instruction
     of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
     read-only needs approval. With `setup`, keys can be pasted on the page; with `mcp`, which is one of the tools, its MCP servers
-    can be changed there; with `writes_titles` the model writes the titles of new conversations. The caller closes what it passes,
-    except `toolboxes`.
+    can be changed there; with `writes_titles` the model writes the titles of new conversations. Costs are by `prices`, else by
+    the list prices. The caller closes what it passes, except `toolboxes`.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class ChatApp:
         setup: ModelSetup | None = None,
         mcp: McpServers | None = None,
         writes_titles: bool = False,
+        prices: Callable[[], PriceTable | None] = lambda: None,
     ) -> None:
         self._models = models
         self._meter = meter
@@ -114,13 +117,16 @@ class ChatApp:
             bounds=lambda history: bounds_for(history.snapshot(), self._turns()),
             partial_answers=toolboxes.partial_answers,
             write_title=self._write_title if writes_titles else None,
+            prices=prices,
         )
         conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
         self._mcp = mcp
-        turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running, self._start_tools)
+        self._setup = setup
+        turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running, self._prepare_turn)
         plan = PlanApi(toolboxes)
         model = ModelApi(self._choice, setup)
         server = McpApi(mcp)
+        replay = ReplayApi(self.conversations, turn)
         one = r"/conversations/(?P<id>[^/]+)"
         self._doors: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
             (re.compile(path), handlers)
@@ -134,11 +140,14 @@ class ChatApp:
                 f"{one}/decisions": {"POST": turn.decide},
                 f"{one}/events": {"GET": turn.events},
                 f"{one}/branches": {"GET": turn.branches, "POST": turn.branch},
+                f"{one}/replays": {"POST": replay.start},
+                f"{one}/comparison": {"GET": replay.compare},
                 f"{one}/fork": {"POST": conversation.fork},
                 f"{one}/rollback": {"POST": conversation.roll_back},
                 f"{one}/compact": {"POST": conversation.compact},
                 f"{one}/timeline": {"GET": conversation.timeline},
                 f"{one}/rendered": {"GET": conversation.rendered},
+                f"{one}/cache": {"GET": conversation.cache},
                 f"{one}/export": {"GET": conversation.export},
                 f"{one}/media/(?P<name>[^/]+)": {"GET": conversation.media},
                 "/models": {"GET": model.list},
@@ -240,8 +249,10 @@ class ChatApp:
             }
         )
 
-    async def _start_tools(self) -> None:
-        """Wait a moment for the MCP servers of the settings before a turn."""
+    async def _prepare_turn(self) -> None:
+        """Wait a moment for the MCP servers of the settings, and let a key that was rejected be tried again."""
+        if self._setup is not None:
+            self._setup.retry_rejected_keys()
         if self._mcp is not None:
             await self._mcp.wait_until_started(TOOLS_SECONDS)
 

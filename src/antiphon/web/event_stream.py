@@ -44,6 +44,7 @@ from antiphon.history import (
     ToolCallFinishedEntry,
     ToolCallStartedEntry,
 )
+from antiphon.prices.table import PriceTable
 from antiphon.web.drawn_text import DrawnText
 from antiphon.web.history_view import entry_json
 
@@ -62,6 +63,7 @@ class EntryAppended(Struct, frozen=True, tag=True):
 
     entry: HistoryEntry
     place: EntryPosition
+    prices: PriceTable | None = None
 
 
 class TurnFailed(Struct, frozen=True, tag=True):
@@ -177,7 +179,7 @@ def frame_without_id(event: Any) -> bytes:
     """An event without an id: no client resumes from it."""
     if isinstance(event, EntryAppended):
         is_effective = not isinstance(event.entry, RollbackEntry)
-        entry = entry_json(event.entry, event.place, is_effective=is_effective)
+        entry = entry_json(event.entry, event.place, is_effective=is_effective, prices=event.prices)
         event_data = b'{"type":"EntryAppended","entry":%s}' % entry
     else:
         event_data = msgspec.json.encode(event)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from antiphon.chat.markdown import blocks_json
+from antiphon.chat.prompt_cache import examine_conversation
 from antiphon.chat.spending import cost_of_entry
 from antiphon.conversation.turn import EntryPosition
 from antiphon.history import (
@@ -26,6 +27,7 @@ from antiphon.history import (
 from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
+from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import target_of, write_body
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
@@ -33,19 +35,22 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 _EXCERPT = 200
 
 
-def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
-    """The entry as JSON."""
+def entry_json(
+    entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True, prices: PriceTable | None = None
+) -> bytes:
+    """The entry as JSON, with its cost by `prices`."""
     stored = extract_media(entry)[0].rstrip()
-    facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective} | _cost(entry))
+    position = {"turn": place.turn, "round": place.round, "effective": is_effective}
+    facts = msgspec.json.encode(position | _cost(entry, prices))
     blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
     return stored[:-1] + blocks + b"," + facts[1:]
 
 
-def _cost(entry: HistoryEntry) -> dict[str, str | None]:
+def _cost(entry: HistoryEntry, prices: PriceTable | None) -> dict[str, str | None]:
     """The cost of a model call in dollars; None if its price is not known."""
     if not isinstance(entry, ModelOutputEntry):
         return {}
-    cost = cost_of_entry(entry)
+    cost = cost_of_entry(entry, prices)
     return {"cost": str(cost) if cost is not None else None}
 
 
@@ -135,6 +140,31 @@ def _view(
         "repairs": written.report.repairs,
         "violations": formats[target.format].check_request(body, advisories=True, **written.wire_options),
     }
+
+
+def cache_findings(
+    entries: Sequence[HistoryEntry], tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> list[dict[str, Any]]:
+    """What the cache doctor finds about the request of each answer of a real model. Run it in a thread."""
+    findings = []
+    for answer, report in examine_conversation(entries, tools=tools, settings=settings):
+        if answer.origin is None or answer.origin.format not in FORMATS:  # the offline model has no cache
+            continue
+        cost = report.lost_cost
+        findings.append(
+            {
+                "sequence_number": answer.sequence_number,
+                "verdict": report.verdict,
+                "prompt_tokens": report.prompt_tokens,
+                "predicted_tokens": report.predicted_tokens,
+                "cached_tokens": report.cached_tokens,
+                "lost_tokens": report.lost_tokens,
+                "lost_usd": None if cost is None else f"{cost.normalize():f}",
+                "minimum": report.rules.minimum,
+                "difference": report.difference,
+            }
+        )
+    return findings
 
 
 def _shortened(value: Any) -> Any:

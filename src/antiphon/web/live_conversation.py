@@ -23,10 +23,12 @@ from antiphon.chat.models import record_model
 from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
+from antiphon.conversation.replaying import Replay
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
 from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.prices.table import PriceTable
 from antiphon.providers.presets import PRESETS
 from antiphon.web.drawn_text import TextDrawing
 from antiphon.web.event_stream import (
@@ -67,8 +69,10 @@ class LiveConversation:
         bounds: Bounds | None = None,
         partial_answers: PartialAnswers | None = None,
         write_title: TitleWriter | None = None,
+        prices: Callable[[], PriceTable | None] = lambda: None,
     ) -> None:
         self.chat = chat
+        self._prices = prices
         self._write_title = write_title
         self.owner = owner
         self.loop = ToolLoop(chat, bounds=bounds)
@@ -84,7 +88,10 @@ class LiveConversation:
         self._partial = (partial_answers or PartialAnswers(None)).writer(chat.history)
         self._order = EventOrder(chat.history, self._entry_appended, self._tell)
         self._task: asyncio.Task[None] | None = None
+        self._replay: Replay | None = None
+        self._admit_turn: Callable[[], Awaitable[None]] | None = None
         self._has_finished = True
+        self._continues_replay = False
         self.wants_title = False
         """Whether the model may write a title after the next answer."""
         self._title_task: asyncio.Task[None] | None = None
@@ -159,6 +166,9 @@ class LiveConversation:
         """Send a message, or resume the turn without one. Returns the number of the turn once the message is stored."""
         if self._task is not None and not self.is_running:
             await asyncio.wait([self._task])
+        if content and self._replay is not None:  # a person continues
+            self._replay.release(self.chat)
+            self._replay = None
         self.last_used = time.monotonic()
         await self.refresh()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -168,6 +178,13 @@ class LiveConversation:
             self._task = asyncio.create_task(self._play(content, number, started))
         await started
         return number
+
+    async def start_replay(self, replay: Replay, model: str, admit_turn: Callable[[], Awaitable[None]]) -> int:
+        """Run a replay in this conversation, a fork at its point; `admit_turn` is called before each further turn."""
+        await self.run_off_loop(lambda: replay.start(model, self.chat.history))
+        replay.equip(self.chat)
+        self._replay, self._admit_turn = replay, admit_turn
+        return await self.start_turn()
 
     async def interrupt(self) -> bool:
         """Stop the running turn and keep the partial answer; False if there is none."""
@@ -182,11 +199,10 @@ class LiveConversation:
         self._order.begin()
         self.events.tell(TurnStarted(number))
         try:
-            async with aclosing(self.loop.stream(*content)) as events:
-                async for event in events:
-                    if not started.done():
-                        started.set_result(None)
-                    self._on_event(event)
+            await self._stream(content, started)
+            while self._continues_replay:
+                await self._next_of_replay()
+                await self._stream((), started)
         except Exception as error:
             self._on_error(error)
             if not started.done():
@@ -196,10 +212,27 @@ class LiveConversation:
         finally:
             self.last_used = time.monotonic()
             self._has_finished = True
+            self._continues_replay = False
             self._partial.close()
             self._order.rest()
             if not started.done():
                 started.cancel()
+
+    async def _stream(self, content: Sequence[InputPart], started: asyncio.Future[None]) -> None:
+        async with aclosing(self.loop.stream(*content)) as events:
+            async for event in events:
+                if not started.done():
+                    started.set_result(None)
+                self._on_event(event)
+
+    async def _next_of_replay(self) -> None:
+        """Send the next message of the replay again; its turn follows."""
+        if self._admit_turn is not None:
+            await self._admit_turn()
+        assert self._replay is not None, "checked when the turn ended"
+        self._replay.advance()
+        self._order.begin()
+        self.events.tell(TurnStarted(self.places.turn))
 
     def _begin_title(self) -> None:
         """Let the model write a title after the first answer, in the background."""
@@ -213,7 +246,13 @@ class LiveConversation:
             self.events.tell(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
-        self._has_finished = isinstance(event, LoopFinished)
+        self._continues_replay = (
+            self._replay is not None
+            and isinstance(event, LoopFinished)
+            and self._replay.continues_after(event)
+            and self._replay.has_more
+        )
+        self._has_finished = isinstance(event, LoopFinished) and not self._continues_replay
         self._partial.on_event(event, self.chat.model)
         self._order.event(event)
 
@@ -260,7 +299,7 @@ class LiveConversation:
         if isinstance(entry, ModelOutputEntry):
             self._drawing.reset()
         self.places.update(self.chat.history.snapshot())
-        self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
+        self.events.tell(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
 
     # Watchers.
 

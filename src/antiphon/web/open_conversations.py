@@ -22,6 +22,7 @@ from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.ids import is_id
 from antiphon.history.store import ConversationInfo
+from antiphon.prices.table import PriceTable
 from antiphon.web.live_conversation import LiveConversation
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class OpenConversations:
         bounds: Callable[[AgentHistory], Bounds] = lambda _: Bounds(),
         partial_answers: PartialAnswers | None = None,
         write_title: Callable[[Conversation, str], Awaitable[str]] | None = None,
+        prices: Callable[[], PriceTable | None] = lambda: None,
         max_open: int = MAX_OPEN,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
@@ -50,6 +52,8 @@ class OpenConversations:
         self._bounds = bounds
         self._partial_answers = partial_answers
         self._write_title = write_title
+        self.prices = prices
+        """The current prices; None for the list prices."""
         self._most_open = max_open
         self._idle_seconds = idle_seconds
         self._open: dict[str, LiveConversation] = {}
@@ -118,6 +122,7 @@ class OpenConversations:
             bounds=self._bounds(history),
             partial_answers=self._partial_answers,
             write_title=self._add_title if self._write_title is not None else None,
+            prices=self.prices,
         )
         return live
 

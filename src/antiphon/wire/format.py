@@ -188,7 +188,8 @@ class Format:
     def scan_request(self, body: bytes) -> ModelRequest | None:
         """Only what a proxy needs of a body it forwards unchanged; None if the body must be read whole.
 
-        The result has the model, `stream`, `service_tier` and the messages with the ids of their calls and results, without text.
+        The result has the model, `stream`, `service_tier`, the `stream_options` of a chat (in `native`), and the messages with
+        the ids of their calls and results, without text.
         """
         return self._request.scan_request(body)
 

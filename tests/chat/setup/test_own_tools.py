@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.chat.mcp.settings import McpSettings, ServerChange
 from antiphon.chat.setup.own_tools import load_tools, mcp_server, own_tools
 from antiphon.errors import InvalidTool
 from antiphon.tools import ToolRegistry
@@ -81,6 +82,12 @@ def test_own_tools_run_in_the_terminal_and_on_the_page_with_approvals(tmp_path: 
     assert "save needs approval" in err
     code, _, err = antiphon_chat(tmp_path, "--tools", str(tmp_path / "missing.py"), "-p", "hi")
     assert (code != 0, "no such file" in err) == (True, True)
+    settings = McpSettings(tmp_path / "antiphon")
+    broken = settings.add("broken", ServerChange(command="/no/such/program"))
+    settings.change("broken", ServerChange(enabled=True, confirm=broken.digest))
+    code, out, err = antiphon_chat(tmp_path, "--tools", str(file), "-p", "use shout text=hello")
+    assert (code, "HELLO" in out, "No such file" in err) == (0, True, True), "a stored server that fails is reported"
+    settings.remove("broken")
     mcp = f"{sys.executable} {MCP_PROGRAM} stdio {tmp_path}"
     with web_chat(tmp_path, "--tools", str(file), "--mcp", mcp, "--ask") as chat:
         tools = {tool["name"]: tool for tool in chat.browser.api("GET", "/state")["tools"]}

@@ -141,6 +141,16 @@ def test_arguments_are_readable() -> None:
         readable_arguments(ToolCallRequest("write", "c", arguments))
         == "path: a.py\ncode: \n  x = 1\n  y = 2\nlines: [1,2]"
     )
+    nested = '{"tasks": [{"title": "Read the first chapter", "due": "2026-11-23"}]}'
+    assert readable_arguments(ToolCallRequest("plan", "c", nested)).splitlines() == [
+        "tasks: ",
+        "  [",
+        "    {",
+        '      "title": "Read the first chapter",',
+        '      "due": "2026-11-23"',
+        "    }",
+        "  ]",
+    ]
     for odd in ("[1]", "{broken", '"x"'):
         assert readable_arguments(ToolCallRequest("write", "c", odd)) == odd
     assert readable_arguments(ToolCallRequest("write", "c", '{"a": 1}', freeform=True)) == '{"a": 1}'

@@ -521,6 +521,9 @@ def test_provider_errors_are_one_line_and_the_turn_can_be_retried(server: Script
         server.play(Reply(status=401, body=refusal, content_type="application/json"))
         terminal.send("and now?")
         terminal.sees("Check the key in OPENAI_API_KEY, or switch with /model.")
+        terminal.send("/retry")  # at once: the provider is asked, although its only key was rejected
+        terminal.sees("Incorrect API key provided", again=True)
+        assert "no usable key" not in terminal.words
         terminal.send("/model offline")
         terminal.sees("Model set to offline/plain")
         terminal.send("/retry")

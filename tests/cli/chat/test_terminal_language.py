@@ -37,6 +37,21 @@ def test_approvals_follow_the_locale(tmp_path: Path) -> None:
         terminal.sees("✓ create_plan", "回合 ·")
 
 
+def test_a_chinese_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
+    environment = {"ANTIPHON_LANGUAGE": "zh"}
+    with Terminal(tmp_path, "chat", "--ask", environment=environment, columns=60, rows=20) as terminal:
+        terminal.sees("Ctrl-D 退出")
+        terminal.send("1")
+        screen = terminal.sees("是否运行 create_plan？", "a 批准 · t 总是允许")
+        shown = screen.partition("是否运行 create_plan？")[2].partition("offline/plain")[0]
+        lines = [line for line in shown.splitlines() if line.strip()]
+        assert len(lines) > 6
+        assert all(line.startswith("  ") for line in lines), "no line is wider than the terminal"
+        terminal.send("d 不用")
+        terminal.send("使用 pause")
+        terminal.sees("是否运行 pause？", "（无参数）")
+
+
 def test_language_option_overrides_the_locale(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--language", "en", environment={"LC_ALL": "zh_CN.UTF-8"}) as terminal:
         terminal.sees("Ctrl-D: quit", "version 0")

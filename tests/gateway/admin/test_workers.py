@@ -97,8 +97,15 @@ def own_usage(served: ServedGateway, key: str, calls: int) -> Any:
     return got.json if got.json["day"]["calls"] == calls else None
 
 
-@pytest.mark.parametrize("sharing", ["ledger", "store"])
-@pytest.mark.parametrize("limit", ["tokens_per_day", "budget_per_month"])
+@pytest.mark.parametrize(
+    ("limit", "sharing"),
+    [
+        ("tokens_per_day", "ledger"),
+        pytest.param("tokens_per_day", "store", marks=pytest.mark.slow),
+        pytest.param("budget_per_month", "ledger", marks=pytest.mark.slow),
+        ("budget_per_month", "store"),
+    ],
+)
 def test_a_budget_holds_for_all_processes_and_after_a_restart(
     tmp_path: Path, upstream: StrictUpstream, sharing: str, limit: str
 ) -> None:

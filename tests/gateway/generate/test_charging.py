@@ -16,7 +16,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon.gateway.generate.charging import charged_tokens, metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
-from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
+from antiphon.gateway.generate.prepare import stream_options, with_usage_requested
 from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
@@ -197,9 +197,9 @@ def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
 
 def test_asking_for_usage_changes_only_the_usage() -> None:
     body = b'{"model": "m", "stream_options": {"include_obfuscation": false}, "x": {"a" : 1.0}}'
-    asked = with_usage_requested(body)
-    assert not requests_usage(body)
-    assert requests_usage(asked)
+    asked = with_usage_requested(body, stream_options(body))
+    assert stream_options(asked) == {"include_obfuscation": False, "include_usage": True}
+    assert stream_options(body) == {"include_obfuscation": False}
     assert b'"x":{"a" : 1.0}' in asked
     assert b'"include_obfuscation":false' in asked
 

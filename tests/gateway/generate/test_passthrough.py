@@ -15,7 +15,7 @@ from msgspec import structs
 
 from antiphon.gateway.config.settings import Config, ModelSettings
 from antiphon.gateway.generate.encoders import without_usage
-from antiphon.gateway.generate.prepare import RequestPreparer, with_usage_requested
+from antiphon.gateway.generate.prepare import RequestPreparer, stream_options, with_usage_requested
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind
@@ -75,7 +75,7 @@ def test_bytes_pass_untouched_both_ways(gateway: Rig, name: str, streams: bool) 
         got = client.post(path_of(name, model, streams=streams), data)
     assert upstream.refused == []
     # The usage of a chat stream is reported only on request.
-    requested = with_usage_requested(data) if streams and name == "openai-chat" else data
+    requested = with_usage_requested(data, stream_options(data)) if streams and name == "openai-chat" else data
     assert upstream.received[0].body == requested
     assert got.status == 200
     assert got.body == (without_usage(answered.body) if streams and name == "openai-chat" else answered.body)

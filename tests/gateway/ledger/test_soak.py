@@ -262,8 +262,15 @@ def ledger_of(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> tupl
     return address, "env:LEDGER", {**environ, "LEDGER": address}
 
 
-@pytest.mark.parametrize("each", [40, pytest.param(2500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    ("kind", "each"),
+    [
+        ("postgresql", 40),
+        pytest.param("sqlite", 40, marks=pytest.mark.slow),
+        pytest.param("sqlite", 2500, marks=pytest.mark.slow),
+        pytest.param("postgresql", 2500, marks=pytest.mark.slow),
+    ],
+)
 def test_ledger_equals_the_count_of_the_upstream(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, each: int
 ) -> None:
@@ -286,7 +293,7 @@ def test_ledger_equals_the_count_of_the_upstream(
         assert set(answered) <= ids
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_kill_9_loses_no_row_of_an_answered_request(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     address, written, environ = ledger_of(request, tmp_path, kind)
     answered: list[str] = []

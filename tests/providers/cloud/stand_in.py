@@ -14,6 +14,7 @@ from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import formatdate
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from zlib import crc32
@@ -21,6 +22,7 @@ from zlib import crc32
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -252,6 +254,9 @@ class AzureStandIn(TokenStandIn):
         self.scope = "https://cognitiveservices.azure.com/.default"
         self.secret = "entra-secret-canary"
         self.assertion = ""
+        self.certificate: x509.Certificate | None = None
+        self.audience = ""
+        self.token_ids: set[str] = set()
 
     def __call__(self, request: Received) -> Reply:
         parts = urlsplit(request.target)
@@ -267,7 +272,9 @@ class AzureStandIn(TokenStandIn):
     def _token(self, path: str, form: dict[str, str]) -> Reply:
         assert path == "/tenant-1/oauth2/v2.0/token"
         assert (form["grant_type"], form["scope"]) == ("client_credentials", self.scope)
-        if self.assertion:
+        if self.certificate is not None:
+            is_known = self._verifies(form["client_assertion"])
+        elif self.assertion:
             assert form["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
             is_known = form["client_assertion"] == self.assertion
         else:
@@ -276,6 +283,29 @@ class AzureStandIn(TokenStandIn):
             text = "AADSTS7000215: Invalid client secret provided.\r\nTrace ID: 1"
             return json_reply({"error": "invalid_client", "error_description": text}, 401)
         return self.issue()
+
+    def _verifies(self, assertion: str) -> bool:
+        """Whether the app's certificate signed the assertion for this endpoint, and it was not used before."""
+        assert self.certificate is not None
+        head, body, signature = assertion.split(".")
+        header, claims = json.loads(_unbase64(head)), json.loads(_unbase64(body))
+        thumbprint = sha256(self.certificate.public_bytes(serialization.Encoding.DER)).digest()
+        public = self.certificate.public_key()
+        assert isinstance(public, rsa.RSAPublicKey)
+        try:
+            pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
+            public.verify(_unbase64(signature), f"{head}.{body}".encode(), pss, hashes.SHA256())
+        except InvalidSignature:
+            return False
+        is_new = claims["jti"] not in self.token_ids
+        self.token_ids.add(claims["jti"])
+        return (
+            header == {"alg": "PS256", "typ": "JWT", "x5t#S256": header["x5t#S256"]}
+            and _unbase64(header["x5t#S256"]) == thumbprint
+            and (claims["iss"], claims["sub"], claims["aud"]) == ("client-1", "client-1", self.audience)
+            and claims["nbf"] <= time.time() < claims["exp"] <= time.time() + 601
+            and is_new
+        )
 
     def _managed(self, request: Received, query: dict[str, str]) -> Reply:
         assert query["resource"] == self.scope.removesuffix("/.default")

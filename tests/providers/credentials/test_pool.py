@@ -460,3 +460,18 @@ def test_a_disabled_or_limited_key_is_not_tried_early() -> None:
     clock.now += 10
     with pytest.raises(NoUsableCredential, match="is rate limited"):
         pool.acquire("m")
+
+
+def test_a_person_who_tries_again_gets_a_call_with_the_only_key_at_once() -> None:
+    pool, _ = pool_of(FIRST)
+    pool.acquire("m").failed(error("authentication"))
+    with pytest.raises(NoUsableCredential, match="retry in 5"):
+        pool.acquire("m")
+    pool.retry_rejected()
+    pool.acquire("m").failed(error("authentication"))
+    with pytest.raises(NoUsableCredential):
+        pool.acquire("m")
+    two, _ = pool_of(FIRST, SECOND)
+    two.acquire("m").failed(error("authentication"))
+    two.retry_rejected()
+    assert {two.acquire("m").name for _ in range(4)} == {"sk-…bbbb"}, "there is another key"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.spend import spend
 from antiphon.history import TokenUsage
 from antiphon.parts import ToolCallRequest
+from antiphon.prices.table import PriceOverride, PriceTable
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.strict_upstream import ERROR_PAGE, StrictUpstream, hang, text_answer
@@ -204,3 +206,24 @@ def test_a_money_budget_refuses_a_model_without_a_known_price(tmp_path: Path, up
         assert refusal["code"] == "price_unknown"
         assert "mine/claude-of-the-future is not known; add it under [[prices]]" in refusal["message"]
     assert upstream.calls == 0
+
+
+def test_the_page_shows_the_prices_of_the_configuration_that_the_ledger_charges(
+    tmp_path: Path, upstream: CountingUpstream
+) -> None:
+    price = PriceOverride(model="claude-of-the-*", provider="mine", input=1000, output=2000)
+    config = structs.replace(config_for(upstream, tmp_path), prices=(price,))
+    with gateway(config, tmp_path / "chats.db", {"UPSTREAM": "sk-up"}) as (browser, _):
+        ada = Browser(browser.port, "sk-ada")
+        conversation = ada.create(model="unpriced")
+        events = ada.ask(conversation, "hello")
+        shown = ada.show(conversation)
+    database = open_operator_database(str(tmp_path / "ledger.db"), create=False, read_only=True)
+    (charged,) = spend(database, ("key",), table=PriceTable(config.prices))
+    database.close()
+    expected = Decimal(upstream.prompt * 1000 + upstream.completion * 2000) / 1_000_000
+    streamed = [event.data["entry"]["cost"] for event in events if "cost" in event.data.get("entry", {})]
+    assert Decimal(str(charged.cost)) == expected
+    assert [Decimal(cost) for cost in streamed] == [expected]
+    assert Decimal(shown["spending"]["cost"]) == expected
+    assert Decimal(shown["entries"][-1]["cost"]) == expected

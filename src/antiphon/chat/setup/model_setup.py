@@ -143,6 +143,10 @@ class ModelSetup:
         self._changed()
         return had
 
+    def retry_rejected_keys(self) -> None:
+        """A person sends a message or tries again: a key that was rejected a moment ago is tried again too."""
+        self.models.router.retry_rejected_keys()
+
     async def aclose(self) -> None:
         """Close the connections."""
         for router in self._routers:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from antiphon.cli.admin.gateway_client import GatewayClient, add_gateway_options
-from antiphon.cli.terminal import table, write, write_error, write_json
+from antiphon.cli.terminal import as_sentence, table, write, write_error, write_json
 from antiphon.errors import AntiphonError
 
 _LIMITS: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("spend", "show what was spent"),
         ("audit", "show who changed what"),
     ):
-        command = actions.add_parser(action, help=text, description=text.capitalize() + ".")
+        command = actions.add_parser(action, help=text, description=as_sentence(text))
         if action not in ("list", "spend", "audit"):
             command.add_argument("name", help="name of the key" if action == "create" else "name or id of the key")
         if action in ("create", "set"):

@@ -15,18 +15,19 @@ from msgspec import Struct
 
 from antiphon.caching.doctor import CacheDoctor
 from antiphon.caching.outline import outline_prompt
-from antiphon.caching.recordings import RecordedRequest, RecordingError, read_recording
+from antiphon.caching.recordings import RecordedRequest, RecordingError, read_exchange, read_recording
 from antiphon.caching.report import CacheReport
-from antiphon.chat.spending import format_money, usage_of
+from antiphon.chat.prompt_cache import examine_conversation
+from antiphon.chat.spending import format_money
 from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error
 from antiphon.context.tokens import count_text
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, TapeError
 from antiphon.gateway.config.file import load_config
 from antiphon.history import HistoryEntry
 from antiphon.history.export import Export
 from antiphon.history.location import open_location, store_location
 from antiphon.prices.table import PriceTable
-from antiphon.providers.sent_requests import sent_requests
+from antiphon.tapes.tape import Tape
 from antiphon.wire import FORMATS
 
 _HEADS = ("#", "MODEL", "PROMPT", "PREDICTED", "CACHED", "LOST", "COST", "WHY")
@@ -47,8 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="FILE",
-        help="request bodies (JSON Lines, or one), a HAR, an exported conversation, or the id of a stored one; "
-        "- is standard input",
+        help="request bodies (JSON Lines, or one), a HAR, a tape of `antiphon serve --record`, an exported conversation, or the "
+        "id of a stored one; - is standard input",
     )
     parser.add_argument(
         "--format",
@@ -91,9 +92,34 @@ def _examine(arguments: argparse.Namespace, prices: PriceTable) -> Iterator[Exam
         export = Export.read(data.splitlines(keepends=True), source)
         yield from _examine_entries([line.entry for line in export.entries], arguments.format or "", prices)
     elif data.startswith(_SQLITE_MARK):
-        raise RecordingError(f"{source} is a store of conversations; use `antiphon cache ID --store {source}`")
+        yield from _examine_recording(_read_tape(source, arguments.format or ""), prices)
     else:
         yield from _examine_recording(read_recording(data, _name(source), arguments.format or ""), prices)
+
+
+def _read_tape(source: str, format_name: str) -> list[RecordedRequest]:
+    """The requests on a tape of `antiphon serve --record`, in the order in which they came."""
+    try:
+        tape = Tape(source)
+    except TapeError as error:
+        raise RecordingError(
+            f"{source} is not a tape; if it is a store of conversations, use `antiphon cache ID --store {source}` ({error})"
+        ) from None
+    try:
+        exchanges = sorted(tape.exchanges(), key=lambda exchange: exchange.request.at)
+    finally:
+        tape.close()
+    requests = []
+    for exchange in exchanges:
+        request, answer = exchange.request, exchange.answer
+        where, at = f"{source}, exchange {request.id}", request.at / 1_000_000
+        body = answer.body if answer.status < 400 else b""
+        found = read_exchange(where, request.path, request.body, body, at=at, format_name=format_name)
+        if found is not None:
+            requests.append(found)
+    if not requests:
+        raise RecordingError(f"{source}: no request to a model on this tape")
+    return requests
 
 
 def _read(source: str) -> bytes | None:
@@ -125,16 +151,8 @@ def _examine_recording(requests: Sequence[RecordedRequest], prices: PriceTable) 
 
 
 def _examine_entries(entries: Sequence[HistoryEntry], format_name: str, prices: PriceTable) -> Iterator[Examined]:
-    doctor = CacheDoctor(is_one_conversation=True)
-    for sent in sent_requests(entries, format_name=format_name):
-        body, answer = msgspec.json.decode(sent.data), sent.answer
-        outline = outline_prompt(body, sent.target.format, model=sent.target.model, keeps_text=True, count=count_text)
-        at = answer.timestamp
-        seconds = None if at is None else at.timestamp()
-        report = doctor.examine(outline, provider=sent.target.provider, at=seconds)
-        is_own = sent.target == answer.origin  # what another model counted is not about this body
-        usage = usage_of(answer) if is_own else None
-        yield Examined(f"entry {answer.sequence_number}", report.with_usage(usage, prices, at), at)
+    for answer, report in examine_conversation(entries, format_name=format_name, prices=prices):
+        yield Examined(f"entry {answer.sequence_number}", report, answer.timestamp)
 
 
 def as_json(one: Examined) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from antiphon.cli.chat.mcp_command import SUBCOMMANDS
 from antiphon.cli.chat.model_list import model_list
 from antiphon.cli.chat.render import Renderer
 from antiphon.cli.chat.turn_view import CollapsedBlock, PlainView, TurnView, View, run_turn
-from antiphon.cli.terminal import escape_control_chars
+from antiphon.cli.terminal import escape_control_chars, wrapped
 from antiphon.conversation import LoopFinished
 from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
@@ -39,6 +39,7 @@ from antiphon.providers.default_model import OFFLINE
 
 _APPROVAL_ROWS = 8
 """Lines around the arguments of a call that is asked about: the question, the status, the prompt, the menu."""
+_SHORT_JSON = 40
 _KEY_COMMAND = re.compile(r"(?s)\A(/key +(?!forget)\S+) +(?!forget\b)\S.*")
 _APPROVE = "a approve · t always · l all · d deny [reason] · e edit › "
 
@@ -137,6 +138,7 @@ class TerminalChat:
 
     async def play(self, content: Sequence[InputPart] = ()) -> None:
         """Run a turn, asking for approval where needed."""
+        self.session.setup.retry_rejected_keys()
         finished = await self._played(content)
         while finished.reason == "approval":
             try:
@@ -293,12 +295,8 @@ class TerminalChat:
 
     def _show_arguments(self, call: ToolCallRequest) -> None:
         """What will run, one argument after the other; long ones are cut to the height of the terminal, and Ctrl-O shows all."""
-        text = escape_control_chars(readable_arguments(call))
-        lines = [
-            line[at : at + self.renderer.columns - 2]
-            for line in text.splitlines()
-            for at in range(0, max(1, len(line)), self.renderer.columns - 2)
-        ]
+        text = escape_control_chars(readable_arguments(call)) or translate("(no arguments)")
+        lines = list(wrapped(text, self.renderer.columns - 3))
         room = max(3, self.renderer.rows - _APPROVAL_ROWS)
         for line in lines[:room]:
             self.show(f"  {line}")
@@ -423,4 +421,7 @@ def readable_arguments(call: ToolCallRequest) -> str:
 def _readable(value: object) -> str:
     if isinstance(value, str):
         return "".join(f"\n  {line}" for line in value.splitlines()) if "\n" in value else value
-    return msgspec.json.encode(value).decode()
+    written = msgspec.json.encode(value)
+    if len(written) <= _SHORT_JSON:
+        return written.decode()
+    return "".join(f"\n  {line}" for line in msgspec.json.format(written, indent=2).decode().splitlines())

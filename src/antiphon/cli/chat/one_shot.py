@@ -41,6 +41,8 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     """Send one message, show the answer, and return the exit code."""
     if sys.stderr.isatty() and session.settings.model is None and not as_json:
         write_error(f"antiphon: {format_choice(session.choice)}")
+    for server in session.mcp.problems():  # the answer comes without its tools
+        write_error(f"antiphon: {server.error}")
     running = asyncio.get_running_loop()
     interrupting: list[asyncio.Task[bool]] = []
 

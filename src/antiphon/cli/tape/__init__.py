@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.terminal import data_writer, styled, table, write
+from antiphon.cli.terminal import as_sentence, data_writer, styled, table, write
 from antiphon.tapes.tape import Exchange, Tape
 
 _LONGEST_BODY = 4000
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=as_sentence(summary))
     parser.add_argument("tape", metavar="TAPE", help="the file of the recording")
     return parser
 

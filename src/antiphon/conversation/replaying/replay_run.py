@@ -45,6 +45,7 @@ from antiphon.history import (
 )
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.client import ProviderClient
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import ApprovalPolicy
 
@@ -173,6 +174,7 @@ class Replay:
         self.calls: CallPolicy = calls
         self._turns = self.plan.turns[:max_turns]
         self._branch: AgentHistory | None = None
+        self._before: tuple[ToolRegistry, ToolExecutor] | None = None
 
     def start(self, model: str, branch: AgentHistory | None = None) -> AgentHistory:
         """Fork the conversation (or use `branch`, a fork at `plan.at`) and write down what is replayed with which model."""
@@ -207,19 +209,32 @@ class Replay:
                 for call in entry.tool_calls:
                     if call.tool_call_id in served:
                         recorded.take(call)
+        self._before = chat.registry, chat.executor
         if missing := recorded.missing_tools(chat.registry):
             chat.registry = ToolRegistry([*chat.registry, *missing])
         chat.executor = RecordedExecutor(chat.executor.with_registry(chat.registry), recorded, self.calls)
 
+    def release(self, chat: Conversation) -> None:
+        """Let the calls of `chat` run as before `equip`: a person continues the conversation."""
+        if self._before is not None:
+            chat.registry, chat.executor = self._before
+            self._before = None
+
     def advance(self) -> bool:
         """Send the next message again; False if all were. Call it when a turn is over."""
+        rest = self._next_messages()
+        self._send(rest)
+        return bool(rest)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a message is left to send again."""
+        return bool(self._next_messages())
+
+    def _next_messages(self) -> Sequence[HistoryEntry]:
         done = set(map(copied_from, self.branch.snapshot().entries.since(self.plan.at)))
-        for group in self._turns[1:]:
-            rest = [entry for entry in group if entry.sequence_number not in done]
-            if rest:
-                self._send(rest)
-                return True
-        return False
+        groups = ([entry for entry in group if entry.sequence_number not in done] for group in self._turns[1:])
+        return next((group for group in groups if group), ())
 
     @staticmethod
     def continues_after(finished: LoopFinished) -> bool:

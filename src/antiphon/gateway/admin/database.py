@@ -16,6 +16,7 @@ from antiphon.history.location import display_location, is_postgres_url
 from antiphon.history.sql.database import Database
 
 T = TypeVar("T")
+_CLOSE_SECONDS = 10.0
 
 
 class OperatorDatabase:
@@ -23,8 +24,9 @@ class OperatorDatabase:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._database: Database | None = None
+        self._calls = 0  # in progress
 
     @property
     def location(self) -> str:
@@ -45,11 +47,22 @@ class OperatorDatabase:
         with self._lock:
             if self._database is None:
                 self._database = open_operator_database(self._address)
-        return call(self._database)
+            database = self._database
+            self._calls += 1
+        try:
+            return call(database)
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._lock.notify_all()
 
     def close(self) -> None:
-        """Close it; a later call opens it again."""
+        """Close it when the calls in progress have ended; a later call opens it again.
+
+        SQLite crashes the process if a connection is closed while a thread uses it, so one that is stuck is left open.
+        """
         with self._lock:
+            is_unused = self._lock.wait_for(lambda: not self._calls, _CLOSE_SECONDS)
             database, self._database = self._database, None
-        if database is not None:
+        if database is not None and is_unused:
             database.close()

@@ -1,7 +1,7 @@
 """`/admin/credentials`, and `/credentials` as before: provider keys by their source, switched off and on while the gateway runs.
 
 For operators only, as `/status`. A key that is switched off is not used until it is switched on; that survives a reload, and
-other workers and hosts follow through the shared store, if there is one.
+the other workers of the host follow within a second or two, and other hosts through the shared store, if there is one.
 """
 
 from __future__ import annotations
@@ -80,6 +80,6 @@ def _rows(context: RequestContext) -> list[dict[str, object]]:
             "calls": status.calls,
             "failures": status.failures,
         }
-        for provider, statuses in context.loaded.credentials.items()
+        for provider, statuses in context.services.credentials_of(context.loaded).items()
         for status in statuses
     ]

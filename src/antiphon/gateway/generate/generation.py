@@ -35,7 +35,6 @@ from antiphon.gateway.generate.encoders import (
 from antiphon.gateway.generate.prepare import (
     Prepared,
     RequestPreparer,
-    requests_usage,
     top_level_fields,
 )
 from antiphon.gateway.generate.relay import Relay
@@ -318,7 +317,7 @@ class Generation:
             if any(map(is_visible, reply.deltas)):
                 reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held), reply.deltas)
         else:
-            hides_usage = self._endpoint.format in _USAGE_ON_REQUEST and not requests_usage(self._request.body)
+            hides_usage = self._endpoint.format in _USAGE_ON_REQUEST and not self._preparer.requests_usage
             encoder = TranslatingEncoder(
                 self._wire,
                 requested_model,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -233,7 +233,7 @@ class RequestPreparer:
         context = self._context
         is_metered = context.services.ledger is not None or context.key.is_metered
         hides_usage = is_metered and self._lacks_usage(provider, streams)
-        body = with_usage_requested(body) if hides_usage else body
+        body = with_usage_requested(body, self._stream_options) if hides_usage else body
         return Prepared(target, provider, [body], True, True, hides_usage=hides_usage)
 
     def _lacks_usage(self, provider: AnyProvider, streams: bool) -> bool:
@@ -246,7 +246,20 @@ class RequestPreparer:
             or provider.name in context.loaded.without_stream_usage
         ):
             return False
-        return not requests_usage(context.request.body)
+        return not self.requests_usage
+
+    @property
+    def requests_usage(self) -> bool:
+        """Whether a Chat Completions request asks for the usage of its stream."""
+        return (self._stream_options or {}).get(_INCLUDE) is True
+
+    @cached_property
+    def _stream_options(self) -> dict[str, Any] | None:
+        """The `stream_options` of a Chat Completions request; None if it has none."""
+        if self._outline is None:
+            return stream_options(self._context.request.body)
+        given = (self._outline.native or {}).get("openai-chat", {})
+        return _as_options(given[_OPTIONS]) if _OPTIONS in given else None
 
     async def _rewritten(self, target: Target, streams: bool) -> Prepared:
         parsed_request, provider = self.parsed_request, self._context.loaded.providers[target.provider]
@@ -420,24 +433,23 @@ _INCLUDE = "include_usage"
 _REQUESTED = b'{"stream_options":{"include_usage":true},'
 
 
-def requests_usage(body: bytes) -> bool:
-    """Whether a Chat Completions body requests the usage of its stream."""
-    if _INCLUDE.encode() not in body:  # decoding a long body costs more than all else
-        return False
-    return _options(top_level_fields(body)).get(_INCLUDE) is True
+def stream_options(body: bytes) -> dict[str, Any] | None:
+    """The `stream_options` of a Chat Completions body; None if it has none. Raises `WireError`."""
+    if _OPTIONS.encode() not in body:  # decoding a long body costs more than all else
+        return None
+    fields = top_level_fields(body)
+    return _as_options(msgspec.json.decode(fields[_OPTIONS])) if _OPTIONS in fields else None
 
 
-def with_usage_requested(body: bytes) -> bytes:
-    """The same body, with usage requested."""
+def with_usage_requested(body: bytes, options: dict[str, Any] | None) -> bytes:
+    """The same body, which has these `stream_options`, with usage requested."""
     begin = body.find(b"{")
-    if _OPTIONS.encode() not in body and begin >= 0:
+    if options is None and begin >= 0:
         return body[:begin] + _REQUESTED + body[begin + 1 :]
     fields = top_level_fields(body)
-    options = {**_options(fields), _INCLUDE: True}
-    fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode(options))
+    fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**(options or {}), _INCLUDE: True}))
     return msgspec.json.encode(fields)
 
 
-def _options(fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    options = msgspec.json.decode(fields[_OPTIONS]) if _OPTIONS in fields else None
-    return options if isinstance(options, dict) else {}
+def _as_options(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

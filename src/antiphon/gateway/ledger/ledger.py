@@ -40,10 +40,12 @@ class LedgerStatus(Struct, frozen=True):
     pending_rows: int
     lost_rows: int
     problem: str = ""
+    write_errors: int = 0
+    """How often a batch could not be written; it is tried again."""
 
 
 class UsageLedger:
-    """The ledger of one process. `open_database` is called in the thread of the ledger, at the first row."""
+    """The ledger of one process. `open_database` is called in its thread, at the first row; `on_written` too, after a commit."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class UsageLedger:
         retention_days: int | None = None,
         interval: float = 0.25,
         max_pending: int = 100_000,
+        on_written: Callable[[Sequence[UsageRow]], None] = lambda _: None,
     ) -> None:
         self._open_database = open_database
         self._prices = prices
@@ -62,6 +65,8 @@ class UsageLedger:
         self._retention_days = retention_days
         self._interval = interval
         self._max_pending = max_pending
+        self._on_written = on_written
+        self._write_errors = 0
         self._pending: deque[UsageRow] = deque()
         self._batch: list[UsageRow] = []  # being written; kept until it is
         self._added = self._written = self._lost = 0
@@ -106,7 +111,7 @@ class UsageLedger:
     def status(self) -> LedgerStatus:
         """The state."""
         pending = len(self._pending) + len(self._batch)
-        return LedgerStatus(self._location, self._written, pending, self._lost, self._problem)
+        return LedgerStatus(self._location, self._written, pending, self._lost, self._problem, self._write_errors)
 
     def flush(self, timeout: float) -> bool:
         """Wait until the rows added so far are written, at most `timeout` seconds. Whether they are."""
@@ -178,12 +183,13 @@ class UsageLedger:
                 while self._pending and len(self._batch) < _BATCH_ROWS:
                     self._batch.append(self._pending.popleft())
             writer.write(self._name, self._written + 1, self._batch)
-            self._written += len(self._batch)
-            self._batch = []
+            written, self._batch = self._batch, []
+            self._written += len(written)
             with self._idle:  # after each batch: under load there may be a next one for a long time
                 self._idle.notify_all()
             if self._journal is not None:
                 self._journal.committed(self._written)
+            self._on_written(written)
             if self._problem:
                 logger.warning("usage ledger: %s is written again", self._location)
                 self._problem = ""
@@ -202,6 +208,7 @@ class UsageLedger:
         return writer
 
     def _report(self, error: Exception) -> None:
+        self._write_errors += 1
         if not self._problem:
             logger.error("usage ledger: cannot write: %s; rows wait in memory, retrying", error)
         self._problem = str(error) or type(error).__name__

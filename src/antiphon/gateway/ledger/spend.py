@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
@@ -264,7 +263,7 @@ SELECT {named}, s.* FROM (
         )
         starts = sorted({first, *(day for day in changes if first < day < end)})
         for start, stop in zip(starts, [*starts[1:], end], strict=True):
-            rates = self._rates(bucket, start)
+            rates = price_rates(bucket.provider, bucket.model, bucket.variant, bucket.price_class, start, self._table)
             flags = [
                 bucket.metering == "estimated",
                 bucket.metering == "unknown",
@@ -272,37 +271,6 @@ SELECT {named}, s.* FROM (
                 "completion_tokens" not in rates,
             ]
             yield [bucket.id, self._group(bucket), start, stop - 1, *map(int, flags)], rates
-
-    def _rates(self, bucket: _Bucket, day: int) -> dict[str, Decimal]:
-        """What a million more tokens in each column cost. Columns are inclusive: a cached token is also one of the prompt."""
-        cost = partial(self._cost, bucket, bucket.price_class.time(day))
-        rates: dict[str, Decimal] = {}
-        prompt, completion = cost(prompt_tokens=_MILLION), cost(completion_tokens=_MILLION)
-        if prompt is not None:
-            written = cost(prompt_tokens=_MILLION, cache_write_tokens=_MILLION) or prompt
-            raw = {"cache_creation": {"ephemeral_1h_input_tokens": _MILLION}}
-            rates["prompt_tokens"] = prompt
-            rates["cached_tokens"] = _or(cost(prompt_tokens=_MILLION, cached_tokens=_MILLION), prompt) - prompt
-            rates["cache_write_tokens"] = written - prompt
-            long_lived = _or(cost(prompt_tokens=_MILLION, cache_write_tokens=_MILLION, raw=raw), written)
-            rates["cache_write_1h_tokens"] = long_lived - written
-        if completion is not None:
-            rates["completion_tokens"] = completion
-            reasoning = _or(cost(completion_tokens=_MILLION, reasoning_tokens=_MILLION), completion)
-            rates["reasoning_tokens"] = reasoning - completion
-        return rates
-
-    def _cost(self, bucket: _Bucket, at: datetime, **tokens: Any) -> Decimal | None:
-        found = cost_of(
-            TokenUsage(**tokens),
-            bucket.model,
-            bucket.provider,
-            at=at,
-            variant=decode_variant(bucket.variant),
-            table=self._table,
-            prompt_size=bucket.price_class.above + 1,
-        )
-        return None if found is None else found.total
 
     def _add_divided(self, first: int, end: int, values: Mapping[str, Any]) -> None:
         """Buckets whose rows have different prices by now: row by row."""
@@ -354,6 +322,43 @@ JOIN names n ON n.id = d.key_id WHERE d.at >= :first_at AND d.at < :end_at AND {
             f"SELECT id FROM names WHERE {self._database.one_of('name', 'names')}", names=list(keys)
         )
         return [number for (number,) in found]
+
+
+def price_rates(
+    provider: str, model: str, variant: str, price_class: PriceClass, day: int, table: PriceTable
+) -> dict[str, Decimal]:
+    """What a million more tokens in each column cost on a day; a column without a known price is missing.
+
+    Columns are inclusive: a cached token is also one of the prompt, so its rate is the difference.
+    """
+
+    def cost(**tokens: Any) -> Decimal | None:
+        found = cost_of(
+            TokenUsage(**tokens),
+            model,
+            provider,
+            at=price_class.time(day),
+            variant=decode_variant(variant),
+            table=table,
+            prompt_size=price_class.above + 1,
+        )
+        return None if found is None else found.total
+
+    rates: dict[str, Decimal] = {}
+    prompt, completion = cost(prompt_tokens=_MILLION), cost(completion_tokens=_MILLION)
+    if prompt is not None:
+        written = cost(prompt_tokens=_MILLION, cache_write_tokens=_MILLION) or prompt
+        raw = {"cache_creation": {"ephemeral_1h_input_tokens": _MILLION}}
+        rates["prompt_tokens"] = prompt
+        rates["cached_tokens"] = _or(cost(prompt_tokens=_MILLION, cached_tokens=_MILLION), prompt) - prompt
+        rates["cache_write_tokens"] = written - prompt
+        long_lived = _or(cost(prompt_tokens=_MILLION, cache_write_tokens=_MILLION, raw=raw), written)
+        rates["cache_write_1h_tokens"] = long_lived - written
+    if completion is not None:
+        rates["completion_tokens"] = completion
+        reasoning = _or(cost(completion_tokens=_MILLION, reasoning_tokens=_MILLION), completion)
+        rates["reasoning_tokens"] = reasoning - completion
+    return rates
 
 
 def _number_expressions(used: set[str]) -> list[str]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,10 @@ from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.providers.engine.target_health import CircuitStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
+
+if TYPE_CHECKING:
+    from antiphon.gateway.ledger.ledger import LedgerStatus
+    from antiphon.gateway.ledger.spend_counters import Label, Spent
 
 _Family = TypeVar("_Family", bound=Family)
 
@@ -144,6 +148,37 @@ class Metrics:
         self._shared = self._register(
             Gauge("antiphon_shared_store_up", "1 if the worker can reach the shared store, else 0.", ("worker",))
         )
+        self._ledger_tokens = self._register(
+            Counter(
+                "antiphon_ledger_tokens_total",
+                "Tokens of written ledger rows, estimates included.",
+                ("kind", "provider", "model", "key"),
+            )
+        )
+        self._ledger_cost = self._register(
+            Counter(
+                "antiphon_ledger_cost_dollars_total",
+                "What written ledger rows cost, in US dollars, by the prices when they were written.",
+                ("provider", "model", "key"),
+            )
+        )
+        self._ledger_unpriced = self._register(
+            Counter(
+                "antiphon_ledger_unpriced_calls_total",
+                "Written ledger rows with tokens whose price is not known.",
+                ("provider", "model", "key"),
+            )
+        )
+        self._ledger_rows = self._register(Counter("antiphon_ledger_rows_total", "Rows written to the usage ledger."))
+        self._ledger_lost = self._register(
+            Counter("antiphon_ledger_rows_lost_total", "Rows dropped because too many waited to be written.")
+        )
+        self._ledger_errors = self._register(
+            Counter("antiphon_ledger_write_errors_total", "Batches of ledger rows that could not be written at once.")
+        )
+        self._ledger_pending = self._register(
+            Gauge("antiphon_ledger_rows_pending", "Rows waiting to be written to the usage ledger.")
+        )
         self._info = self._register(Gauge("antiphon_workers", "Serving workers, by version.", ("version",)))
         self._info.set((version,), 1)
         for outcome in ("applied", "refused"):
@@ -246,6 +281,27 @@ class Metrics:
     def set_store_up(self, *, is_unavailable: bool) -> None:
         """Set whether the shared store is available."""
         self._shared.set((self._worker,), 0 if is_unavailable else 1)
+
+    def set_ledger(self, status: LedgerStatus) -> None:
+        """Set the state of the usage ledger of this process."""
+        for family, value in (
+            (self._ledger_rows, status.written_rows),
+            (self._ledger_lost, status.lost_rows),
+            (self._ledger_errors, status.write_errors),
+            (self._ledger_pending, status.pending_rows),
+        ):
+            family.series(())[0] = value
+
+    def add_spend(self, spent: Mapping[Label, Spent]) -> None:
+        """Add what rows of the ledger used, by provider, requested model and key."""
+        for (provider, requested, key), sums in spent.items():
+            model = self._route(requested)
+            self._ledger_tokens.add(("prompt", provider, model, key), sums.prompt_tokens)
+            self._ledger_tokens.add(("completion", provider, model, key), sums.completion_tokens)
+            if sums.calls > sums.unpriced_calls:
+                self._ledger_cost.add((provider, model, key), sums.dollars)
+            if sums.unpriced_calls:
+                self._ledger_unpriced.add((provider, model, key), sums.unpriced_calls)
 
     def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
         """The text of a scrape: the sum over all workers. `credentials` are their present states, by provider."""

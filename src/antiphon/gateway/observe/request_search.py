@@ -1,4 +1,4 @@
-"""Search in the recent requests: by key, model, status, outcome, and text of the error or the request id."""
+"""Search in the recent requests: by key, model, status, outcome, day, and text of the error or the request id."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class RequestFilter(Struct, frozen=True, kw_only=True):
     status: str = ""
     """The status or its beginning: `502` or `5`."""
     outcome: str = ""
+    day: str = ""
+    """The day on which it ended, UTC: `2026-11-30`."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> RequestFilter:
@@ -40,6 +42,7 @@ class RequestFilter(Struct, frozen=True, kw_only=True):
             and (_contains(record.model, self.model) or _contains(record.target, self.model))
             and str(record.status).startswith(self.status)
             and self.outcome in ("", record.outcome)
+            and self.day in ("", record.time.date().isoformat())
             and (not self.text or any(_contains(text, self.text) for text in _texts(record)))
         )
 

@@ -19,6 +19,7 @@ from antiphon.gateway.ledger.database import ledger_address, open_operator_datab
 from antiphon.gateway.ledger.spend import SpendRow, spend
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.location import is_postgres_url
+from antiphon.history.sql.database import Database
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
@@ -61,12 +62,11 @@ class SpendReader:
 def read_spend(loaded: LoadedConfig, now: datetime) -> SpendSummary:
     """The summary, from the database."""
     try:
-        address = ledger_address(loaded.config, loaded.environ)
-        if not is_postgres_url(address) and not Path(address).exists():
-            return SpendSummary()  # nothing was written yet
-        database = open_operator_database(address, create=False, read_only=True)
+        database = open_for_reading(loaded)
     except AntiphonError as error:
         return SpendSummary(problem=str(error))
+    if database is None:
+        return SpendSummary()
     try:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         since = midnight - timedelta(days=DAYS - 1)
@@ -81,6 +81,14 @@ def read_spend(loaded: LoadedConfig, now: datetime) -> SpendSummary:
         return SpendSummary(problem=str(error))
     finally:
         database.close()
+
+
+def open_for_reading(loaded: LoadedConfig) -> Database | None:
+    """The operator database; None if nothing was written yet. Raises `StoreError` or `CredentialError`."""
+    address = ledger_address(loaded.config, loaded.environ)
+    if not is_postgres_url(address) and not Path(address).exists():
+        return None
+    return open_operator_database(address, create=False, read_only=True)
 
 
 def _largest_first(rows: list[SpendRow]) -> tuple[SpendRow, ...]:

@@ -1,7 +1,8 @@
 """`Status`: the state of the gateway as one value; `status_json` writes it for programs, `status_page` for people.
 
 Nothing in it is secret: credentials are named and masked, errors are already scrubbed. With several workers the requests are
-those of all of them; the states of credentials and of the shared store are those of the worker that handles the request.
+those of all of them, and so are the counts of credentials; workers share the states of credentials and circuits (`WorkerHealth`).
+The state of the shared store is that of the worker that handles the request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.gateway.cluster.redis_store import SharedStatus
+from antiphon.gateway.observe.ledger_search import LedgerSearch
 from antiphon.gateway.observe.recent import Activity, Minute, RequestRecord, percentile
 from antiphon.gateway.observe.request_search import RequestFilter, TargetStats, target_stats
 from antiphon.gateway.observe.spend_summary import SpendSummary
@@ -119,6 +121,8 @@ class Status(Struct, frozen=True, kw_only=True):
     spend: SpendSummary | None = None
     """What was spent; None if it is not known here."""
     circuits: tuple[CircuitRow, ...] = ()
+    ledger: LedgerSearch | None = None
+    """What a search found in the ledger; None without a search."""
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
@@ -133,6 +137,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     requests: list[RequestRecord]
     targets: list[TargetStats]
     spend: SpendSummary | None
+    ledger: LedgerSearch | None = None
 
 
 def build_status(
@@ -148,6 +153,7 @@ def build_status(
     reload: ReloadResult | None = None,
     shared: SharedStatus | None = None,
     spend: SpendSummary | None = None,
+    ledger: LedgerSearch | None = None,
 ) -> Status:
     """The present status. `credentials` are those of each provider, `models` the targets of each route."""
     return Status(
@@ -166,6 +172,7 @@ def build_status(
         models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
         seen=seen,
         spend=spend,
+        ledger=ledger,
         circuits=tuple(_circuit_row(circuit, now) for circuit in circuits),
     )
 
@@ -185,6 +192,7 @@ def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
             requests=found,
             targets=target_stats(records),
             spend=status.spend,
+            ledger=status.ledger,
         )
     )
 

@@ -140,7 +140,7 @@ class TapePlayer:
         answer = self._tape.answer(number)
         logger.info("%s %s -> exchange %d, status %d", request.method, request.path, number, answer.status)
         if self._options.speed != inf and answer.head_after:
-            await asyncio.sleep(answer.head_after / 1_000_000 / self._options.speed)
+            await self._wait(answer.head_after / 1_000_000 / self._options.speed)
         headers = {
             name: _moved(value, self._hosts[number], request.headers.get("host", "")) if name in _LOCATIONS else value
             for name, value in answer.headers.items()
@@ -149,6 +149,9 @@ class TapePlayer:
         is_whole = not answer.is_stream and not answer.is_cut
         played = answer.body if is_whole else PlayedStream(answer, self._options.speed)
         return Response(status=answer.status, headers=headers, body=played)
+
+    async def _wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     def _miss(self, endpoint: Endpoint, sent: ComparedRequest, numbers: list[int]) -> Response:
         if numbers:

@@ -1,9 +1,10 @@
-"""`entra:`: tokens of Microsoft Entra ID for Azure: a client secret, a federated token (workload identity), a managed identity.
+"""`entra:`: tokens of Microsoft Entra ID for Azure: a client secret or certificate, a federated token (workload identity), a
+managed identity.
 
-`entra:` alone reads the variables of Azure's own SDKs: `AZURE_TENANT_ID`, `AZURE_CLIENT_ID` and `AZURE_CLIENT_SECRET` or
-`AZURE_FEDERATED_TOKEN_FILE`; without them the managed identity of the machine. Several identities in one gateway are written
-out: `entra:tenant=T,client=C,secret=env:NAME`, `entra:tenant=T,client=C,token_file=PATH`, `entra:managed` or
-`entra:managed,client=C`.
+`entra:` alone reads the variables of Azure's own SDKs: `AZURE_TENANT_ID`, `AZURE_CLIENT_ID` and `AZURE_CLIENT_SECRET`,
+`AZURE_CLIENT_CERTIFICATE_PATH` or `AZURE_FEDERATED_TOKEN_FILE`; without them the managed identity of the machine. Several
+identities in one gateway are written out: `entra:tenant=T,client=C,secret=env:NAME`, `…,certificate=PATH`, `…,token_file=PATH`,
+`entra:managed` or `entra:managed,client=C`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from antiphon.errors import CredentialError
+from antiphon.providers.cloud.client_certificate import ClientCertificate
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
     METADATA_TIMEOUTS,
@@ -27,12 +29,13 @@ from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.transport.request import Transport
 
 PREFIX = "entra:"
-OPTIONS = ("tenant", "client", "secret", "token_file", "managed", "scope")
+OPTIONS = ("tenant", "client", "secret", "certificate", "certificate_password", "token_file", "managed", "scope")
 _AUTHORITY = "https://login.microsoftonline.com"
 _METADATA = "http://169.254.169.254"
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _WHERE = (
-    "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE, "
+    "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PATH or "
+    "AZURE_FEDERATED_TOKEN_FILE, "
     "or write entra:tenant=…,client=…,secret=env:NAME"
 )
 
@@ -48,16 +51,25 @@ class EntraSource:
         self._scope = options.get("scope") or scope
         self._client = options.get("client") or environ.get("AZURE_CLIENT_ID", "").strip()
         self._tenant = options.get("tenant") or environ.get("AZURE_TENANT_ID", "").strip()
-        is_explicit = bool({"secret", "token_file", "managed"} & options.keys())
+        is_explicit = bool({"secret", "certificate", "token_file", "managed"} & options.keys())
         self._secret = options.get("secret", "")
         self._token_file = options.get("token_file", "")
+        self._certificate = options.get("certificate", "")
+        self._password = options.get("certificate_password", "")
         if not is_explicit and environ.get("AZURE_CLIENT_SECRET", "").strip():
             self._secret = "env:AZURE_CLIENT_SECRET"
+        elif not is_explicit and environ.get("AZURE_CLIENT_CERTIFICATE_PATH", "").strip():
+            self._certificate = environ["AZURE_CLIENT_CERTIFICATE_PATH"].strip()
+            if environ.get("AZURE_CLIENT_CERTIFICATE_PASSWORD"):
+                self._password = "env:AZURE_CLIENT_CERTIFICATE_PASSWORD"
         elif not is_explicit:
             self._token_file = environ.get("AZURE_FEDERATED_TOKEN_FILE", "").strip()
-        self._is_managed = "managed" in options or not (self._secret or self._token_file)
-        if self._secret and not self._secret.startswith(("env:", "file:")):
-            raise CredentialError("entra: secret contains a literal key; use secret=env:NAME or secret=file:PATH")
+        self._is_managed = "managed" in options or not (self._secret or self._certificate or self._token_file)
+        for option, secret in (("secret", self._secret), ("certificate_password", self._password)):
+            if secret and not secret.startswith(("env:", "file:")):
+                raise CredentialError(
+                    f"entra: {option} contains a literal key; use {option}=env:NAME or {option}=file:PATH"
+                )
         if not self._is_managed:
             for value, name, variable in (
                 (self._tenant, "tenant", "AZURE_TENANT_ID"),
@@ -73,16 +85,24 @@ class EntraSource:
 
     async def _client_credentials(self) -> tuple[str, float]:
         form = {"client_id": self._client, "scope": self._scope, "grant_type": "client_credentials"}
-        if self._secret:
-            form["client_secret"] = await asyncio.to_thread(Credential(secret=self._secret).read, self._environ)
-        else:  # read each time: Kubernetes replaces the file
-            assertion = await asyncio.to_thread(_read_token, self._token_file)
-            form |= {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
         authority = self._environ.get("AZURE_AUTHORITY_HOST", "").strip().rstrip("/") or _AUTHORITY
         authority = authority if "://" in authority else f"https://{authority}"
         url = f"{authority}/{quote(self._tenant, safe='')}/oauth2/v2.0/token"
+        if self._secret:
+            form["client_secret"] = await asyncio.to_thread(Credential(secret=self._secret).read, self._environ)
+        else:
+            assertion = await asyncio.to_thread(self._assertion, url)
+            form |= {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
         answer = await request_token(self._transport, url, what="Entra ID", form=form)
-        return access_token(answer, "Entra ID", "check tenant, client and secret of the app registration")
+        what = "certificate" if self._certificate else "secret"
+        return access_token(answer, "Entra ID", f"check tenant, client and {what} of the app registration")
+
+    def _assertion(self, url: str) -> str:
+        """What proves who this is. Files are read each time: they are replaced while the gateway runs."""
+        if not self._certificate:
+            return _read_token(self._token_file)
+        password = Credential(secret=self._password).read(self._environ) if self._password else ""
+        return ClientCertificate(self._certificate, password).assertion(self._client, url, time.time())
 
     async def _managed_identity(self) -> tuple[str, float]:
         resource = self._scope.removesuffix("/.default")

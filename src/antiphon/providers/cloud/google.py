@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CredentialError
+from antiphon.providers.cloud.jwt import signed_token
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
     METADATA_TIMEOUTS,
@@ -167,15 +167,11 @@ def signed_jwt(account: Mapping[str, Any], audience: str, now: float) -> str:
         "iat": int(now),
         "exp": int(now) + _JWT_SECONDS,
     }
-    text = b".".join(_base64(msgspec.json.encode(part)) for part in (header, claims))
     try:
         key = load_pem_private_key(account["private_key"].encode(), None)
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, RSAPrivateKey):
         raise TokenError("google: the private_key of the service account is not an RSA key; download the file again")
-    return b".".join([text, _base64(key.sign(text, PKCS1v15(), SHA256()))]).decode()
-
-
-def _base64(data: bytes) -> bytes:
-    return urlsafe_b64encode(data).rstrip(b"=")
+    signer = key
+    return signed_token(header, claims, lambda text: signer.sign(text, PKCS1v15(), SHA256()))

@@ -162,6 +162,13 @@ class CredentialPool:
             times = [at for key in self._keys if (at := key.available_at(model)) is not None]
             return max(0.0, min(times) - now) if times else inf
 
+    def retry_rejected(self) -> None:
+        """Let the next call probe a key although it was just rejected, if there is no other: a person asks for another try."""
+        with self.lock:
+            if all(key.is_rejected for key in self._keys):
+                for key in self._keys:
+                    key.waive_rejection()
+
     def disable(self, name: str) -> None:
         """Stop using the key of that name."""
         with self.lock:

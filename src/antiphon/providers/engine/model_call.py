@@ -77,6 +77,10 @@ class ModelCall:
     _continuation: Continuation | None = None
     _broken_by: ProviderError | None = None
     _is_prefilled = False
+    _skipped: tuple[Target, ...] = ()
+    """The targets that were left out because of their circuits."""
+    _attempts_before_skip = 0
+    _must_ask = False
 
     def __init__(
         self,
@@ -148,7 +152,9 @@ class ModelCall:
         plan, health = self._plan, self._health
         while True:
             if isinstance(step, NextTarget):
-                if health.is_watched and health.should_skip(step.target, plan.others):
+                if health.is_watched and not self._must_ask and health.should_skip(step.target, plan.others):
+                    self._skipped = (*self._skipped, step.target)
+                    self._attempts_before_skip = len(self._report.attempts)
                     step = plan.skip(_CIRCUIT_OPEN)
                     continue
                 try:
@@ -191,7 +197,11 @@ class ModelCall:
                 await self._wait(prepared, step.seconds)
                 step = plan.resume()
             elif isinstance(step, GiveUp):
-                raise UpstreamFailed(step.error)
+                if not self._skipped or len(self._report.attempts) > self._attempts_before_skip:
+                    raise UpstreamFailed(step.error)
+                # None of the others could be asked: trying is better than failing.
+                step = plan.return_to(self._skipped, step.error)
+                self._skipped, self._must_ask = (), True
 
     async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """The deltas of the answer, as the library reads them; the last is terminal, and `Failed` if no target answered."""

@@ -3,8 +3,9 @@
 A circuit opens after some failures in a row that say that the host is down or overloaded (not: that a key or a request was
 refused). While it is open, calls that have another target skip this one. Then it is half-open: one call at a time probes the
 target, with a single attempt. A probe that fails opens the circuit for twice as long; any answer closes it. If the circuits of
-all targets are open, they are ignored: trying is better than failing. It has the cooldowns of `credentials.health`, and is shared
-between processes in the same way: `HostCircuits` gives the circuits of one host as a value that processes merge.
+all targets are open, or no other target can be asked (it has no usable key), they are ignored: trying is better than failing. It
+has the cooldowns of `credentials.health`, and is shared between processes in the same way: `HostCircuits` gives the circuits of
+one host as a value that processes merge.
 
 Nothing is stored for a target that answers, so a healthy call costs one look at an attribute.
 """

@@ -195,6 +195,14 @@ def _document_search(
         found = _search_index(index, checked, _ALL if is_bilingual else max_results)
         if is_bilingual:
             found = _in_language_of(checked, found, max_results)
+            if _CHINESE.search(checked):
+                return _format_results(
+                    f"Antiphon 自带的简短指南（{found.searched} 篇），不是网络搜索；查询“{checked}”。"
+                    "要搜索网络请设置 TAVILY_API_KEY，也可以搜索一个文件夹里的文档。",
+                    [SearchResult(hit.title, f"自带指南，{hit.path}", hit.excerpt) for hit in found.found],
+                    has_all_words=any(hit.has_all_words for hit in found.found),
+                    words=_CHINESE_WORDS,
+                )
         documents = "1 document" if found.searched == 1 else f"{found.searched} documents"
         return _format_results(
             f'{place.format(documents=documents)}, searched for "{checked}".{hint}',
@@ -234,13 +242,34 @@ def _search_index(index: DocumentIndex, query: str, limit: int) -> FoundDocument
         raise ToolError(str(error), retry=isinstance(error, StoreLocked)) from error
 
 
-def _format_results(opening: str, results: list[SearchResult], *, has_all_words: bool = True) -> str:
+class _ResultWords(Struct, frozen=True):
+    """The words around results."""
+
+    none: str = "Nothing was found. Try other words, or fewer."
+    some: str = " None has all the words; these have some of them."
+    source: str = "Source: "
+    untitled: str = "Untitled"
+
+
+_ENGLISH_WORDS = _ResultWords()
+_CHINESE_WORDS = _ResultWords(
+    none="没有找到。换个词试试，或少用几个词。",
+    some="没有一篇包含所有的词，以下包含其中一部分。",
+    source="来源：",
+    untitled="无标题",
+)
+
+
+def _format_results(
+    opening: str, results: list[SearchResult], *, has_all_words: bool = True, words: _ResultWords = _ENGLISH_WORDS
+) -> str:
     """The results as Markdown."""
     if not results:
-        return f"{opening}\n\nNothing was found. Try other words, or fewer."
-    note = "" if has_all_words else " None has all the words; these have some of them."
+        return f"{opening}\n\n{words.none}"
+    note = "" if has_all_words else words.some
     return f"{opening}{note}\n\n" + "\n\n".join(
-        f"{number}. **{_line(result.title) or 'Untitled'}**\n   Source: {_line(result.source)}\n   {_line(result.excerpt)}"
+        f"{number}. **{_line(result.title) or words.untitled}**\n   {words.source}{_line(result.source)}"
+        f"\n   {_line(result.excerpt)}"
         for number, result in enumerate(results, 1)
     )
 

@@ -24,7 +24,7 @@ from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.api.turns import ModelAccess
-from antiphon.web.history_view import draw_ahead, entry_json, entry_row, media_in, provider_bodies
+from antiphon.web.history_view import cache_findings, draw_ahead, entry_json, entry_row, media_in, provider_bodies
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations, owner_tag
 from antiphon.web.request import ApiError, ChatRequest
@@ -125,9 +125,15 @@ class ConversationApi:
         chat, snapshot = live.chat, live.chat.history.snapshot()
         later = snapshot.entries[request.number("after", 0) : live.version]
         effective = {entry.sequence_number for entry in snapshot.effective} if later else set()
+        prices = self._conversations.prices()
         entries = [
             msgspec.Raw(
-                entry_json(entry, live.places[entry.sequence_number], is_effective=entry.sequence_number in effective)
+                entry_json(
+                    entry,
+                    live.places[entry.sequence_number],
+                    is_effective=entry.sequence_number in effective,
+                    prices=prices,
+                )
             )
             for entry in later
         ]
@@ -139,7 +145,7 @@ class ConversationApi:
                 "tokens": chat.tokens,
                 "token_limit": chat.token_limit,
                 "usage": chat.usage,
-                "spending": spending_of(snapshot.entries),
+                "spending": spending_of(snapshot.entries, prices),
                 "pending": live.pending,
                 "running": live.is_running,
                 "unfinished": live.is_unfinished,
@@ -228,6 +234,15 @@ class ConversationApi:
         entries = live.chat.history.entries[:at]
         views = await asyncio.to_thread(provider_bodies, entries, live.chat.registry.definitions, live.chat.settings)
         return Response.json({"at": at, "formats": views})
+
+    async def cache(self, request: ChatRequest) -> Response:
+        """What the cache doctor finds about the request of each answer."""
+        live = await self._opened(request)
+        await live.chat.registry.open()
+        entries = live.chat.history.entries[: live.version]
+        chat = live.chat
+        found = await asyncio.to_thread(cache_findings, entries, chat.registry.definitions, chat.settings)
+        return Response.json({"requests": found})
 
     async def export(self, request: ChatRequest) -> Response:
         """The conversation as a file: `format` is jsonl (for `antiphon history import`), json, markdown or html."""

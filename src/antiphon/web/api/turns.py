@@ -26,7 +26,7 @@ MAX_RUNNING_TURNS = 64
 _RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt: true to speak over it"
 
 
-async def _nothing_to_start() -> None:
+async def _nothing_to_prepare() -> None:
     return None
 
 
@@ -82,7 +82,7 @@ class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TurnApi:
-    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open; `start_tools` is called before
+    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open; `prepare_turn` is called before
     a turn."""
 
     def __init__(
@@ -91,13 +91,13 @@ class TurnApi:
         models: ModelAccess,
         stream_seconds: Callable[[], float],
         max_running: int = MAX_RUNNING_TURNS,
-        start_tools: Callable[[], Awaitable[None]] = _nothing_to_start,
+        prepare_turn: Callable[[], Awaitable[None]] = _nothing_to_prepare,
     ) -> None:
         self._conversations = conversations
         self._models = models
         self._stream_seconds = stream_seconds
         self._most_running = max_running
-        self._start_tools = start_tools
+        self._prepare_turn = prepare_turn
 
     async def say(self, request: ChatRequest) -> Response:
         """Start a turn."""
@@ -106,7 +106,7 @@ class TurnApi:
         if live.is_running and not turn.interrupt:
             raise ApiError(_RUNNING, 409, "running")
         parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
-        await self._admit(live, turn.model or live.chat.model, request.key)
+        await self.admit(live, turn.model or live.chat.model, request.key)
         async with live.writing:
             await live.interrupt()
             if turn.model:
@@ -116,7 +116,7 @@ class TurnApi:
     async def resume(self, request: ChatRequest) -> Response:
         """Resume a turn that stopped."""
         live = await self._opened(request)
-        await self._admit(live, live.chat.model, request.key)
+        await self.admit(live, live.chat.model, request.key)
         async with live.writing:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
@@ -132,7 +132,7 @@ class TurnApi:
             message_parts(wanted.content, await self._resolve_parts(wanted.content, request)) if wanted.content else ()
         )
         model = wanted.model or live.chat.model or self._models.default
-        await self._admit(live, model, request.key)
+        await self.admit(live, model, request.key)
         store = self._conversations.store
         made = await asyncio.to_thread(make_branch, store, request.id, wanted.at)
         branch = await self._conversations.open(made.id, request.owner)
@@ -163,7 +163,7 @@ class TurnApi:
             live.publish_entries()
             pending = live.pending
             if not pending:
-                await self._start_tools()
+                await self._prepare_turn()
                 await live.start_turn()
         return Response.json({"pending": pending, "running": live.is_running})
 
@@ -191,12 +191,12 @@ class TurnApi:
                 known[given] = given.find(live.chat.history.entries)
         return known
 
-    async def _admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
-        """Count a turn of this client, or raise if it cannot start now; its tools are started."""
+    async def admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
+        """Count a turn of this client, or raise if it cannot start now; what it needs is prepared."""
         if not live.is_running and self._conversations.running >= self._most_running:
             raise ApiError(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
         await self._models.admit(model or self._models.default, key)
-        await self._start_tools()
+        await self._prepare_turn()
 
 
 def _record(live: LiveConversation, decision: DecisionRequest) -> None:

@@ -99,6 +99,7 @@ class GatewayChat:
                     meter=ChatMeter(gateway.accounting, lambda: gateway.loaded),
                     stream_seconds=self._stream_seconds,
                     turns=lambda: turn_settings(gateway.loaded.config.chat),
+                    prices=lambda: gateway.loaded.prices,
                 )
             return self._app
 

@@ -57,7 +57,7 @@ class Page {
       opened: () => this.loadSources(),
       pasteKey: () => this.reporting(() => this.pasteKey()),
     });
-    this.historyView = new HistoryView(this.api, at("history"));
+    this.historyView = new HistoryView(this.api, at("history"), (step) => this.reporting(() => this.replay(step)));
     this.composer = new Composer({
       send: (content, interrupts) => this.send(content, interrupts),
       stop: () => this.stop(),
@@ -458,11 +458,17 @@ class Page {
 
   /** Let another model answer the same message, and show both. */
   async compare(entry) {
+    await this.replay(`entry:${this.questionOf(entry)}`, { turns: 1 });
+  }
+
+  /** Let another model answer again from a step on, with results from the log, and show both. */
+  async replay(step, limits = {}) {
     await this.loadSources();
-    const model = await askForModel(this.menu.models, this.model);
-    if (!model) return;
+    const wanted = await askForModel(this.menu.models, this.model, !("turns" in limits));
+    if (!wanted) return;
     const here = this.opened.id;
-    const id = await this.branch({ at: this.questionOf(entry), model });
+    const { id } = await this.api.post(`${this.opened.path}/replays`, { from: step, ...wanted, ...limits });
+    this.sidebar.load();
     location.hash = `#/compare/${encodeURIComponent(here)}/${encodeURIComponent(id)}`;
   }
 

@@ -36,6 +36,19 @@ interface Entry {
   [field: string]: any;
 }
 
+/** What the cache doctor found about the request of an answer. */
+interface CacheFinding {
+  sequence_number: number;
+  verdict: string;
+  prompt_tokens: number;
+  predicted_tokens: number;
+  cached_tokens: number | null;
+  lost_tokens: number;
+  lost_usd: string | null;
+  minimum: number;
+  difference: { path: string; change: string; byte: number; before?: string; after?: string } | null;
+}
+
 /** The limits of a turn; `null` is none. */
 interface Limits {
   max_rounds: number | null;
@@ -64,6 +77,43 @@ interface ModelSource {
   variable: string;
   is_stored: boolean;
   is_ready: boolean;
+}
+
+/** The tokens of model calls. */
+interface Usage {
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  total_tokens?: number;
+}
+
+/** One model call in a comparison; `null` is not known. */
+interface ComparedStep {
+  model: string;
+  answer: string;
+  calls: { tool_name: string; arguments: string; status: string; source: string }[];
+  usage: Usage | null;
+  cost: string | null;
+  seconds: number | null;
+  is_same: boolean;
+}
+
+/** The totals of one conversation in a comparison. */
+interface ComparedBranch {
+  conversation: string;
+  models: string[];
+  rounds: number;
+  calls: number;
+  usage: Usage | null;
+  cost: string | null;
+  seconds: number | null;
+  stopped: string;
+  detail: string;
+}
+
+/** Conversations beside each other, as `GET /chat/api/conversations/ID/comparison` gives them. */
+interface Comparison {
+  branches: ComparedBranch[];
+  steps: { turn: number; round: number; question: string; steps: (ComparedStep | null)[] }[];
 }
 
 interface McpTool {

@@ -148,21 +148,28 @@ def parameters_beside(body: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 class RequestScanner(Generic[Entry]):
-    """Scans bodies with a list of `entry` under `key`. `scan_entry` makes a message with only ids; None: read it whole."""
+    """Scans bodies with a list of `entry` under `key`. `scan_entry` makes a message with only ids; None: read it whole.
 
-    def __init__(self, key: str, entry: Any, scan_entry: Callable[[Entry], Message | None]) -> None:
+    `origin`: the format whose `stream_options` are kept in `native`, as they are sent.
+    """
+
+    def __init__(
+        self, key: str, entry: Any, scan_entry: Callable[[Entry], Message | None], *, origin: str = ""
+    ) -> None:
         fields: list[Any] = [
             (key, list[entry]),
             ("model", str, ""),
             ("stream", bool | None, None),
             ("service_tier", str | None, None),
+            ("stream_options", Any, UNSET),
         ]
+        self._origin = origin
         self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", fields, gc=False)).decode
         self._key = key
         self._scan_entry = scan_entry
 
     def scan(self, data: bytes) -> ModelRequest | None:
-        """The model, `stream`, the tier and the order of calls and results; None if the body must be read whole."""
+        """The model, `stream`, its options, the tier and the order of calls and results; None if the body must be read whole."""
         try:
             body: Any = self._decode(data)
         except _INVALID:
@@ -173,8 +180,13 @@ class RequestScanner(Generic[Entry]):
             if message is None:
                 return None
             messages.append(message)
+        options = body.stream_options
         return ModelRequest(
-            messages=tuple(messages), model=body.model, stream=body.stream, service_tier=body.service_tier
+            messages=tuple(messages),
+            model=body.model,
+            stream=body.stream,
+            service_tier=body.service_tier,
+            native={self._origin: {"stream_options": options}} if self._origin and options is not UNSET else None,
         )
 
 

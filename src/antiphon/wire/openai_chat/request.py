@@ -124,7 +124,7 @@ def _mentions_json_early(messages: list[Any]) -> bool:
 decode_request = TypedReader(
     "messages", TypedMessage, {*PARAMETERS, *HOST_PARAMETERS}, MessageListReader, build_model_request
 ).read
-scan_request = RequestScanner("messages", ScannedMessage, scan_message).scan
+scan_request = RequestScanner("messages", ScannedMessage, scan_message, origin="openai-chat").scan
 
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from urllib.parse import urlencode
 
 from antiphon.gateway.access.page_session import PAGE
+from antiphon.gateway.ledger.search import FoundAttempt
 from antiphon.gateway.observe.cache_watch import CacheRecord
+from antiphon.gateway.observe.ledger_search import LedgerSearch
 from antiphon.gateway.observe.page.html import attribute, clock, date, figures, items, nothing, seconds, table, text
 from antiphon.gateway.observe.page.texts import TEXTS, Language, Texts
 from antiphon.gateway.observe.recent import AttemptRecord, RequestRecord
@@ -23,8 +26,14 @@ _OUTCOMES = (
 _TONES = {"failed": "bad", "refused": "warn", "cancelled": "warn"}
 
 
-def requests_section(records: Sequence[RequestRecord], now: datetime, search: RequestFilter, language: Language) -> str:
-    """The section with the form and the requests that match it."""
+def requests_section(
+    records: Sequence[RequestRecord],
+    now: datetime,
+    search: RequestFilter,
+    language: Language,
+    ledger: LedgerSearch | None = None,
+) -> str:
+    """The section with the form and the requests that match it, in memory and in the ledger."""
     say = TEXTS[language]
     found = records if search.is_empty else [record for record in records if search.matches(record)]
     shown = found[:_MOST_SHOWN]
@@ -37,8 +46,47 @@ def requests_section(records: Sequence[RequestRecord], now: datetime, search: Re
         listed = f'<p class="note">{_note(records, found, shown, say)}</p><ol class="requests">{entries}</ol>'
     return (
         f'<section aria-labelledby="requests"><h2 id="requests">{say["recent"]}</h2>{_search_form(search, say)}'
-        f"{listed}</section>"
+        f"{listed}{'' if ledger is None else _ledger(ledger, search, language)}</section>"
     )
+
+
+def _ledger(found: LedgerSearch, search: RequestFilter, language: Language) -> str:
+    """What the ledger has: every attempt, newest first, and a link to older ones."""
+    say, page = TEXTS[language], found.page
+    title = f'<h3 id="ledger">{say["in_ledger"]}</h3>'
+    if found.problem:
+        return f'{title}<p class="note bad">{text(found.problem)}</p>'
+    listed = f'<p class="note">{say["none_in_ledger"]}</p>'
+    if page.rows:
+        names = ("time", "status_code", "client_key", "model", "target", "tokens", "duration", "request_id")
+        listed = table(say["in_ledger"], [say[name] for name in names], [_found(row, language) for row in page.rows])
+    older = ""
+    if page.next is not None:
+        names_of = {"text": "q"}
+        given = {names_of.get(name, name): getattr(search, name) for name in search.__struct_fields__}
+        query = urlencode({name: value for name, value in given.items() if value} | {"before": page.next})
+        note = say["searched_to"].format(time=date(page.searched_to, language)) if page.searched_to else ""
+        older = (
+            f'<p class="note">{note} <a rel="next" href="{attribute(f"{PAGE}?{query}#ledger")}">{say["older"]}</a></p>'
+        )
+    return title + listed + older
+
+
+def _found(row: FoundAttempt, language: Language) -> list[tuple[str, str]]:
+    say = TEXTS[language]
+    outcome = "" if row.outcome == "ok" else f' <span class="quiet">{text(row.outcome)}</span>'
+    counted = f"{row.prompt_tokens:,} + {row.completion_tokens:,}"
+    estimated = f' <span class="quiet">{say["estimate"]}</span>' if row.metering == "estimated" else ""
+    return [
+        (f"{date(row.time, language)}", ""),
+        (f"{row.status or say['none']}{outcome}", ""),
+        (text(row.key) or nothing(say), "" if row.key else "nothing"),
+        (text(row.model), ""),
+        (text("/".join(filter(None, (row.provider, row.target_model)))), ""),
+        (counted + estimated, "number"),
+        (seconds(row.seconds, say), "number"),
+        (f'<span class="id">{text(row.request_id)}</span>', ""),
+    ]
 
 
 def _note(
@@ -55,12 +103,13 @@ def _note(
 def _search_form(search: RequestFilter, say: Texts) -> str:
     fields = "".join(
         f'<div><label for="search-{name}">{say[label]}</label>'
-        f'<input id="search-{name}" name="{name}" value="{attribute(value)}" maxlength="200"></div>'
-        for name, label, value in (
-            ("q", "text", search.text),
-            ("key", "client_key", search.key),
-            ("model", "model", search.model),
-            ("status", "status_code", search.status),
+        f'<input id="search-{name}" name="{name}" type="{kind}" value="{attribute(value)}" maxlength="200"></div>'
+        for name, label, value, kind in (
+            ("q", "text", search.text, "text"),
+            ("key", "client_key", search.key, "text"),
+            ("model", "model", search.model, "text"),
+            ("status", "status_code", search.status, "text"),
+            ("day", "day", search.day, "date"),
         )
     )
     options = "".join(

@@ -99,7 +99,7 @@ class _StatusPage:
             self._targets(target_stats(status.seen.records), len(status.seen.records)),
             self._credentials(status.credentials, status.server),
             self._circuits(status.circuits),
-            requests_section(status.seen.records, status.server.now, self._view.search, self._language),
+            requests_section(status.seen.records, status.server.now, self._view.search, self._language, status.ledger),
             self._models(status.models),
             f'<footer>{say["footer"]} <a href="?format=json">{say["as_json"]}</a></footer>',
         ]

@@ -1,13 +1,17 @@
 // @ts-check
-/* Two conversations side by side: the same question, answered by two models. Each column is a thread of its own that follows its
- * events; on a phone they are one below the other. */
+/* Two conversations side by side: the same questions, answered by two models. Above is the table of their steps, read again when
+ * one of them has news; below, each column is a thread of its own that follows its events, on a phone one below the other. */
 
 import { element, fill } from "../ui/dom.js";
+import { drawComparison } from "./comparison_table.js";
 import { OpenConversation } from "./open_conversation.js";
 import { showError } from "../ui/notifications.js";
 import { Thread } from "./thread.js";
 import { cancelling, confirming, labelled, show } from "../ui/dialogs.js";
 import { say } from "../ui/i18n.js";
+
+/** The entries that change the table. */
+const STEPS = new Set(["model_output", "tool_call_results"]);
 
 export class CompareView {
   /**
@@ -19,16 +23,46 @@ export class CompareView {
     this._node = node;
     /** @type {OpenConversation[]} */
     this._open = [];
+    /** @type {string[]} */
+    this._ids = [];
+    this._table = element("div", { class: "comparison", role: "region", tabindex: "0" });
+    this._isReading = false;
+    this._hasNews = false;
   }
 
   /** Show these conversations. @param {string[]} ids */
   async show(ids) {
     this.close();
-    fill(this._node);
-    await Promise.all(ids.map((id) => this._column(id).catch(showError)));
+    this._ids = ids;
+    fill(this._table);
+    this._table.setAttribute("aria-label", say("stepByStep"));
+    fill(this._node, this._table);
+    await Promise.all([this._readSteps(), ...ids.map((id) => this._column(id).catch(showError))]);
+  }
+
+  /** Draw the table again; what happens meanwhile is read after it. */
+  async _readSteps() {
+    this._hasNews = true;
+    if (this._isReading) return;
+    this._isReading = true;
+    const ids = this._ids;
+    const [original, other] = ids.map(encodeURIComponent);
+    try {
+      while (this._hasNews && ids === this._ids) {
+        this._hasNews = false;
+        const comparison = await this._api.get(`conversations/${original}/comparison?with=${other}`);
+        if (ids === this._ids) drawComparison(this._table, comparison);
+      }
+    } catch (error) {
+      showError(error);
+    } finally {
+      this._isReading = false;
+    }
+    if (ids !== this._ids && this._ids.length) await this._readSteps();
   }
 
   close() {
+    this._ids = [];
     for (const conversation of this._open) conversation.close();
     this._open = [];
   }
@@ -57,7 +91,10 @@ export class CompareView {
         fill(name, state.model);
         thread.show(path, state);
       },
-      event: (event, data) => thread.handle(event, data),
+      event: (event, data) => {
+        thread.handle(event, data);
+        if (event === "LoopFinished" || (event === "EntryAppended" && STEPS.has(data.entry.kind))) this._readSteps();
+      },
       changed: (state) => thread.changed(state),
       broken() {},
       restored() {},
@@ -69,21 +106,29 @@ export class CompareView {
 }
 
 /**
- * Ask which model answers too; `""` if none.
+ * Ask which model answers too; `null` if none.
  *
  * @param {string[]} models
  * @param {string} current the model that has answered
+ * @param {boolean} isReplay whether it answers several steps, so that calls may come up which the log does not have
+ * @returns {Promise<{ model: string, calls: string } | null>}
  */
-export async function askForModel(models, current) {
+export async function askForModel(models, current, isReplay = false) {
   const field = element("input", { type: "text", required: true, list: "compared-models", autocomplete: "off" });
   const others = models.filter((model) => model !== current);
   const options = element("datalist", { id: "compared-models" }, others.map((model) => element("option", { value: model })));
   field.value = others[0] ?? "";
+  const calls = element("select", {}, ["log", "run", "skip"].map((policy) => element("option", { value: policy }, say(`replayCalls_${policy}`))));
   const answer = await show(
-    say("compareWith"),
-    [labelled(say("compareChoose"), field), options],
-    [cancelling(), confirming(say("regenerate"))],
+    say(isReplay ? "replayHere" : "compareWith"),
+    [
+      labelled(say(isReplay ? "replayChoose" : "compareChoose"), field),
+      options,
+      isReplay && labelled(say("replayCalls"), calls, say("replayCallsHint")),
+    ],
+    [cancelling(), confirming(say(isReplay ? "replayStart" : "regenerate"))],
     { class: "small" },
   );
-  return answer === "yes" ? field.value.trim() : "";
+  const model = field.value.trim();
+  return answer === "yes" && model ? { model, calls: calls.value } : null;
 }

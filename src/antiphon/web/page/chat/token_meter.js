@@ -63,12 +63,13 @@ export function turnUsage(outputs) {
   const sum = (/** @type {string} */ name) => counted.reduce((total, usage) => total + (usage[name] ?? 0), 0);
   const [prompt, completion, cached] = [sum("prompt_tokens"), sum("completion_tokens"), sum("cached_tokens")];
   if (!prompt && !completion) return "";
+  const isTour = outputs.every((entry) => entry.origin?.provider === "offline"); // not a model: it has no price
   const priced = outputs.filter((entry) => entry.cost !== null && entry.cost !== undefined);
   const money = priced.reduce((total, entry) => total + Number(entry.cost), 0);
   return [
     say("turnUsage", { prompt: formatNumber(prompt), completion: formatNumber(completion) }),
     cached && say("turnCached", { percent: formatNumber(Math.round((100 * cached) / prompt)) }),
-    priced.length === counted.length ? formatMoney(money) : say("costUnknown"),
+    isTour ? "" : priced.length === counted.length ? formatMoney(money) : say("costUnknown"),
   ]
     .filter(Boolean)
     .join(" · ");

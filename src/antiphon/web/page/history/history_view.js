@@ -8,9 +8,9 @@ import { Renderings } from "./renderings.js";
 import { Timeline } from "./timeline.js";
 import { formatNumber, say } from "../ui/i18n.js";
 
-/** Draws into the section `node`. */
+/** Draws into the section `node`; `replay(step)` is called to answer again from a step on. */
 export class HistoryView {
-  constructor(api, node) {
+  constructor(api, node, replay) {
     this._api = api;
     this._conversation = null;
     this._rendered = new Map();
@@ -32,7 +32,7 @@ export class HistoryView {
       renderings,
     );
     fill(node, this._empty, this._whole);
-    this._timeline = new Timeline(timeline, (at, takesFocus) => this.choose(at, takesFocus));
+    this._timeline = new Timeline(timeline, (at, takesFocus) => this.choose(at, takesFocus), replay);
     this._renderings = new Renderings(renderings, (at) => this._renderedAt(at));
   }
 
@@ -56,6 +56,8 @@ export class HistoryView {
       if (this._conversation !== conversation) return;
       this._timeline.draw(timeline, entries);
       this.choose(this._at || this._last);
+      const { requests } = await this._api.get(`${conversation.path}/cache`);
+      if (this._conversation === conversation) this._timeline.showCaches(requests);
     } catch (error) {
       showError(error);
     }

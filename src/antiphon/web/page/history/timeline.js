@@ -2,17 +2,21 @@
 /* The log as a timeline: turns, their rounds, and in each round the entries, with what they took. The chosen entry is the
  * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
 
-import { element, fill } from "../ui/dom.js";
+import { element, fill, iconButton } from "../ui/dom.js";
+import { cacheMark, cacheNote } from "./cache_marks.js";
 import { jsonTree } from "./json_tree.js";
 import { formatNumber, formatTime, say, formatDuration } from "../ui/i18n.js";
 
-/** `choose(at)` is called when another entry is chosen. */
+/** `choose(at)` is called when another entry is chosen, `replay(step)` to answer again from a step on. */
 export class Timeline {
-  constructor(node, choose) {
+  constructor(node, choose, replay) {
     this._node = node;
     this._choose = choose;
+    this._replay = replay;
     this._rows = new Map();
     this._stored = new Map();
+    /** @type {Map<number, CacheFinding>} */
+    this._caches = new Map();
     this._at = 0;
     node.addEventListener("keydown", (event) => this._key(event));
   }
@@ -21,6 +25,7 @@ export class Timeline {
   draw({ rounds, entries }, stored) {
     this._stored = new Map(stored.map((entry) => [entry.sequence_number, entry]));
     this._rows.clear();
+    this._caches.clear();
     const longest = Math.max(0.001, ...entries.map((entry) => entry.seconds ?? 0));
     /** @type {{ number: number, rounds: { number: number, summary: any, entries: any[] }[] }[]} */
     const turns = [];
@@ -40,12 +45,18 @@ export class Timeline {
         element(
           "section",
           { class: "turn" },
-          element("h2", {}, turn.number ? say("turn", { number: formatNumber(turn.number) }) : say("before")),
+          element(
+            "h2",
+            {},
+            turn.number ? say("turn", { number: formatNumber(turn.number) }) : say("before"),
+            turn.number > 0 && turn.rounds.some(isEffective) && this._replayButton(`${turn.number}`),
+          ),
           turn.rounds.map((round) =>
             element(
               "div",
               { class: "round" },
-              round.number > 0 && heading(round),
+              round.number > 0 &&
+                heading(round, round.number > 1 && isEffective(round) && this._replayButton(`${turn.number}.${round.number}`)),
               element(
                 "ol",
                 {},
@@ -58,12 +69,34 @@ export class Timeline {
     );
   }
 
+  /** Mark the answers with what their requests could read from the prompt cache.
+   * @param {CacheFinding[]} findings
+   */
+  showCaches(findings) {
+    for (const found of findings) {
+      const row = this._rows.get(found.sequence_number);
+      if (!row) continue;
+      this._caches.set(found.sequence_number, found);
+      const mark = cacheMark(found);
+      if (mark) row.button.querySelector(".took").append(mark);
+    }
+    this._showCacheNote();
+  }
+
+  /** The note about the prompt cache in the open entry, if there is one. */
+  _showCacheNote() {
+    const row = this._rows.get(this._at);
+    const found = this._caches.get(this._at);
+    if (row && found) row.button.after(cacheNote(found));
+  }
+
   /** Open the entry at version `at`. */
   select(at, takesFocus = false) {
     const before = this._rows.get(this._at);
     before?.button.setAttribute("aria-expanded", "false");
     before?.item.classList.remove("chosen");
     before?.item.querySelector(".stored")?.remove();
+    before?.item.querySelector(".cache-note")?.remove();
     this._at = at;
     const row = this._rows.get(at);
     if (!row) return;
@@ -78,6 +111,7 @@ export class Timeline {
           Object.entries(shown(stored)).map(([name, value]) => jsonTree(value, name, 1)),
         ),
       );
+    this._showCacheNote();
     row.item.scrollIntoView({ block: "nearest" });
     if (takesFocus) row.button.focus({ preventScroll: true });
   }
@@ -127,6 +161,10 @@ export class Timeline {
     return item;
   }
 
+  _replayButton(step) {
+    return iconButton("again", say("replayFrom", { step }), () => this._replay(step));
+  }
+
   _key(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || event.altKey || !event.target.closest("button[aria-expanded]")) return;
@@ -138,7 +176,12 @@ export class Timeline {
   }
 }
 
-function heading({ number, summary }) {
+/** Whether a round still counts. */
+function isEffective({ entries }) {
+  return entries.some((entry) => entry.effective !== false);
+}
+
+function heading({ number, summary }, action) {
   const facts = summary
     ? [
         summary.model,
@@ -154,6 +197,7 @@ function heading({ number, summary }) {
     {},
     element("span", {}, say("round", { number: formatNumber(number) })),
     facts.filter(Boolean).map((fact) => element("span", { class: "fact" }, fact)),
+    action,
   );
 }
 

@@ -1,0 +1,42 @@
+"""The cache doctor for a stored conversation: the request of each answer, examined as its provider was sent it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from antiphon.caching.doctor import CacheDoctor
+from antiphon.caching.outline import outline_prompt
+from antiphon.caching.report import CacheReport
+from antiphon.chat.spending import usage_of
+from antiphon.context.tokens import count_text
+from antiphon.history import HistoryEntry, ModelOutputEntry
+from antiphon.prices.table import PriceTable
+from antiphon.providers.sent_requests import sent_requests
+from antiphon.wire.request import ModelRequest, ToolDefinition
+
+_NO_SETTINGS = ModelRequest()
+
+
+def examine_conversation(
+    entries: Sequence[HistoryEntry],
+    *,
+    format_name: str = "",
+    tools: tuple[ToolDefinition, ...] = (),
+    settings: ModelRequest = _NO_SETTINGS,
+    prices: PriceTable | None = None,
+) -> Iterator[tuple[ModelOutputEntry, CacheReport]]:
+    """Each answer with the report of its request. With `format_name`, all requests are written in that format.
+
+    It takes a second for a few hundred answers, so run it in a thread.
+    """
+    doctor = CacheDoctor(is_one_conversation=True)
+    for sent in sent_requests(entries, format_name=format_name, tools=tools, settings=settings):
+        answer, target = sent.answer, sent.target
+        body = msgspec.json.decode(sent.data)
+        outline = outline_prompt(body, target.format, model=target.model, keeps_text=True, count=count_text)
+        at = answer.timestamp
+        report = doctor.examine(outline, provider=target.provider, at=None if at is None else at.timestamp())
+        # what another model counted is not about this body
+        yield answer, report.with_usage(usage_of(answer) if target == answer.origin else None, prices, at)
