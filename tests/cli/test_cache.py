@@ -62,7 +62,10 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_table_names_the_field_and_the_loss(requests: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_the_field_and_the_loss(
+    requests: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["cache", requests]) == 0
     shown = capsys.readouterr().out
     head, *rows = shown.splitlines()[:4]

@@ -152,7 +152,7 @@ def test_concurrent_runs_in_one_process(tmp_path: Path) -> None:
     def hold() -> str:
         "Holds on."
         entered.set()
-        leave.wait(10)
+        leave.wait(60)
         return "done"
 
     model = FunctionModel(lambda context, options: "Done." if len(context) > 2 else call("hold"))
@@ -161,7 +161,7 @@ def test_concurrent_runs_in_one_process(tmp_path: Path) -> None:
         question = chats.ask("Go.")
         first = threading.Thread(target=lambda: graph.invoke(question, thread()))
         first.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
         with pytest.raises(LeaseHeld, match="of this process"):
             graph.invoke(question, thread())
         leave.set()
@@ -196,7 +196,7 @@ def test_sequential_nodes_of_one_step_cannot_share_conversation(tmp_path: Path) 
         llm = LLMNode(chats)
 
         def late(state: ConversationState) -> Any:
-            is_done.wait(10)
+            is_done.wait(60)
             return llm(state)
 
         builder = StateGraph(ConversationState)
@@ -270,7 +270,7 @@ def test_stale_run_raises(tmp_path: Path) -> None:
     def gate(state: ConversationState) -> dict[str, Any]:
         if not entered.is_set():
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
         return {}
 
     with chats_in(tmp_path, ScriptedModel("One.", "Two.")) as chats:
@@ -290,7 +290,7 @@ def test_stale_run_raises(tmp_path: Path) -> None:
 
         thread_of_it = threading.Thread(target=late)
         thread_of_it.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
         graph.invoke(question, thread())
         leave.set()
         thread_of_it.join()
