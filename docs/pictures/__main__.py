@@ -21,6 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 from replay_chat import MODEL, replay_chat
 from status_traffic import ADMIN, busy_gateway
 from tape_commands import take_tape_commands
+from verified_history import take_verified_history
 
 HERE = Path(__file__).parent
 FLAGS = [
@@ -44,6 +45,7 @@ def main() -> None:
         take_cache_table()
         take_conform_run()
         take_tape_commands()
+        take_verified_history()
     if only in ([], ["status"]):
         with tempfile.TemporaryDirectory() as folder, busy_gateway(Path(folder)) as address:
             take_status(browser, address)

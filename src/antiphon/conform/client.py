@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,15 @@ class Client:
         self._key = key
         self.has_key = key != NO_KEY
         self._seconds = seconds
+
+    def why_unreachable(self) -> str:
+        """Why nothing answers at the address; empty if something does."""
+        port = self._address.port or (443 if self._address.scheme == "https" else 80)
+        try:
+            socket.create_connection((self._address.hostname or "", port), timeout=self._seconds).close()
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def send(
         self,

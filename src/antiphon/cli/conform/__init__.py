@@ -104,6 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
     except (_WrongUse, CaseError) as error:
         write_error(f"antiphon conform: {error}")
         return 2
+    if reason := client.why_unreachable():
+        write_error(
+            f"antiphon conform: nothing answers at {arguments.url}: {reason}; start the gateway first "
+            f"(antiphon conform --setup NAME prints a configuration)"
+        )
+        return 2
     return _conform(arguments, plan, client, gateway, ports)
 
 
