@@ -1,4 +1,4 @@
-"""The verdict of a run without a mock provider: a hosted API, of which only the client's side can be seen.
+"""The verdict of a run without a mock provider: of a hosted API only the client's side can be seen.
 
 The content of the answer is not known. What is judged: its shape, its end, its usage, that a forced call is made and fits the
 tool's schema, that structured output fits its schema, that a limit of tokens is reported, and the shape of errors.
