@@ -24,8 +24,7 @@ from msgspec import Struct
 from antiphon import __version__
 from antiphon.conform.case import GROUPS, load_cases
 from antiphon.conform.client import Client
-from antiphon.conform.formats import FORMATS
-from antiphon.conform.gateways import GATEWAYS, KEY, PORTS, setup
+from antiphon.conform.gateways import GATEWAYS, KEY, PEER_FORMATS, PORTS, setup
 from antiphon.conform.report import VERDICTS, as_badge, pair_rows, reasons
 from antiphon.conform.run import OutOfTime, Plan, Result, Runner
 from antiphon.conform.upstream import MockProviders
@@ -122,13 +121,13 @@ def measure(name: str, folder: Path) -> tuple[Measured, list[Result]]:
     """Run the whole suite against one gateway: a process of its own for each client format, at once, as most time is waiting."""
     version = version_of(name)
     with ThreadPoolExecutor() as threads:
-        parts = threads.map(lambda client: _measure_client(name, client, folder / client), FORMATS)
+        parts = threads.map(lambda client: _measure_client(name, client, folder / client), PEER_FORMATS)
         results = [result for part in parts for result in part]
     return summarize(name, version, results), results
 
 
 def _measure_client(name: str, client_format: str, folder: Path) -> list[Result]:
-    plan = Plan(cases=load_cases(), clients=(client_format,), upstreams=tuple(FORMATS), total_seconds=_LONGEST)
+    plan = Plan(cases=load_cases(), clients=(client_format,), upstreams=PEER_FORMATS, total_seconds=_LONGEST)
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         with _STARTING:  # a port that is free now must not be given to another one's mock provider
@@ -179,8 +178,8 @@ def table(measured: list[Measured]) -> str:
         f"| client → provider | {' | '.join(titles)} |",
         f"| --- |{' --- |' * len(titles)}",
     ]
-    for row, client in enumerate(FORMATS):
-        for column, upstream in enumerate(FORMATS):
+    for row, client in enumerate(PEER_FORMATS):
+        for column, upstream in enumerate(PEER_FORMATS):
             cells = [each.pairs[row][column + 1] for each in measured]
             lines.append(f"| {client} → {upstream} | {' | '.join(cells)} |")
     lines += ["", "What fails most often:", ""]

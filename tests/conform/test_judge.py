@@ -12,14 +12,16 @@ import pytest
 
 from antiphon.conform.case import load_cases
 from antiphon.conform.client import Client
+from antiphon.conform.formats import FORMATS
 from antiphon.conform.gateways import Gateway
 from antiphon.conform.http_server import Connection, RawServer, Request
 from antiphon.conform.run import Plan, Result, Runner
 from antiphon.conform.upstream import MockProviders, Script
 
 CASES = {case.id: case for case in load_cases()}
-PORTS = {"openai-chat": 0, "openai-responses": 0, "anthropic": 0, "gemini": 0}
+PORTS = dict.fromkeys(FORMATS, 0)
 ROUTES = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses", "/v1/messages": "anthropic"}
+ROUTES |= {"/v1beta/interactions": "gemini-interactions"}
 
 Body = dict[str, Any]
 
@@ -169,6 +171,67 @@ def test_a_defect_on_the_way_back_is_found(gateway: PassThrough, providers: Mock
     assert check in [finding.check for finding in result.findings]
 
 
+def show_thoughts(status: int, data: bytes) -> tuple[int, bytes]:
+    return status, data.replace(b'"type":"thought"', b'"type":"model_output"').replace(b'"summary"', b'"content"')
+
+
+INTERACTIONS_DEFECTS = {
+    "words of a stream lost": ("answer-text", replace(b'"text":" degrees."', b'"text":""'), "answer"),
+    "stream without its start": ("answer-text", replace(b"interaction.created", b"interaction.begun"), "shape"),
+    "step not stopped": ("answer-text", replace(b"step.stop", b"step.end"), "shape"),
+    "status of a call changed": ("answer-call", replace(b"requires_action", b"completed"), "answer"),
+    "arguments changed": ("answer-call", replace(b"Oslo", b"Rome"), "answer"),
+    "call without an id": ("answer-call", replace(b'"id":"call_a1"', b'"id":""'), "shape"),
+    "limit not reported": ("answer-length", replace(b'"incomplete"', b'"completed"'), "answer"),
+    "thoughts not counted": ("usage-reasoning", replace(b"total_thought_tokens", b"thoughts"), "usage"),
+    "thought in the text": ("answer-thinking", show_thoughts, "answer"),
+    "unknown status": ("answer-text", replace(b'"completed"', b'"done"'), "shape"),
+    "error in another shape": ("status-500", rename_errors, "shape"),
+}
+
+
+@pytest.mark.parametrize("defect", INTERACTIONS_DEFECTS)
+def test_a_defect_in_an_interaction_is_found(gateway: PassThrough, providers: MockProviders, defect: str) -> None:
+    case, change, check = INTERACTIONS_DEFECTS[defect]
+    assert conform(gateway, providers, case, "gemini-interactions").verdict == "passed"
+    gateway.on_answer = change
+    result = conform(gateway, providers, case, "gemini-interactions")
+    assert result.verdict == "failed", result.reason
+    assert check in [finding.check for finding in result.findings]
+
+
+INTERACTIONS_LOSSES: dict[str, tuple[str, Callable[[Body], None], str, str]] = {
+    "system prompt dropped": ("system", drop("system_instruction"), "lost", "one short sentence"),
+    "result dropped": (
+        "call-chain",
+        lambda body: body["input"].pop(2) if len(body["input"]) > 2 else None,
+        "accepted",
+        "result",
+    ),
+    "image dropped": ("image", lambda body: body["input"][0]["content"].pop(), "lost", "1 image"),
+    "parameters dropped": ("settings", drop("generation_config"), "lost", "temperature 0.25"),
+    "choice dropped": ("choice-named", lambda body: body["generation_config"].pop("tool_choice", 0), "lost", "clock"),
+    "schema dropped": ("structured-output", drop("response_format"), "lost", "'degrees'"),
+    "thought dropped": (
+        "thinking-interactions",
+        lambda body: body["input"].pop(1) if len(body["input"]) > 1 else None,
+        "lost",
+        "signature",
+    ),
+    "foreign field": ("text", lambda body: body.update(messages=[]), "accepted", "messages"),
+}
+
+
+@pytest.mark.parametrize("defect", INTERACTIONS_LOSSES)
+def test_what_an_interaction_loses_is_found(gateway: PassThrough, providers: MockProviders, defect: str) -> None:
+    case, change, check, words = INTERACTIONS_LOSSES[defect]
+    assert conform(gateway, providers, case, "gemini-interactions").verdict == "passed"
+    gateway.on_request = change
+    result = conform(gateway, providers, case, "gemini-interactions")
+    assert check in [finding.check for finding in result.findings]
+    assert words in " ".join(f"{finding.expected} {finding.got}" for finding in result.findings)
+
+
 def test_a_request_that_is_not_cancelled_is_found(gateway: PassThrough, providers: MockProviders) -> None:
     [finding] = conform(gateway, providers, "leave-before-head").findings
     assert (finding.check, finding.got) == ("cancel", "still open")
@@ -184,7 +247,7 @@ def test_a_broken_conversation_may_be_refused_but_a_valid_one_may_not(
     assert (finding.rule, finding.source) == ("OC-01", "gh:CopilotKit/CopilotKit#529")
 
 
-@pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     "case", ["parallel-calls", "answer-parallel-calls", "answer-thinking", "usage-cached", "image"]
 )

@@ -14,6 +14,7 @@ from support.corpus import accepted_requests, client_requests
 from support.rule_cases import Case
 from wire.anthropic import rule_cases as anthropic
 from wire.gemini import rule_cases as gemini
+from wire.gemini_interactions import rule_cases as gemini_interactions
 from wire.openai_chat import rule_cases as openai_chat
 from wire.openai_responses import rule_cases as openai_responses
 
@@ -22,6 +23,7 @@ CASES: dict[str, list[Case]] = {
     "openai-responses": openai_responses.CASES,
     "anthropic": anthropic.CASES,
     "gemini": gemini.CASES,
+    "gemini-interactions": gemini_interactions.CASES,
 }
 
 SEQUENCE = {
@@ -29,6 +31,7 @@ SEQUENCE = {
     *("OR-07", "OR-08", "OR-14"),
     *("AN-04", "AN-05", "AN-08", "AN-09"),
     *("GM-02", "GM-03", "GM-05", "GM-06", "GM-07", "GM-10"),
+    *("GI-01", "GI-03", "GI-04", "GI-05", "GI-08", "GI-09", "GI-10", "GI-11", "GI-14"),
 }
 """The rules that repairs are about: the judge must find every body that breaks one."""
 
@@ -69,7 +72,9 @@ def test_what_the_judge_reports_of_recorded_requests_our_rules_report_too(name: 
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_sets_of_rules_accept_the_same_cases_of_the_suite(name: str) -> None:
     """The suite's own requests: valid for the judge exactly if they are valid for our rules."""
-    model = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4o", "anthropic": "claude-sonnet-4-5"}.get(name, "")
+    model = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4o", "anthropic": "claude-sonnet-4-5"}.get(
+        name, "gemini-2.5-flash"
+    )
     differing = []
     for case in load_cases():
         if case.clients and name not in case.clients:

@@ -12,12 +12,15 @@ from msgspec import Struct
 
 from antiphon.conform.case import Case
 
-PORTS = {"openai-chat": 4711, "openai-responses": 4712, "anthropic": 4713, "gemini": 4714}
+PORTS = {"openai-chat": 4711, "openai-responses": 4712, "anthropic": 4713, "gemini": 4714, "gemini-interactions": 4715}
+PEER_FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+"""The formats that the other gateways translate; the tables that compare gateways have these."""
 MODELS = {
     "openai-chat": ("gpt-4o", "gpt-5"),
     "openai-responses": ("gpt-4o", "gpt-5"),
     "anthropic": ("claude-sonnet-4-5", "claude-opus-4-7"),
     "gemini": ("gemini-2.5-flash", "gemini-3-pro-preview"),
+    "gemini-interactions": ("gemini-2.5-flash", "gemini-3-pro-preview"),
 }
 """The models at each provider: the usual one, and the newer one of the group `models`."""
 
@@ -36,7 +39,7 @@ class Gateway(Struct, frozen=True, kw_only=True):
     clients: tuple[str, ...] | None = None
     upstreams: tuple[str, ...] | None = None
     lacks: str = ""
-    """Why other formats are not supported."""
+    """Why other formats are not supported; comes after the name of the format."""
     uses_headers: bool = False
     """Whether the provider is chosen by headers of each request (Portkey)."""
 
@@ -78,9 +81,14 @@ class Gateway(Struct, frozen=True, kw_only=True):
 
 GATEWAYS: dict[str, Gateway] = {
     "antiphon": Gateway(name="antiphon"),
-    "litellm": Gateway(name="litellm"),
-    "llm-rosetta": Gateway(name="llm-rosetta"),
-    "portkey": Gateway(name="portkey", uses_headers=True, clients=("openai-chat", "openai-responses", "anthropic")),
+    "litellm": Gateway(name="litellm", clients=PEER_FORMATS, upstreams=PEER_FORMATS),
+    "llm-rosetta": Gateway(name="llm-rosetta", clients=PEER_FORMATS, upstreams=PEER_FORMATS),
+    "portkey": Gateway(
+        name="portkey",
+        uses_headers=True,
+        clients=("openai-chat", "openai-responses", "anthropic"),
+        upstreams=PEER_FORMATS,
+    ),
     "tensorzero": Gateway(
         name="tensorzero",
         prefix="/openai",
@@ -88,7 +96,7 @@ GATEWAYS: dict[str, Gateway] = {
         clients=("openai-chat",),
         upstreams=("openai-chat", "openai-responses", "anthropic"),
     ),
-    "bifrost": Gateway(name="bifrost"),
+    "bifrost": Gateway(name="bifrost", clients=PEER_FORMATS, upstreams=PEER_FORMATS),
 }
 
 
@@ -113,7 +121,7 @@ def _antiphon(ports: Mapping[str, int]) -> str:
         "",
     ]
     for name, port in ports.items():
-        path = "v1beta" if name == "gemini" else "v1"
+        path = "v1beta" if name.startswith("gemini") else "v1"
         lines += [
             "[[providers]]",
             f'name = "{name}"',
@@ -133,7 +141,8 @@ def _litellm(ports: Mapping[str, int]) -> str:
     prefixes = {"openai-chat": "openai/", "openai-responses": "openai/responses/"}
     prefixes |= {"anthropic": "anthropic/", "gemini": "gemini/"}
     lines = ["# conform.yaml", "model_list:"]
-    for name, port in ports.items():
+    for name in PEER_FORMATS:
+        port = ports[name]
         base = f"http://127.0.0.1:{port}" + ("" if name == "anthropic" else "/v1beta" if name == "gemini" else "/v1")
         for model, target in names(name):
             lines += [f"  - model_name: {model}", "    litellm_params:", f"      model: {prefixes[name]}{target}"]
@@ -153,7 +162,8 @@ def _rosetta(ports: Mapping[str, int]) -> str:
     kinds |= {"anthropic": "anthropic", "gemini": "google"}
     can = '"capabilities": ["text", "vision", "tools"]'
     providers, models = [], []
-    for name, port in ports.items():
+    for name in PEER_FORMATS:
+        port = ports[name]
         base = f"http://127.0.0.1:{port}" + ("" if name in ("anthropic", "gemini") else "/v1")
         providers.append(f'    "{name}": {{"api_key": "{KEY}", "base_url": "{base}", "type": "{kinds[name]}"}}')
         models += [

@@ -16,7 +16,7 @@ from antiphon.cli.terminal import styled, table, write, write_error
 from antiphon.conform.case import CLIENT_GROUPS, Case, CaseError, load_cases
 from antiphon.conform.client import NO_KEY, Client
 from antiphon.conform.formats import FORMATS
-from antiphon.conform.gateways import GATEWAYS, PORTS, Gateway, setup
+from antiphon.conform.gateways import GATEWAYS, PEER_FORMATS, PORTS, Gateway, setup
 from antiphon.conform.report import VERDICTS, as_badge, as_json, as_junit, failure_lines, group_rows, pair_rows, reasons
 from antiphon.conform.run import OutOfTime, Plan, Result, Runner
 from antiphon.conform.upstream import MockProviders
@@ -236,11 +236,13 @@ def _ports(given: str | None) -> dict[str, int]:
     if given is None:
         return dict(PORTS)
     numbers = given.split(",")
-    if len(numbers) != len(PORTS) or not all(each.strip().isdecimal() and 0 < int(each) < 65536 for each in numbers):
+    is_count = len(PEER_FORMATS) <= len(numbers) <= len(PORTS)
+    if not is_count or not all(each.strip().isdecimal() and 0 < int(each) < 65536 for each in numbers):
         raise _WrongUse(
-            f"--upstream-ports {given}: write {len(PORTS)} ports separated by commas, like {_shown_ports()}"
+            f"--upstream-ports {given}: write {len(PORTS)} ports separated by commas, like {_shown_ports()}; "
+            f"with {len(PEER_FORMATS)}, the rest is the default"
         )
-    return dict(zip(PORTS, map(int, numbers), strict=True))
+    return PORTS | dict(zip(PORTS, map(int, numbers), strict=False))
 
 
 def _shown_ports() -> str:

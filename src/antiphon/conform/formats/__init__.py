@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from antiphon.conform.conversation import Answer, Contents, Dialogue, Event, Reply
-from antiphon.conform.formats import anthropic, gemini, openai_chat, openai_responses
+from antiphon.conform.formats import anthropic, gemini, gemini_interactions, openai_chat, openai_responses
 
 
 class Format(Protocol):
@@ -55,4 +55,5 @@ FORMATS: dict[str, Format] = {
     "openai-responses": openai_responses,
     "anthropic": anthropic,
     "gemini": gemini,
+    "gemini-interactions": gemini_interactions,
 }

@@ -161,17 +161,17 @@ def _read_part(part: dict[str, Any], found: Contents) -> None:
     result = one_of(part, "functionResponse", "function_response")
     if isinstance(result, dict):
         value = result.get("response")
-        text = "\n".join([*_strings(value), msgspec.json.encode(value, order="sorted").decode()])
+        text = "\n".join([*strings_in(value), msgspec.json.encode(value, order="sorted").decode()])
         found.texts.append(text)
         found.results.append(Result(str(result.get("id") or ""), text, str(result.get("name"))))
 
 
-def _strings(value: Any) -> list[str]:
+def strings_in(value: Any) -> list[str]:
     """Every string in a value: the API leaves the shape of a tool's response to the client."""
     if isinstance(value, dict):
-        return [text for inner in value.values() for text in _strings(inner)]
+        return [text for inner in value.values() for text in strings_in(inner)]
     if isinstance(value, list):
-        return [text for inner in value for text in _strings(inner)]
+        return [text for inner in value for text in strings_in(inner)]
     return [value] if isinstance(value, str) else [] if value is None else [str(value)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, convert
 
 from antiphon.conform.conversation import Violation
-from antiphon.conform.rules import anthropic, gemini, openai_chat, openai_responses
+from antiphon.conform.rules import anthropic, gemini, gemini_interactions, openai_chat, openai_responses
 
 Check = Callable[[dict[str, Any], str], Iterator[Violation]]
 _CHECKS: dict[str, Check] = {
@@ -19,6 +19,7 @@ _CHECKS: dict[str, Check] = {
     "openai-responses": lambda body, _: openai_responses.check(body),
     "anthropic": lambda body, _: anthropic.check(body),
     "gemini": gemini.check,
+    "gemini-interactions": lambda body, _: gemini_interactions.check(body),
 }
 
 

@@ -6,6 +6,7 @@ from antiphon.wire.request import SequenceRule
 FORMAT = "gemini-interactions"
 FORMAT_MODULE = FormatModule(
     messages_key="input",
+    required=frozenset({"input"}),
     sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),
     signature=FormatSignature(
         body_keys=frozenset(
