@@ -381,6 +381,23 @@ def test_a_json_object_is_given_where_it_is_demanded() -> None:
     assert [name for name, _ in talk.calls] == ["weather"]
 
 
+def test_a_limit_of_tokens_cuts_the_text_and_is_reported() -> None:
+    context = [ModelInputEntry.of("Tell me a story.")]
+    whole, cut = (
+        assembled(
+            deltas_of(OfflineModel(), context, ProviderCallOptions(settings=ModelRequest(max_output_tokens=limit)))
+        )
+        for limit in (None, 16)
+    )
+    assert whole.output.stop_reason == "end"
+    assert cut.output.stop_reason == "length"
+    text, start = text_of(whole.output.parts), text_of(cut.output.parts)
+    assert text.startswith(start)
+    assert 0 < len(start) < len(text)
+    assert cut.output.usage is not None
+    assert cut.output.usage.completion_tokens == 16
+
+
 def test_the_notice_is_shown_after_an_answer_of_another_model() -> None:
     talk = Talk([WEATHER])
     talk.context += [ModelInputEntry.of("Hi."), ModelOutputEntry.of("Hello!")]

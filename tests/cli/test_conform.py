@@ -101,13 +101,37 @@ def test_a_failure_is_shown_with_its_difference(
 def test_a_hosted_api_is_judged_from_the_client_side_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with MockProviders(dict.fromkeys(PORTS, 0)) as api:
         address = f"http://127.0.0.1:{api.ports['anthropic']}"
-        options = ("--client-only", "--model", "claude-sonnet-4-5", "--client-formats", "anthropic,openai-chat")
+        options = ["--client-only", "--model", "claude-sonnet-4-5", "--client-formats", "anthropic,openai-chat"]
+        options += ["--only", "answer-text"]
         assert main(["conform", address, *options]) == 0
         shown = capsys.readouterr().out
         assert "no route from openai-chat to the API: 404" in shown
         api.begin(Script(Answer(text="")))
         assert main(["conform", address, *options]) == 1
         assert "expected: some text" in capsys.readouterr().out
+
+
+def test_our_gateway_passes_the_client_side_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "offline.toml"
+    config.write_text('[gateway]\nclient_keys = ["env:CONFORM_KEY"]\n[[providers]]\nname = "offline"\n')
+    with served_gateway(config, environ={"CONFORM_KEY": KEY}) as running:
+        address = f"http://127.0.0.1:{running.port}"
+        assert main(["conform", address, "--key", KEY, "--client-only", "--model", "offline/plain"]) == 0, (
+            capsys.readouterr().out
+        )
+    [total] = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("total")]
+    passed, refused, failed, _ = map(int, total[1:])
+    assert passed > 160
+    assert (refused, failed) == (0, 0)
+
+
+def test_the_cases_of_the_client_side_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conform", "--list", "--client-only"]) == 0
+    shown = capsys.readouterr().out
+    assert "errors/wrong-key" in shown
+    assert "faults/" not in shown
+    assert main(["conform", "--list"]) == 0
+    assert "errors/" not in capsys.readouterr().out
 
 
 def test_an_address_without_a_server_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +159,7 @@ def test_setup_prints_a_configuration_with_the_ports(name: str, capsys: pytest.C
         (["ftp://x"], "'ftp://x' is not an http:// or https:// address"),
         (["http://127.0.0.1:99999"], "is not an http:// or https:// address"),
         (["http://x", "--only", "nothing"], "no case is like nothing; see --list"),
+        (["http://x", "--client-only", "--only", "faults/*"], "no case of --client-only is like faults/*"),
         (["http://x", "--client-formats", "cohere"], "unknown format 'cohere'; known: openai-chat"),
         (["http://x", "--upstream-ports", "1,2"], "write 4 ports separated by commas"),
         (["http://x", "--gateway", "mine"], "unknown gateway; known: antiphon"),
@@ -167,6 +192,12 @@ def test_a_bad_file_of_cases_is_explained(
     (tmp_path / "clean.toml").write_text(text)
     assert main(["conform", "http://x", "--cases", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_case_of_the_client_side_must_say_what_it_expects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "errors.toml").write_text('[[case]]\nid = "x"\ntitle = "x"\n')
+    assert main(["conform", "http://x", "--cases", str(tmp_path)]) == 2
+    assert 'case x: client_only is missing; write client_only = { expects = "error" }' in capsys.readouterr().err
 
 
 def test_a_taken_port_is_explained(target: Target, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,8 @@ from antiphon.conform.upstream import Fault
 from antiphon.errors import AntiphonError
 
 GROUPS = ("clean", "answers", "broken", "models", "streams", "disconnects", "faults")
+CLIENT_GROUPS = ("errors",)
+"""Groups that are judged with `--client-only` alone."""
 _FOLDER = Path(__file__).parent / "cases"
 _TOOLS: dict[str, dict[str, Any]] = {
     "weather": {
@@ -42,6 +44,14 @@ _TOOLS: dict[str, dict[str, Any]] = {
 
 class CaseError(AntiphonError):
     """A file of cases cannot be read."""
+
+
+class ClientOnly(Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be judged without a mock provider, where the content of the answer is not known."""
+
+    expects: Literal["answer", "usage", "call", "json", "length", "error", "served"] = "answer"
+    refusable: bool = False
+    """Whether a 4xx in the client's shape is right as well: not every model takes images or schemas."""
 
 
 class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,8 +90,12 @@ class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The format that the signatures of this case come from."""
     refusable: bool = False
     """Whether a 4xx is a right answer although the client's own API accepts the request: the model does not."""
-    client_only: bool = False
-    """Whether it can be judged without a mock provider."""
+    client_only: ClientOnly | None = None
+    """What is judged without a mock provider; `None` if the case needs one."""
+    mistake: Literal["", "json", "model", "key", "path"] = ""
+    """What is wrong with the request itself: its JSON is cut, or its model, key or path does not exist."""
+    omitted: dict[str, str] = {}
+    """A field that is left out of the written request, by client format."""
 
     @property
     def dialogue(self) -> Dialogue:
@@ -107,7 +121,7 @@ class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 def load_cases(folders: Iterable[Path] = ()) -> list[Case]:
     """The cases of the suite, and those of more folders of TOML files; raises `CaseError`."""
     found: dict[str, Case] = {}
-    files = [_FOLDER / f"{group}.toml" for group in GROUPS]
+    files = [_FOLDER / f"{group}.toml" for group in (*GROUPS, *CLIENT_GROUPS)]
     for folder in folders:
         extra = sorted(folder.glob("*.toml")) if folder.is_dir() else []
         if not extra:
@@ -126,8 +140,9 @@ def _read(file: Path) -> list[Case]:
         entries = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise CaseError(f"cannot read {file}: {error}") from None
-    if file.stem not in GROUPS:
-        raise CaseError(f"{file}: a file of cases must be named after a group: {', '.join(GROUPS)}")
+    if file.stem not in (*GROUPS, *CLIENT_GROUPS):
+        known = ", ".join((*GROUPS, *CLIENT_GROUPS))
+        raise CaseError(f"{file}: a file of cases must be named after a group: {known}")
     cases = []
     for place, entry in enumerate(entries.get("case", [])):
         name = entry.get("id", f"number {place + 1}")
@@ -135,10 +150,14 @@ def _read(file: Path) -> list[Case]:
             case = msgspec.convert({**entry, "group": file.stem}, Case)
         except msgspec.ValidationError as error:
             raise CaseError(f"{file.name}: case {name}: {error}") from None
-        names = {*case.clients, *case.upstreams, *case.bodies, *([case.native] if case.native else [])}
+        names = {*case.clients, *case.upstreams, *case.bodies, *case.omitted, *([case.native] if case.native else [])}
         if unknown := sorted(names - FORMATS.keys()):
             raise CaseError(f"{file.name}: case {name}: unknown format {unknown[0]!r}; known: {', '.join(FORMATS)}")
         if unknown := sorted(set(case.tools) - _TOOLS.keys()):
             raise CaseError(f"{file.name}: case {name}: unknown tool {unknown[0]!r}; known: {', '.join(_TOOLS)}")
+        if file.stem in CLIENT_GROUPS and case.client_only is None:
+            raise CaseError(
+                f'{file.name}: case {name}: client_only is missing; write client_only = {{ expects = "error" }}'
+            )
         cases.append(case)
     return cases

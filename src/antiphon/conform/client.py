@@ -14,6 +14,8 @@ import msgspec
 from antiphon.conform.conversation import Event, Reply
 from antiphon.conform.formats import Format
 
+NO_KEY = "none"
+_NO_SUCH_KEY = "sk-conform-no-such-key"
 _KEPT = 4_000
 """How many characters of an answer are kept for the report."""
 
@@ -24,6 +26,7 @@ class Client:
     def __init__(self, url: str, key: str, seconds: float) -> None:
         self._address = urlsplit(url)
         self._key = key
+        self.has_key = key != NO_KEY
         self._seconds = seconds
 
     def why_unreachable(self) -> str:
@@ -44,23 +47,34 @@ class Client:
         streams: bool,
         headers: Mapping[str, str],
         prefix: str = "",
+        mistake: str = "",
         leave: Callable[[], bool] | None = None,
     ) -> Reply:
-        """One request. With `leave`, the client waits for that, reads the first piece of a stream, and closes the connection."""
+        """One request. With `leave`, the client waits for that, reads the first piece of a stream, and closes the connection.
+
+        `mistake` is that of a case: JSON that is cut, or a key or path that does not exist.
+        """
         began = time.monotonic()
         secure = self._address.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         connection = kind(self._address.hostname or "", self._address.port, timeout=self._seconds)
-        sent = {"content-type": "application/json", **known.headers(self._key), **headers}
-        path = self._address.path.rstrip("/") + prefix + known.path(model, streams)
+        key = _NO_SUCH_KEY if mistake == "key" else self._key
+        sent = {"content-type": "application/json", **known.headers(key), **headers}
+        endpoint = known.path(model, streams)
+        if mistake == "path":
+            endpoint = f"{endpoint.rpartition('/')[0]}/conform-no-such-path"
+        data = msgspec.json.encode(body)
+        if mistake == "json":
+            data = data[: len(data) // 2]
         try:
-            connection.request("POST", path, msgspec.json.encode(body), sent)
+            connection.request("POST", self._address.path.rstrip("/") + prefix + endpoint, data, sent)
             if leave is not None:
                 leave()
+                reply = Reply()
                 if streams:
                     with connection.getresponse() as response:
+                        reply.status = response.status
                         response.read1(65536)
-                reply = Reply()
             else:
                 response = connection.getresponse()
                 reply = self._read(known, response, streams, began + self._seconds)

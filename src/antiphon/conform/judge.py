@@ -46,7 +46,6 @@ class Run(Struct, frozen=True):
     """Rules of the client's own API that its request breaks."""
     is_cut: bool = False
     other_paths: list[str] = []
-    has_upstream: bool = True
 
 
 def judge(run: Run) -> tuple[Verdict, list[Finding]]:
@@ -55,11 +54,11 @@ def judge(run: Run) -> tuple[Verdict, list[Finding]]:
     if run.is_cut or case.fault.error_event_after is not None:
         found = _judge_cut(run)
     elif case.statuses:
-        found = _judge_fault(run)
+        found = judge_error(run)
     elif _is_right_refusal(run):
         return "refused", []
     else:
-        found = _judge_upstream(run) if run.has_upstream else []
+        found = _judge_upstream(run)
         found += _judge_answer(run) if reply.status == 200 else _judge_unexpected_error(run)
     return ("failed" if found else "passed"), found
 
@@ -70,7 +69,7 @@ def _is_right_refusal(run: Run) -> bool:
 
 
 def _judge_unexpected_error(run: Run) -> list[Finding]:
-    if (not run.arrived and run.has_upstream) or any(each.violations for each in run.arrived):
+    if not run.arrived or any(each.violations for each in run.arrived):
         return []  # it is reported already
     where = f"; the gateway asked for {run.other_paths[0]}" if run.other_paths else ""
     got = f"{run.reply.status or 'no answer'}: {run.reply.error[:200]}{where}"
@@ -220,13 +219,20 @@ def _shown(call: Call) -> str:
     return f"{call.name}({msgspec.json.encode(call.arguments).decode()})"
 
 
-def _judge_answer(run: Run) -> list[Finding]:
-    reply, answer = run.reply, run.case.answer
+def judge_shape(run: Run) -> list[Finding]:
+    """Whether an answer is valid in the client's format, and complete."""
+    reply = run.reply
     found = [Finding("shape", f"a valid {run.client} answer", problem) for problem in dict.fromkeys(reply.problems)]
     if reply.error or not reply.is_complete:
-        return [*found, Finding("answer", "a complete answer", reply.error or "it has no proper end")]
-    if not run.has_upstream:
-        return found if reply.text or reply.calls or found else [Finding("answer", "some text", "none")]
+        found.append(Finding("answer", "a complete answer", reply.error or "it has no proper end"))
+    return found
+
+
+def _judge_answer(run: Run) -> list[Finding]:
+    reply, answer = run.reply, run.case.answer
+    found = judge_shape(run)
+    if reply.error or not reply.is_complete:
+        return found
     if reply.text != answer.text:
         found.append(Finding("answer", f"the text {answer.text!r}", repr(reply.text)))
     there = [(call.name, call.arguments) for call in reply.calls]
@@ -256,7 +262,8 @@ def _judge_usage(run: Run, there: Usage | None, wanted: Usage) -> list[Finding]:
     ]
 
 
-def _judge_fault(run: Run) -> list[Finding]:
+def judge_error(run: Run) -> list[Finding]:
+    """Whether the client got one of the expected statuses, with an error in its own shape."""
     reply, allowed = run.reply, run.case.statuses
     wanted = " or ".join(map(str, allowed))
     if reply.status == 200 and reply.error and not reply.is_complete:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
-from antiphon.conform.case import GROUPS
+from antiphon.conform.case import CLIENT_GROUPS, GROUPS
 from antiphon.conform.judge import Verdict
 from antiphon.conform.run import Result
 
@@ -20,7 +20,7 @@ _INVALID_IN_XML = {code: "�" for code in range(32) if chr(code) not in "\t\n\r
 def group_rows(results: Sequence[Result]) -> list[list[str]]:
     """One row per group, and the total: the counts of each verdict."""
     rows = []
-    for group in GROUPS:
+    for group in (*GROUPS, *CLIENT_GROUPS):
         counts = Counter(each.verdict for each in results if each.group == group)
         if counts:
             rows.append([group, *(str(counts[verdict]) for verdict in VERDICTS)])
@@ -70,7 +70,7 @@ def as_json(results: Sequence[Result], about: dict[str, Any]) -> bytes:
 def as_junit(results: Sequence[Result]) -> str:
     """JUnit XML: a suite per group. What does not apply is skipped."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
-    for group in GROUPS:
+    for group in (*GROUPS, *CLIENT_GROUPS):
         of_group = [each for each in results if each.group == group]
         if not of_group:
             continue

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from antiphon.conform.case import Case
+from antiphon.conform.case import CLIENT_GROUPS, Case
 from antiphon.conform.client import Client
+from antiphon.conform.client_judge import judge_client_side
 from antiphon.conform.conversation import Answer, Reply, Turn, Violation
 from antiphon.conform.formats import FORMATS
 from antiphon.conform.gateways import Gateway
@@ -23,6 +24,7 @@ from antiphon.conform.rules import violations
 from antiphon.conform.upstream import Cut, MockProviders, Script
 
 PROBE = Case(id="probe", title="one message", group="probe", turns=(Turn(user="Is it raining in Oslo?"),), mode="whole")
+NO_SUCH_MODEL = "conform-no-such-model"
 _RECOVERED_WITHIN = 20.0
 _SERVED_IN_A_ROW = 4
 _BETWEEN_PROBES = 0.2
@@ -103,10 +105,14 @@ class Runner:
             )
 
     def _not_expressible(self, case: Case, client: str, upstream: str) -> str:
-        if self._providers is None:
-            return "" if case.client_only else "needs a mock provider"
         if case.clients and client not in case.clients:
             return f"cannot be written as {client}"
+        if self._providers is None:
+            if case.mistake == "key" and not self._client.has_key:
+                return "no key was given"
+            return "" if case.client_only else "needs a mock provider"
+        if case.group in CLIENT_GROUPS:
+            return "is judged with --client-only"
         if case.upstreams and upstream not in case.upstreams:
             return f"does not concern {upstream}"
         if case.model and not self._gateway.has_newer:
@@ -126,6 +132,9 @@ class Runner:
         return f"no route from {client} to {upstream or 'the API'}: {reply.status}: {reply.error[:120]}{asked}"
 
     def _case(self, case: Case, client: str, upstream: str) -> tuple[Verdict, list[Finding], bool]:
+        if case.leave and self._providers is None:
+            found = self._leave_hosted(case, client)
+            return ("failed" if found else "passed"), found, True
         if case.leave:
             found = self._leave(case, client, upstream) + self._recover(case, client, upstream)
             return ("failed" if found else "passed"), found, case.leave == "stream"
@@ -154,9 +163,8 @@ class Runner:
             self._own_violations(case, client, upstream),
             script.cut is not None,
             providers.other_paths() if providers is not None else [],
-            providers is not None,
         )
-        return judge(run)
+        return judge(run) if providers is not None else judge_client_side(run)
 
     def _own_violations(self, case: Case, client: str, upstream: str) -> list[Violation]:
         """Rules of its own API that the client's request breaks; where both ends speak one format, also those of the model."""
@@ -165,8 +173,11 @@ class Runner:
         return violations(client, body, FORMATS[client].path(model, False))
 
     def _body(self, case: Case, client: str, model: str, *, streams: bool) -> object:
-        body = FORMATS[client].write_request(case.dialogue, model, streams)
-        return body | case.bodies.get(client, {})
+        if self._providers is None:  # newer models of OpenAI refuse max_tokens: only the case about it sends it
+            case = msgspec.structs.replace(case, has_limit=False)
+        body = FORMATS[client].write_request(case.dialogue, model, streams) | case.bodies.get(client, {})
+        body.pop(case.omitted.get(client, ""), None)
+        return body
 
     def _send(
         self,
@@ -180,7 +191,7 @@ class Runner:
     ) -> Reply:
         if self._providers is not None:
             self._providers.begin(script)
-        model = self._gateway.client_model(upstream, case)
+        model = NO_SUCH_MODEL if case.mistake == "model" else self._gateway.client_model(upstream, case)
         return self._client.send(
             FORMATS[client],
             self._body(case, client, model, streams=streams),
@@ -188,13 +199,14 @@ class Runner:
             streams=streams,
             headers=self._gateway.headers(upstream, self._providers.ports if self._providers else {}),
             prefix=self._gateway.prefix,
+            mistake=case.mistake,
             leave=leave,
         )
 
     def _recover(self, case: Case, client: str, upstream: str) -> list[Finding]:
         """Wait until the gateway serves again: it may rest a key or a route, or still hold connections that were closed."""
         is_harmless = not (case.fault.status or case.fault.reset or case.cut or case.leave)
-        if is_harmless or self._providers is None:
+        if is_harmless:
             return []
         deadline, served = time.monotonic() + _RECOVERED_WITHIN, 0
         while served < _SERVED_IN_A_ROW and time.monotonic() < deadline:
@@ -241,6 +253,13 @@ class Runner:
         if wait_until(lambda: any(each.held_seconds is not None for each in providers.arrived()), bound):
             return []
         return [Finding("cancel", f"the provider's connection closed within {bound:g} s of the client's", "still open")]
+
+    def _leave_hosted(self, case: Case, client: str) -> list[Finding]:
+        """Leave a stream; the server must still serve others. What its provider does cannot be seen."""
+        reply = self._send(case, client, "", Script(), streams=True, leave=lambda: True)
+        if reply.status != 200:
+            return [Finding("cancel", "a stream", f"{reply.status or 'no answer'}: {reply.error[:200]}")]
+        return self._recover(case, client, "")
 
 
 _LONG_ANSWER = Answer(text=" ".join(["word"] * 60))

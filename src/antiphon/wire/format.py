@@ -98,7 +98,7 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     messages_key: str
     sequence_rule: SequenceRule
     required: frozenset[str] = frozenset()
-    """Fields that every request must have, and for which there is no value to fill in."""
+    """Fields that a request must have where the rules of its format report them, and for which there is no value to fill in."""
     signature: FormatSignature = FormatSignature()
     options: frozenset[str] = frozenset()
     """The fields of `WriteOptions` that it has."""

@@ -150,6 +150,7 @@ def test_what_a_client_sends_back_of_an_answer_is_not_a_loss(gateway: Rig) -> No
     [
         ("anthropic", {"messages": [{"role": "user", "content": "Hi"}]}, "max_tokens: Field required"),
         ("gemini", {}, "contents is not specified"),
+        ("openai-responses", {}, "One of 'input' or 'previous_response_id'"),
     ],
 )
 def test_a_missing_field_is_refused_in_the_words_of_the_api(

@@ -1,9 +1,9 @@
 """`OfflineModel`: the guided tour as a provider. It is not a language model, and says so.
 
 With it everything around a model works without a key or a network, and is deterministic. It calls the tool that a request
-forces or that the message names, with arguments that fit the schema; it answers in JSON if a request demands it; it streams
-and reports usage. Everything else is the tour (`tour.py`). It keeps no state between calls: the turn is read from the context, so
-a conversation can switch to it from another model, or to another process, in the middle of a turn.
+forces or that the message names, with arguments that fit the schema; it answers in JSON if a request demands it; it streams,
+keeps to a limit of tokens and reports usage. Everything else is the tour (`tour.py`). It keeps no state between calls: the turn
+is read from the context, so a conversation can switch to it from another model, or to another process, in the middle of a turn.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class OfflineModel(ProviderClient):
         options.report.attempts.append(Attempt(provider=self.name, model=model))
         parts = _answer(context, options, self._today(), f"{self.name}_{_place(context)}")
         output = _output(parts, context, f"{self.name}_{_place(context)}", model)
+        output = _limited(output, options.settings.max_output_tokens)
         for delta in deltas_from_output(output, self._chunk_size):
             yield delta
             if self.pace and isinstance(delta, PartDelta):
@@ -87,6 +88,18 @@ def _output(parts: tuple[OutputPart, ...], context: Sequence[ContextEntry], plac
         model=model,
         usage=TokenUsage(sum(map(estimate.count, context)), -int(-characters // CHARACTERS_PER_TOKEN)),
     )
+
+
+def _limited(output: ModelOutput, limit: int | None) -> ModelOutput:
+    """The output as a limit of tokens ends it. A call is never cut: its arguments would not be JSON."""
+    match output.parts:
+        case (Text(text=text),) if (
+            limit is not None and output.usage is not None and output.usage.completion_tokens > limit
+        ):
+            cut = structs.replace(output.parts[0], text=text[: int(limit * CHARACTERS_PER_TOKEN)])
+            usage = structs.replace(output.usage, completion_tokens=limit)
+            return structs.replace(output, parts=(cut,), usage=usage, stop_reason="length")
+    return output
 
 
 def _answer(

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from antiphon import __version__
 from antiphon.cli.terminal import styled, table, write, write_error
-from antiphon.conform.case import Case, CaseError, load_cases
-from antiphon.conform.client import Client
+from antiphon.conform.case import CLIENT_GROUPS, Case, CaseError, load_cases
+from antiphon.conform.client import NO_KEY, Client
 from antiphon.conform.formats import FORMATS
 from antiphon.conform.gateways import GATEWAYS, PORTS, Gateway, setup
 from antiphon.conform.report import VERDICTS, as_badge, as_json, as_junit, failure_lines, group_rows, pair_rows, reasons
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gateway", metavar="NAME", default="antiphon", help="how to address the gateway (names as for --setup)"
     )
-    parser.add_argument("--key", default="none", help="the API key that the gateway expects")
+    parser.add_argument("--key", default=NO_KEY, help="the API key that the gateway expects")
     parser.add_argument(
         "--model",
         action="append",
@@ -59,7 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="list the cases and exit")
     parser.add_argument(
-        "--client-only", action="store_true", help="no mock providers: only the client's side, for a hosted API"
+        "--client-only",
+        action="store_true",
+        help="no mock providers: only the client's side, for a hosted API (with --list: the cases that this runs)",
     )
     parser.add_argument(
         "--timeout", type=float, default=15.0, metavar="SECONDS", help="longest wait for one answer (default: 15)"
@@ -169,7 +171,11 @@ def _write_files(arguments: argparse.Namespace, results: Sequence[Result]) -> No
 
 
 def _cases(arguments: argparse.Namespace) -> list[Case]:
-    cases = load_cases([Path(folder) for folder in arguments.cases])
+    cases = [
+        each
+        for each in load_cases([Path(folder) for folder in arguments.cases])
+        if (each.client_only if arguments.client_only else each.group not in CLIENT_GROUPS)
+    ]
     if arguments.only:
         cases = [
             each
@@ -177,7 +183,10 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
             if any(fnmatch.fnmatchcase(f"{each.group}/{each.id}", glob) or each.id == glob for glob in arguments.only)
         ]
         if not cases:
-            raise _WrongUse(f"no case is like {' or '.join(arguments.only)}; see --list")
+            kind = " --client-only" if arguments.client_only else ""
+            raise _WrongUse(
+                f"no case{' of' + kind if kind else ''} is like {' or '.join(arguments.only)}; see --list{kind}"
+            )
     return cases
 
 

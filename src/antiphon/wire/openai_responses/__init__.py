@@ -6,6 +6,7 @@ from antiphon.wire.request import SequenceRule
 FORMAT = "openai-responses"
 FORMAT_MODULE = FormatModule(
     messages_key="input",
+    required=frozenset({"input"}),
     sequence_rule=SequenceRule(results_follow_calls=False),
     has_tool_namespaces=True,
     repeats_settings=True,
