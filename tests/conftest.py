@@ -18,7 +18,7 @@ from support.postgres_server import PostgresServer, programs
 
 # The everyday run is repeatable: the same tree gives the same result everywhere. The long one, run nightly, searches at random.
 settings.register_profile(
-    "everyday", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "everyday", max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("long", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))

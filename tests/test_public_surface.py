@@ -18,6 +18,8 @@ import antiphon as ap
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "tests" / "support" / "user_program.py"
+MYPY = (sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.mypy_cache/user")
+"""As a user has it: without the settings of this project, and so without its cache."""
 NAMES = [name for name in ap.__all__ if name != "__version__"]
 ALIASES = {
     *("ApprovalPolicy", "EndReason", "InputPart", "LoopEvent", "ModelOutputDelta", "OutputPart", "Part"),
@@ -83,7 +85,7 @@ def test_the_user_program_runs() -> None:
 
 
 def test_mypy_knows_the_user_program() -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(PROGRAM)]
+    command = [*MYPY, str(PROGRAM)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stdout
 
@@ -93,7 +95,7 @@ def test_mypy_finds_mistakes_in_a_user_program(tmp_path: Path) -> None:
         PROGRAM.read_text().replace("max_rounds=3", "max_round=3").replace("context.state.balance", "context.state.x")
     )
     (program := tmp_path / "program.py").write_text(wrong)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(program)]
+    command = [*MYPY, str(program)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert re.search(r'Unexpected keyword argument "max_round"', run.stdout)
     assert re.search(r'"Account" has no attribute "x"', run.stdout)

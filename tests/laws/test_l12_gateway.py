@@ -33,7 +33,7 @@ from laws.gateway_simulation.steps import (
 )
 from laws.gateway_simulation.world import TIMED, World, fresh_world
 
-WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 5
+WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 3
 STEPS = 40
 """So many in each world."""
 SHRINKING_SECONDS = 60.0

@@ -133,7 +133,7 @@ def meaning(output: ModelOutput) -> Any:
     return value
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(anthropic_streams(), st.integers())
 def test_anthropic_streams_equal_what_the_official_sdk_assembles(events: list[dict[str, Any]], seed: int) -> None:
     streaming = pytest.importorskip("anthropic.lib.streaming._beta_messages")

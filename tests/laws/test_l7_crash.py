@@ -23,7 +23,7 @@ from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInpu
 from antiphon.parts import Image, Text
 from support.child_process import in_a_process, reported_numbers
 
-KILLS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 120
+KILLS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 60
 
 
 def entry_number(number: int) -> ModelInputEntry:

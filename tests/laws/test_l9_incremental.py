@@ -59,7 +59,7 @@ turns = st.lists(
 
 @pytest.mark.parametrize("target", FORMATS)
 @given(turns=turns)
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[Message | ToolCallRequest]) -> None:
     messages: list[Message] = []
     for turn in turns:
