@@ -12,7 +12,7 @@ from pathlib import Path
 
 from terminal_picture import draw_terminal
 
-_COLUMNS = 88
+_COLUMNS = 92
 _SHOWN = "http://127.0.0.1:8000"
 _KEY = "sk-conform"
 
