@@ -50,6 +50,7 @@ class RequestAccounting:
         self._recent = recent
         self._ledger = ledger
         self._unpublished: list[RequestTrace] = []
+        self._is_publishing_soon = False
         self._refusals = RefusalLog()
 
     async def limit_reached(self, key: ClientKey, *, costs: bool) -> LimitReached | None:
@@ -85,11 +86,18 @@ class RequestAccounting:
                 cost = metered_cost(trace, usage, metering, prices)
                 self._budgets.charge(key, charged_tokens(trace, usage), cost)
         self._unpublished.append(trace)
-        is_urgent = trace.defect is not None  # its traceback is dropped when this returns
-        if is_urgent or self._metrics.requests_in_progress <= 1 or len(self._unpublished) >= _MAX_UNPUBLISHED:
-            self.publish()
-        elif len(self._unpublished) == 1:
-            asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self.publish)
+        if trace.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
+            self.publish()  # the traceback of a defect is dropped when this returns
+        elif not self._is_publishing_soon:
+            if self._metrics.requests_in_progress <= 1:
+                self.publish()
+            else:
+                self._is_publishing_soon = True
+                asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self._publish_now)
+
+    def _publish_now(self) -> None:
+        self._is_publishing_soon = False
+        self.publish()
 
     def publish(self) -> None:
         """Write the finished requests that wait for it to the metrics, the list of recent requests and the log."""
