@@ -13,29 +13,26 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
+from terminal_picture import draw_terminal
 
 from clients.run import MARKER, NOTE, SECRET
 from gateway.strict_upstream import StrictUpstream, text_answer
 from sessions.real_programs import REAL_PROGRAMS, Stage, install_programs
 
-HERE = Path(__file__).parent
 _COLUMNS = 118
 _PROMPT = "Read note.txt. What colour is the lamp?"
 _NEXT = "And its number?"
 
 
 class Recorder:
-    """Prints commands and what they printed, with the folders of this run shown as `~` and `~/lamp`."""
+    """Keeps commands and what they printed, with the folders of this run shown as `~` and `~/lamp`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.console = Console(record=True, width=_COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+        self.shown: list[tuple[str, str]] = []
 
     def show(self, command: str, printed: str) -> None:
-        self.console.print(Text(f"$ {self._shorten(command)}", style="bold"))
-        self.console.print(Text(self._shorten(printed.strip())))
+        self.shown.append((self._shorten(command), self._shorten(printed.strip())))
 
     def _shorten(self, text: str) -> str:
         work, home = str(self._folder / "work"), str(self._folder / "home")
@@ -68,8 +65,7 @@ def take_session_move() -> None:
         _, printed = codex.run(["codex", "exec", "resume", "--skip-git-repo-check", session, _NEXT])
         assert f"is {SECRET}." in printed, printed
         recorder.show(f'codex exec resume {session} "{_NEXT}"', printed[printed.rindex("\ncodex\n") :])
-    drawn = re.sub(r"@font-face \{.*?\}", "", recorder.console.export_svg(title="a session moves"), flags=re.DOTALL)
-    (HERE / "session-move.svg").write_text(drawn)  # without fonts of another host
+    draw_terminal("session-move.svg", "a session moves", recorder.shown, _COLUMNS)
 
 
 def _answer_with(stage: Stage, words: str) -> None:

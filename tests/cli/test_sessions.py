@@ -47,17 +47,17 @@ def test_sessions_lists_every_program_and_one_folder(home: Path, antiphon: Run) 
     claude_session().write(home)
     codex_session().write(home)
     gemini_session().write(home)
-    ClaudeLines("11111111-fd36-4f4a-9eb4-aa1a647ca835", "/work/other").write(
+    ClaudeLines("11111111-fd36-4f4a-9eb4-aa1a647ca835", "/home/ann/other").write(
         home
     )  # without a prompt: nothing to resume
     code, out, _ = antiphon("sessions")
     assert code == 0
     assert out.count("Read note.txt 绿灯") == 3
     assert {line.split()[0] for line in out.splitlines()} == {"PROGRAM", "claude-code", "codex", "gemini-cli"}
-    _, out, _ = antiphon("sessions", "codex", "--folder", "/work/lamp", "--json")
+    _, out, _ = antiphon("sessions", "codex", "--folder", "/home/ann/lamp", "--json")
     (session,) = json.loads(out)
     assert (session["program"], session["id"]) == ("codex", "01a1e505-6f9d-7c63-9bbf-49ca67d9d1ac")
-    assert antiphon("sessions", "--folder", "/work/other")[1].startswith("no sessions of claude-code, codex")
+    assert antiphon("sessions", "--folder", "/home/ann/other")[1].startswith("no sessions of claude-code, codex")
 
 
 def test_import_takes_the_last_changed_session_a_file_or_an_id(home: Path, antiphon: Run, tmp_path: Path) -> None:

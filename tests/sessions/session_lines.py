@@ -21,7 +21,7 @@ def write_lines(path: Path, lines: Iterable[Mapping[str, Any] | str]) -> Path:
 class ClaudeLines:
     """Lines of Claude Code, each hanging on the one before it unless a parent is given."""
 
-    def __init__(self, session: str = "7aea03f5-fd36-4f4a-9eb4-aa1a647ca835", folder: str = "/work/lamp") -> None:
+    def __init__(self, session: str = "7aea03f5-fd36-4f4a-9eb4-aa1a647ca835", folder: str = "/home/ann/lamp") -> None:
         self.lines: list[dict[str, Any] | str] = []
         self._session = session
         self._folder = folder
@@ -108,7 +108,7 @@ def claude_session() -> ClaudeLines:
 class CodexLines:
     """Lines of Codex: a head, and items of the Responses API."""
 
-    def __init__(self, session: str = "01a1e505-6f9d-7c63-9bbf-49ca67d9d1ac", folder: str = "/work/lamp") -> None:
+    def __init__(self, session: str = "01a1e505-6f9d-7c63-9bbf-49ca67d9d1ac", folder: str = "/home/ann/lamp") -> None:
         self.lines: list[dict[str, Any] | str] = []
         self._session = session
         meta = {"id": session, "timestamp": "2026-11-16T15:41:00.175Z", "cwd": folder, "model_provider": "openai"}
@@ -161,7 +161,7 @@ def codex_session() -> CodexLines:
 class GeminiLines:
     """Lines of Gemini CLI: a head, messages, and changes of them."""
 
-    def __init__(self, session: str = "a04fbf00-7a92-4da5-a251-970522037d47", folder: str = "/work/lamp") -> None:
+    def __init__(self, session: str = "a04fbf00-7a92-4da5-a251-970522037d47", folder: str = "/home/ann/lamp") -> None:
         self._session = session
         self._folder = folder
         head = {"sessionId": session, "projectHash": "48f7", "startTime": "2026-11-16T15:41:00.800Z", "kind": "main"}

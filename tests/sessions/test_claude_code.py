@@ -56,7 +56,7 @@ def test_the_session_is_found_with_its_title_and_folder(tmp_path: Path) -> None:
     path = claude_session().write(tmp_path)
     (session,) = CLAUDE.find(tmp_path)
     assert (session.program, session.path, session.id) == ("claude-code", str(path), path.stem)
-    assert (session.title, session.folder) == ("Read note.txt 绿灯", "/work/lamp")
+    assert (session.title, session.folder) == ("Read note.txt 绿灯", "/home/ann/lamp")
 
 
 def test_a_changed_prompt_is_a_branch_that_shares_the_entries_before_it(tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_a_compaction_keeps_what_it_summarised(tmp_path: Path) -> None:
 def test_attached_files_are_messages_of_the_user(tmp_path: Path) -> None:
     lines = ClaudeLines()
     lines.prompt("See @note.txt and @lamp.png")
-    note = {"type": "text", "file": {"filePath": "/work/lamp/note.txt", "content": "green"}}
-    lines.add("attachment", attachment={"type": "file", "filename": "/work/lamp/note.txt", "content": note})
+    note = {"type": "text", "file": {"filePath": "/home/ann/lamp/note.txt", "content": "green"}}
+    lines.add("attachment", attachment={"type": "file", "filename": "/home/ann/lamp/note.txt", "content": note})
     lamp = {"type": "image", "file": {"base64": PIXEL, "type": "image/png"}}
-    lines.add("attachment", attachment={"type": "file", "filename": "/work/lamp/lamp.png", "content": lamp})
+    lines.add("attachment", attachment={"type": "file", "filename": "/home/ann/lamp/lamp.png", "content": lamp})
     lines.answer(text("Seen."))
     (branch,) = read(lines, tmp_path).branches
     parts = [part for entry in branch.entries if isinstance(entry, ModelInputEntry) for part in entry.content]
-    assert parts[1:] == [Text("Contents of /work/lamp/note.txt:\ngreen"), Image(media_type="image/png", data=PIXEL)]
+    assert parts[1:] == [Text("Contents of /home/ann/lamp/note.txt:\ngreen"), Image(media_type="image/png", data=PIXEL)]
 
 
 def test_bad_lines_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -239,10 +239,10 @@ def test_a_written_session_is_read_as_the_same_history(tmp_path: Path) -> None:
 
     (branch,) = read(claude_session(), tmp_path / "first").branches
     assert CLAUDE.write is not None
-    written = CLAUDE.write(AgentHistory(branch.entries), SessionTarget(home=tmp_path, folder=Path("/work/lamp")))
+    written = CLAUDE.write(AgentHistory(branch.entries), SessionTarget(home=tmp_path, folder=Path("/home/ann/lamp")))
     assert written.notes == ()
     (file,) = written.files
-    assert file.path == tmp_path / ".claude" / "projects" / "-work-lamp" / f"{written.id}.jsonl"
+    assert file.path == tmp_path / ".claude" / "projects" / "-home-ann-lamp" / f"{written.id}.jsonl"
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(file.data)
     again = CLAUDE.read(file.path)

@@ -51,7 +51,7 @@ def test_the_session_is_found_with_its_title_and_folder(tmp_path: Path) -> None:
     path = codex_session().write(tmp_path)
     (session,) = CODEX.find(tmp_path)
     assert (session.path, session.id) == (str(path), "01a1e505-6f9d-7c63-9bbf-49ca67d9d1ac")
-    assert (session.title, session.folder) == ("Read note.txt 绿灯", "/work/lamp")
+    assert (session.title, session.folder) == ("Read note.txt 绿灯", "/home/ann/lamp")
 
 
 def test_its_own_folder_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_written_session_is_read_as_the_same_history(tmp_path: Path) -> None:
     for entry in branch.entries:
         history.append(structs.replace(entry, sequence_number=0))
     assert CODEX.write is not None
-    written = CODEX.write(history, SessionTarget(home=tmp_path, folder=Path("/work/lamp")))
+    written = CODEX.write(history, SessionTarget(home=tmp_path, folder=Path("/home/ann/lamp")))
     assert written.notes == ("the system instruction: Codex has its own; left out",)
     (file,) = written.files
     assert file.path.name == f"rollout-1970-01-01T00-00-00-{written.id}.jsonl"

@@ -22,7 +22,7 @@ class CopilotLines:
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any] | str] = []
-        context = {"cwd": "/work/lamp", "gitRoot": "/work/lamp", "branch": "main"}
+        context = {"cwd": "/home/ann/lamp", "gitRoot": "/home/ann/lamp", "branch": "main"}
         self.add("session.start", sessionId=SESSION, version=1, copilotVersion="1.0.102", context=context)
 
     def add(self, kind: str, agent: str = "", **data: Any) -> None:
@@ -108,7 +108,7 @@ def test_the_session_is_found_with_its_title_and_folder(tmp_path: Path) -> None:
     write_lines(path.parent.parent / "empty" / "events.jsonl", CopilotLines().lines)  # it has no messages
     (session,) = COPILOT.find(tmp_path)
     assert (session.program, session.path, session.id) == ("copilot", str(path), SESSION)
-    assert (session.title, session.folder) == ("Read note.txt 绿灯", "/work/lamp")
+    assert (session.title, session.folder) == ("Read note.txt 绿灯", "/home/ann/lamp")
     imported = COPILOT.read(path)
     assert (imported.session.id, imported.session.messages) == (SESSION, 3)
 
@@ -125,7 +125,7 @@ def test_attachments_are_parts_or_reported(tmp_path: Path) -> None:
     attachments = [
         {"type": "blob", "assetId": "sha256:1", "mimeType": "image/png", "displayName": "lamp.png"},
         {"type": "blob", "data": "JVBERi0=", "mimeType": "application/pdf", "displayName": "lamp.pdf"},
-        {"type": "directory", "path": "/work/lamp", "displayName": "lamp"},
+        {"type": "directory", "path": "/home/ann/lamp", "displayName": "lamp"},
     ]
     lines.add("user.message", content="Look.", attachments=attachments)
     imported = read(lines, tmp_path)

@@ -59,7 +59,7 @@ def test_the_earlier_form_in_one_object_is_read_the_same(tmp_path: Path) -> None
 def test_the_session_is_found_with_its_title_and_folder(tmp_path: Path) -> None:
     path = gemini_session().write(tmp_path)
     (session,) = GEMINI.find(tmp_path)
-    assert (session.path, session.title, session.folder) == (str(path), "Read note.txt 绿灯", "/work/lamp")
+    assert (session.path, session.title, session.folder) == (str(path), "Read note.txt 绿灯", "/home/ann/lamp")
 
 
 def test_messages_the_user_went_back_from_are_a_branch(tmp_path: Path) -> None:
@@ -102,21 +102,21 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_written_session_is_read_as_the_same_history_and_registers_its_project(tmp_path: Path) -> None:
     (branch,) = GEMINI.read(gemini_session().write(tmp_path / "first")).branches
     assert GEMINI.write is not None
-    target = SessionTarget(home=tmp_path, folder=Path("/work/Lamp Post"))
+    target = SessionTarget(home=tmp_path, folder=Path("/home/ann/Lamp Post"))
     index = tmp_path / ".gemini" / "projects.json"
     index.parent.mkdir()
     index.write_text('{"projects": {"/other/lamp-post": "lamp-post"}}')
     written = GEMINI.write(AgentHistory(branch.entries), target)
     chat, projects, *roots = written.files
     assert json.loads(projects.data) == {
-        "projects": {"/other/lamp-post": "lamp-post", "/work/Lamp Post": "lamp-post-1"}
+        "projects": {"/other/lamp-post": "lamp-post", "/home/ann/Lamp Post": "lamp-post-1"}
     }
-    assert {root.data for root in roots} == {b"/work/Lamp Post"}
+    assert {root.data for root in roots} == {b"/home/ann/Lamp Post"}
     for file in written.files:
         file.path.parent.mkdir(parents=True, exist_ok=True)
         file.path.write_bytes(file.data)
     again = GEMINI.read(chat.path)
-    assert (again.session.id, again.session.folder) == (written.id, "/work/Lamp Post")
+    assert (again.session.id, again.session.folder) == (written.id, "/home/ann/Lamp Post")
     check_entries(again.branches[0].entries)
     assert len(GEMINI.write(AgentHistory(branch.entries), target).files) == 1, "the project is known by now"
 

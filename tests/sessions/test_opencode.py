@@ -38,7 +38,7 @@ class Database:
             self._run(f"CREATE TABLE {table}id text PRIMARY KEY, session_id text, time_created integer, data text)")
 
     def session(self, session: str = SESSION, parent: str | None = None, title: str = "Reading a note") -> None:
-        values = (session, parent, title, "/work/lamp", None, START, START + self._count)
+        values = (session, parent, title, "/home/ann/lamp", None, START, START + self._count)
         self._run("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
 
     def message(self, role: str, *parts: dict[str, Any] | str, session: str = SESSION, **info: Any) -> str:
@@ -126,7 +126,7 @@ def test_sessions_are_found_by_id_and_the_file_means_the_last(database: Database
     found = {session.id: session for session in OPENCODE.find(tmp_path)}
     assert found.keys() == {SESSION, "ses_later"}
     assert found[SESSION].path == f"{database.path}/{SESSION}"
-    assert (found[SESSION].title, found[SESSION].folder) == ("Reading a note", "/work/lamp")
+    assert (found[SESSION].title, found[SESSION].folder) == ("Reading a note", "/home/ann/lamp")
     assert OPENCODE.read(Path(found[SESSION].path)).session.id == SESSION
     assert OPENCODE.read(database.path).session.id == "ses_later"
 
@@ -168,7 +168,7 @@ def test_a_subagent_is_a_branch(database: Database) -> None:
 
 
 def test_what_cannot_be_read_is_reported_by_message(database: Database) -> None:
-    file = {"type": "file", "mime": "application/pdf", "url": "file:///work/lamp.pdf", "filename": "lamp.pdf"}
+    file = {"type": "file", "mime": "application/pdf", "url": "file:///home/ann/lamp.pdf", "filename": "lamp.pdf"}
     database.message("user", text("Go."), text("hidden", ignored=True), file, "{broken")
     database.message(
         "assistant", tool("a", status="running"), {"type": "hologram"}, error={"name": "MessageAbortedError"}

@@ -29,6 +29,7 @@ endpoint = "/v1/responses"
 write_error = openai_chat.write_error  # the two APIs share their errors
 error_problems = openai_chat.error_problems
 error_text = openai_chat.error_text
+headers = openai_chat.headers
 
 
 def path(model: str, streams: bool) -> str:
@@ -38,10 +39,6 @@ def path(model: str, streams: bool) -> str:
 
 def is_generation(path: str) -> bool:
     return path.endswith("/responses")
-
-
-def headers(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 def write_request(dialogue: Dialogue, model: str, streams: bool) -> dict[str, Any]:
