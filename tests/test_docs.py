@@ -90,7 +90,10 @@ def test_links_between_pages_resolve() -> None:
     ("example", "expected"),
     [
         ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
-        ("the_runs.py", ["doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"]),
+        (
+            "the_runs.py",
+            ["doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"],
+        ),
         ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
         (
             "hooks.py",
