@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> CapabilityTable | None:
     if config_path is None:
         return None
-    from antiphon.gateway.config_file import load_config
+    from antiphon.gateway.config.file import load_config
 
     return CapabilityTable(load_config(config_path).capabilities)
 

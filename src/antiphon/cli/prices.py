@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> PriceTable:
     if config_path is None:
         return PriceTable()
-    from antiphon.gateway.config_file import load_config
+    from antiphon.gateway.config.file import load_config
 
     return PriceTable(load_config(config_path).prices)
 
