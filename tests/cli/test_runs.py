@@ -237,13 +237,3 @@ def test_invalid_arguments_exit_with_2(here: Place, arguments: list[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-
-
-def test_example_runs(tmp_path: Path) -> None:
-    example = Path(__file__).parent.parent.parent / "examples" / "the_runs.py"
-    run = subprocess.run(
-        [sys.executable, example], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    for words in ("doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"):
-        assert words in run.stdout
