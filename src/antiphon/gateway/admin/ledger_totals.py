@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_UP, Decimal
 
 from antiphon.errors import StoreError
 from antiphon.gateway.access.budgets import (
-    NANO,
     NOTHING,
     Amount,
     Totals,
@@ -67,5 +65,4 @@ class LedgerTotals:
 
 
 def _amount(row: SpendRow) -> Amount:
-    nanos = ((row.cost or Decimal(0)) / NANO).to_integral_value(ROUND_UP)
-    return Amount(row.usage.prompt_tokens + row.usage.completion_tokens, int(nanos))
+    return Amount.of(row.usage.prompt_tokens + row.usage.completion_tokens, row.cost)
