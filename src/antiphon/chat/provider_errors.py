@@ -52,6 +52,6 @@ def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> 
     if error.status is None and error.kind in ("server", "timeout", "unknown"):
         return translate("Check the network connection. {retry}, or {switch}.", **hints)
     preset = PRESETS.get(model.partition("/")[0])
-    variables = " or ".join((*preset.key_variables, *preset.bearer_variables)) if preset else ""
+    variables = " or ".join(preset.secret_variables) if preset else ""
     key = translate(" in {variables}", variables=variables) if variables else ""
     return translate(ADVICE[error.kind], key=key, **hints)

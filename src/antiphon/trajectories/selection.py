@@ -28,7 +28,6 @@ from antiphon.history import (
     ModelInputEntry,
     ModelOutputEntry,
     OpaqueEntry,
-    Origin,
     RollbackEntry,
     ToolCallResultsEntry,
     encode_entry,
@@ -287,8 +286,7 @@ def _failed_tool(turn: TrajectoryTurn) -> str:
 
 
 def _model_of(output: ModelOutputEntry) -> str:
-    origin = output.origin or Origin()
-    return "/".join(filter(None, (origin.provider, origin.model)))
+    return output.origin.name if output.origin else ""
 
 
 def _matches(name: str, pattern: str) -> bool:

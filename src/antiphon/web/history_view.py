@@ -133,7 +133,7 @@ def _view(
     written = write_body(snapshot, target, tools, settings)
     body = msgspec.json.decode(written.data)
     return {
-        "model": "/".join(filter(None, (target.provider, target.model))),
+        "model": target.name,
         "body": _shortened(body),
         "bytes": len(written.data),
         "losses": written.report.losses,

@@ -152,10 +152,8 @@ _Places: TypeAlias = "dict[tuple[int, int], Step]"
 def replayed_conversation(snapshot: AgentHistorySnapshot, at: int = 0) -> str | None:
     """The conversation that the last replay after entry `at` is of; None if there is none."""
     for entry in reversed(snapshot.entries.since(at)):
-        if isinstance(entry, DebugLogEntry) and entry.metadata is not None and entry.metadata.extra:
-            facts = entry.metadata.extra.get(REPLAY_NOTE)
-            if isinstance(facts, dict):
-                return str(facts.get("conversation", ""))
+        if isinstance(facts := entry.extra(REPLAY_NOTE), dict):
+            return str(facts.get("conversation", ""))
     return None
 
 
@@ -184,7 +182,7 @@ def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex | Non
 
 def copied_from(entry: HistoryEntry) -> int | None:
     """The number of the entry that a replay sent again as this one, if it is such a copy."""
-    copied = entry.metadata.extra.get(REPLAY_OF) if entry.metadata is not None and entry.metadata.extra else None
+    copied = entry.extra(REPLAY_OF)
     return copied if isinstance(copied, int) else None
 
 
@@ -202,7 +200,7 @@ def _step(
     origin = output.origin
     return Step(
         entry=output.sequence_number,
-        model="/".join(filter(None, (origin.provider, origin.model))) if origin else "",
+        model=origin.name if origin else "",
         answer=output.response_markdown,
         calls=tuple(
             _call(call, results.get(call.tool_call_id), served, is_waiting=call.tool_call_id in waiting)
