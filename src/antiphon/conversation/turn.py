@@ -412,7 +412,7 @@ def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
             if entry.origin:
                 model = entry.origin.name
             if entry.metadata:
-                agent = entry.metadata.source.removeprefix("agent:")
+                agent = entry.metadata.source.removeprefix(AGENT_PREFIX)
         elif isinstance(entry, ToolCallResultsEntry):
             failed += sum(result.status is not ToolExecutionStatus.SUCCESS for result in entry.results)
     return Round(

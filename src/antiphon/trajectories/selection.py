@@ -32,7 +32,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     encode_entry,
 )
-from antiphon.history.snapshot import ActiveSettings, EffectiveSpans, effective_entries
+from antiphon.history.snapshot import ActiveSettings
 from antiphon.parts import ToolExecutionStatus
 
 BRANCHES = ("current", "abandoned", "all")
@@ -266,11 +266,7 @@ def _abandoned_versions(history: AgentHistory) -> list[int]:
 
 
 def _entries_at(history: AgentHistory, version: int) -> list[HistoryEntry]:
-    spans = EffectiveSpans()
-    for entry in history.entries[:version]:
-        if isinstance(entry, RollbackEntry):
-            spans.roll_back(entry.sequence_number, entry.to, entry.kept)
-    return effective_entries(history.entries, spans.at(version))
+    return list(AgentHistory(history.entries[:version]).effective)
 
 
 def _approval_missing(turn: TrajectoryTurn) -> str:

@@ -30,6 +30,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, text_of
+from antiphon.text import one_line
 from antiphon.wire.rules import name_set
 
 ExportFormat: TypeAlias = Literal["markdown", "json", "html"]
@@ -83,7 +84,7 @@ def _json(info: ConversationInfo, snapshot: AgentHistorySnapshot, _: Mapping[str
 
 
 def _markdown(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping[str, str]) -> bytes:
-    blocks = [f"# {' '.join(info.title.split())}"]
+    blocks = [f"# {one_line(info.title)}"]
     for entry in snapshot.effective:
         match entry:
             case ModelInputEntry(channel="user"):

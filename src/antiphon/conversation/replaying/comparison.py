@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.conversation.approval import pending_calls
 from antiphon.conversation.replaying.recorded_results import call_key, served_calls
@@ -138,12 +139,12 @@ def compare(*histories: AgentHistory) -> Comparison:
 
 def _shared_length(one: AgentHistorySnapshot, other: AgentHistorySnapshot) -> int:
     """How many entries both logs begin with. A copy keeps number and time, so these decide."""
-    count = 0
-    for first, second in zip(one.entries, other.entries, strict=False):
-        if first.timestamp != second.timestamp or type(first) is not type(second):
-            break
-        count += 1
-    return count
+    pairs = zip(one.entries, other.entries, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: _is_copy(*pair), pairs))
+
+
+def _is_copy(first: HistoryEntry, second: HistoryEntry) -> bool:
+    return first.timestamp == second.timestamp and type(first) is type(second)
 
 
 _Places: TypeAlias = "dict[tuple[int, int], Step]"
@@ -232,9 +233,7 @@ def _judged(step: Step | None, original: Step | None) -> Step | None:
     if step is None or step is original:
         return step
     same = original is not None and sorted(_keys(step.calls)) == sorted(_keys(original.calls))
-    return (
-        step if same else Step(**{**{name: getattr(step, name) for name in Step.__struct_fields__}, "is_same": False})
-    )
+    return step if same else structs.replace(step, is_same=False)
 
 
 def _keys(calls: Iterable[StepCall]) -> Iterator[tuple[str, bytes]]:
