@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TextIO
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.chat.language import translate
@@ -24,7 +23,7 @@ from antiphon.chat.provider_errors import format_error
 from antiphon.chat.session import ChatSession
 from antiphon.chat.spending import Spending
 from antiphon.cli.chat.render import Renderer, spending_note, tail
-from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
+from antiphon.cli.terminal import ellipsize, escape_control_chars, width_of, write_error, write_json_lines
 from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
@@ -346,7 +345,7 @@ class JsonView:
     """Every event as a line of JSON, its `type` being the name of the event."""
 
     def handle(self, event: LoopEvent) -> None:
-        data_writer()(msgspec.json.encode(event) + b"\n")
+        write_json_lines([event])
 
     async def flush(self) -> None:
         sys.stdout.flush()

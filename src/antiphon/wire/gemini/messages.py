@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini.content import (
-    OBJECT_START,
+    SUCCESS,
     ContentWriter,
     WrittenPart,
     build_result,
@@ -30,7 +30,7 @@ from antiphon.wire.gemini.content import (
 )
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, OBJECT_START, CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -381,6 +381,3 @@ def _sort_results_by_call(parts: list[Any], calls: list[ToolCallRequest], result
     sorted_numbers = sorted(range(len(written)), key=lambda number: order.get(results[number].tool_call_id, len(order)))
     for index, number in zip(indices, sorted_numbers, strict=True):
         parts[index] = written[number]
-
-
-SUCCESS = ToolExecutionStatus.SUCCESS

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from antiphon.parts import Audio, Document, Image, NativeExtras
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import media_types
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 
@@ -42,7 +42,7 @@ def read_media(content: dict[str, Any]) -> Media | None:
     source = data if uri is None else uri
     if type(source) is not str or not source or source.startswith("data:") or (data is not None and uri is not None):
         return None
-    extras = {name: value for name, value in content.items() if name not in _READ_FIELDS and value is not None}
+    extras = other_fields(content, _READ_FIELDS)
     native: NativeExtras = {FORMAT: extras} if extras else {}
     if media_type is None:
         native |= _UNTYPED

@@ -21,6 +21,7 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
     NAME,
+    STEP_FIELDS,
     StepWriter,
     is_content_part,
     read_content,
@@ -29,12 +30,12 @@ from antiphon.wire.gemini_interactions.content import (
     with_step,
     write_model_steps,
 )
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS
+from antiphon.wire.loss import Loss, lose_native, other_fields
 from antiphon.wire.request import Message
 from antiphon.wire.vendors.google_parameters import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
-_INPUT_FIELDS = frozenset({"type", "content"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -104,9 +105,7 @@ class MessageListReader:
         if kind == "user_input":
             content = step.get("content")
             if type(content) is list and content:
-                extras = {
-                    name: value for name, value in step.items() if name not in _INPUT_FIELDS and value is not None
-                }
+                extras = other_fields(step, STEP_FIELDS)
                 native = {FORMAT: extras} if extras else None
                 self._add(Message("user", tuple(map(read_content, content)), None, native))
                 return
@@ -150,7 +149,7 @@ class MessageListReader:
 def is_content(entry: Any) -> bool:
     """Whether an entry of `input` is a content and not a step."""
     kind = entry.get("type") if isinstance(entry, dict) else None
-    return isinstance(kind, str) and kind in ("text", "image", "audio", "document", "video")
+    return kind == "text" or (isinstance(kind, str) and kind in MEDIA_KINDS)
 
 
 def as_entries(entries: Any) -> list[Any] | None:

@@ -38,7 +38,6 @@ PARAMETER_TABLE = ParameterTable(
 """The parameters in `generation_config`."""
 
 _SUMMARIES = {"auto": "auto", "none": "omitted"}
-_TEXT_ONLY = spelling_mark("text-only")
 _FORMAT_LIST, _RAW_SCHEMA, _MIME_TYPE = spelling_mark("list"), spelling_mark("raw"), spelling_mark("mime")
 _MEDIA_FORMATS = frozenset({"text", "audio", "image", "video"})
 

@@ -13,7 +13,7 @@ from antiphon.parts import ToolCallRequest
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import Parameter, Refusal
-from antiphon.wire.tool_calls import raw_json_object
+from antiphon.wire.tool_calls import raw_json_object, report_raw_arguments
 from antiphon.wire.vendors.google import to_snake_case
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
@@ -73,8 +73,7 @@ def call_arguments(call: ToolCallRequest, losses: list[Loss], path: str, rule: s
     text = call.arguments
     arguments: Any = {"input": text} if call.freeform else raw_json_object(text)
     if arguments is None and text.strip():
-        reason = f'arguments are not a JSON object; sent as {{"_raw": text}} ({rule})'
-        losses.append(Loss(f"{path}.arguments", "arguments", reason))
+        report_raw_arguments(losses, path, rule)
         return {"_raw": text}
     return {} if arguments is None else arguments
 

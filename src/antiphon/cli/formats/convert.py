@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
+from antiphon.cli.formats.bodies import Body, add_format, add_input, process_bodies
 from antiphon.cli.terminal import data_writer, write_error
 from antiphon.repair import repair
 from antiphon.wire import Loss, LossyTranslation, ModelOutputDelta, formats
