@@ -88,7 +88,7 @@ def test_unknown_model_fails_run(here: Place, capsys: pytest.CaptureFixture[str]
     assert "failed" in shown
     assert "antropic/claude" in shown
     assert '"depth":3' in shown
-    assert "is tried again" in printed(capsys, "retry", "last")
+    assert "is queued again" in printed(capsys, "retry", "last")
 
 
 def test_cli_approves_call(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +137,7 @@ def test_ctrl_c_stops_follow_but_not_run(here: Place, capsys: pytest.CaptureFixt
                 assert "continues" in following.stderr.read()
             finally:
                 following.kill()
-        assert "is asked to end" in printed(capsys, "cancel", run.id, "--reason", "enough")
+        assert "is being cancelled" in printed(capsys, "cancel", run.id, "--reason", "enough")
         until(lambda: store.runs.get(run.id).state == "cancelled")
         waiting = printed(capsys, "submit", "Hello?", "--kind", "nobodys").strip()
         assert printed(capsys, "cancel", waiting) == f"run {waiting} is cancelled\n"

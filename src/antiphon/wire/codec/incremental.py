@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from msgspec import structs
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, count_leading_system
 
 _SENTINEL_TEXT = "\u2063antiphon: the conversation before\u2063"
 _BEFORE = Message("user", (Text(_SENTINEL_TEXT),))
@@ -89,7 +88,7 @@ class IncrementalRequestWriter:
     ) -> tuple[dict[str, Any], list[bytes], list[Loss]]:
         """The rest of the body, and these messages as bytes."""
         known = len(self._encoded_messages)
-        leading = takewhile(lambda message: message.role in ("system", "developer"), request.messages)
+        leading = request.messages[: count_leading_system(request.messages)]
         before = (*leading, _BEFORE) if known else ()
         after = () if is_last else (_AFTER,)
         body, losses = self._wire.build_request(

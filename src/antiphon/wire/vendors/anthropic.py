@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, other_fields
 
 FORMAT = "anthropic"
 _CHAT = "openai-chat"
@@ -30,7 +30,7 @@ def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras
     """What `fields` say beyond those that are `known`."""
     if fields.keys() <= known:
         return None
-    unread = {name: value for name, value in fields.items() if name not in known and value is not None}
+    unread = other_fields(fields, known)
     if unread.get("citations") == []:
         del unread["citations"]
     return {FORMAT: unread} if unread else None
