@@ -17,7 +17,7 @@ def read_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _joined(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Fields of which some are repeated: libraries built on an SDK send their User-Agent beside its own."""
+    """Fields with repeated names: libraries built on an SDK send their User-Agent beside its own."""
     headers: dict[str, str] = {}
     for field in fields:
         for name, text in read_fields([field]).items():
