@@ -13,6 +13,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
+from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
 from antiphon.wire.anthropic.dialects import apply_dialect, find_dialect
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
@@ -34,13 +35,14 @@ from antiphon.wire.anthropic.parameters import (
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
+from antiphon.wire.vendors.anthropic import FORMAT
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -128,7 +130,16 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body[name] = {**body[name], **value} if is_shared else value
     if options.dialect:
         apply_dialect(body, find_dialect(options.dialect), losses)
+    if request.cache_prompt is not None and not blocks.cache_breakpoints:
+        mark_prompt(request, body, body["messages"], options)
     return body
+
+
+def mark_prompt(request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions) -> None:
+    """Set the cache breakpoints of a written body whose last messages, or all of them, are in `messages`."""
+    if not options.dialect or find_dialect(options.dialect).caches_marked_prompts:
+        limit = look_up(request.model, FORMAT, options.capabilities).cache_breakpoints
+        mark_body(request, body, messages, limit)
 
 
 def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
