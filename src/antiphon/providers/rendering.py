@@ -148,9 +148,11 @@ class ContextRenderer:
 def _caching(caching: PromptCaching | None, context: Sequence[ContextEntry]) -> PromptCaching:
     """How the prompt is cached. A live screen is the last part of the last observation, and only of this request."""
     caching = caching or _AUTOMATIC
-    last = next((entry for entry in reversed(context) if not isinstance(entry, ModelOutputEntry)), None)
-    screen = None if last is None else last.live_screen
-    return structs.replace(caching, volatile_parts=1) if screen and not screen.isspace() else caching
+    for entry in reversed(context):
+        if type(entry) is not ModelOutputEntry:
+            screen = entry.live_screen
+            return structs.replace(caching, volatile_parts=1) if screen and not screen.isspace() else caching
+    return caching
 
 
 def _calls_in(messages: Sequence[Message]) -> list[str]:

@@ -10,7 +10,6 @@ and a round with many calls is longer. A request with breakpoints of its own get
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +26,7 @@ _OPERATORS = ("system", "developer")
 
 
 def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], limit: int | None) -> None:
-    """Set the breakpoints that `request.cache_prompt` wants. `messages` are the last ones of the body, or all of them.
+    """Set the breakpoints that `request.cache_prompt` asks for. `messages` are the last ones of the body, or all of them.
 
     Entries are replaced, never changed: the caller may keep the unmarked ones.
     """
@@ -35,10 +34,12 @@ def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], 
     if caching is None or not _is_worth_caching(request, caching) or "cache_control" in body:
         return
     tools, system = body.get("tools"), body.get("system")
-    if any(isinstance(tool, dict) and "cache_control" in tool for tool in tools or ()):
-        return
+    for tool in tools or ():
+        if type(tool) is dict and "cache_control" in tool:
+            return
     mark = _ONE_HOUR if caching.lifetime == "1h" else _FIVE_MINUTES
-    left = _mark_user_messages(messages, caching.volatile_parts, mark, sys.maxsize if limit is None else limit)
+    left = 4 if limit is None else limit
+    left -= _mark_user_messages(messages, caching.volatile_parts, mark, left)
     if left > 0 and system and (marked := _mark_last(system, mark)) is not None:
         body["system"] = marked
         left -= 1
@@ -51,52 +52,61 @@ def _is_worth_caching(request: ModelRequest, caching: PromptCaching) -> bool:
         return caching.mode == "always"
     if request.tools:
         return True
-    messages = (message for message in request.messages if message.role not in _OPERATORS)
-    return next(messages, None) is not None and next(messages, None) is not None
+    count = 0
+    for message in request.messages:
+        if message.role not in _OPERATORS:
+            count += 1
+            if count > 1:
+                return True
+    return False
 
 
-def _mark_user_messages(messages: list[Any], volatile: int, mark: dict[str, str], left: int) -> int:
-    """Mark the last user messages, without the `volatile` blocks at the end; returns how many breakpoints are left."""
-    found = 0
+def _mark_user_messages(messages: list[Any], volatile: int, mark: dict[str, str], limit: int) -> int:
+    """Mark the last user messages, without the `volatile` blocks at the end; returns how many breakpoints were set."""
+    places = min(MARKED_MESSAGES, limit)
+    count = 0
     for index in range(len(messages) - 1, -1, -1):
-        if found == MARKED_MESSAGES or left <= 0:
+        if not places:
             break
         message = messages[index]
-        if not isinstance(message, dict) or message.get("role") != "user":
-            continue
-        marked = _mark_last(message.get("content"), mark, 0 if found else volatile)
-        if marked is not None:
-            messages[index] = {**message, "content": marked}
-            left -= 1
-        found += 1
-    return left
+        if type(message) is dict and message.get("role") == "user":
+            if (marked := _mark_last(message.get("content"), mark, volatile)) is not None:
+                messages[index] = {**message, "content": marked}
+                count += 1
+            places -= 1
+            volatile = 0
+    return count
 
 
 def _mark_last(content: Any, mark: dict[str, str], volatile: int = 0) -> list[Any] | None:
     """The blocks with a breakpoint at the last one that may have it; None if none may."""
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list):
+    blocks = [{"type": "text", "text": content}] if type(content) is str else content
+    if type(blocks) is not list:
         return None
     for index in range(len(blocks) - 1 - volatile, -1, -1):
-        if can_be_marked(blocks[index]):
-            return [*blocks[:index], with_breakpoint(blocks[index], mark), *blocks[index + 1 :]]
+        block = blocks[index]
+        if can_be_marked(block):
+            marked = blocks.copy()
+            marked[index] = with_breakpoint(block, mark)
+            return marked
     return None
 
 
 def can_be_marked(block: Any) -> bool:
     """Whether a block or a tool may have a breakpoint: not thinking, empty text, nor a tool that is loaded later (AN-18)."""
-    if isinstance(block, Struct):
-        return True
-    if not isinstance(block, dict) or block.get("type") in UNMARKED_BLOCKS or block.get("defer_loading") is True:
-        return False
-    return block.get("type") != "text" or bool(block.get("text"))
+    if type(block) is not dict:
+        return isinstance(block, Struct)
+    kind = block.get("type")
+    if kind == "text":
+        return bool(block.get("text"))
+    return kind not in UNMARKED_BLOCKS and block.get("defer_loading") is not True
 
 
 def with_breakpoint(block: Any, mark: dict[str, Any]) -> dict[str, Any]:
     """A copy of a block with a breakpoint."""
-    if isinstance(block, Struct):
-        return {"type": block.__struct_config__.tag, **structs.asdict(block), "cache_control": mark}
-    return {**block, "cache_control": mark}
+    if type(block) is dict:
+        return {**block, "cache_control": mark}
+    return {"type": block.__struct_config__.tag, **structs.asdict(block), "cache_control": mark}
 
 
 def limit_cache_breakpoints(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Native, Text
+from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
 from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
 from antiphon.wire.anthropic.dialects import apply_dialect, find_dialect
@@ -148,5 +148,21 @@ def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
         return True
     if request.output_format is not None and request.output_format.kind == "json_object":
         return True
-    natives = (getattr(part, "native", None) or {} for message in new for part in (message, *message.parts))
-    return any("cache_control" in extras for native in natives for extras in native.values())
+    for message in new:
+        if message.native is not None and _has_mark(message.native):
+            return True
+        if any(map(_is_marked, message.parts)):
+            return True
+    return False
+
+
+def _is_marked(part: Part) -> bool:
+    if isinstance(part, Native):
+        return type(part.data) is dict and "cache_control" in part.data
+    if part.native is not None and _has_mark(part.native):
+        return True
+    return type(part) is ToolCallResult and any(map(_is_marked, part.content))
+
+
+def _has_mark(native: NativeExtras) -> bool:
+    return any("cache_control" in extras for extras in native.values())

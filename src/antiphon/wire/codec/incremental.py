@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from antiphon.wire.request import Message, ModelRequest
 _SENTINEL_TEXT = "\u2063antiphon: the conversation before\u2063"
 _BEFORE = Message("user", (Text(_SENTINEL_TEXT),))
 _AFTER = Message("assistant", (Text(_SENTINEL_TEXT),))
+_OPERATORS = ("system", "developer")
 _INDEX = re.compile(r"messages\[(\d+)\]")
 
 
@@ -57,16 +57,13 @@ class IncrementalRequestWriter:
             raise surrogate_error(self._wire.name, request.messages) from error
 
     def _chunks(self, request: ModelRequest) -> list[bytes]:
-        marked = request
-        if request.cache_prompt is not None and self._wire.module.marked_messages:
-            request = structs.replace(request, cache_prompt=None)
-        head = structs.replace(request, messages=())
+        head = structs.replace(request, messages=(), cache_prompt=None)
         # The messages are nearly always the same objects, so that comparing them is cheap.
         if head != self._head or request.messages[: len(self._encoded_messages)] != self._encoded_messages:
             self._head, self._encoded_messages, self._encoded_chunks, self._losses = head, (), [], []
             self._open_entries = []
         if self._wire.needs_whole_request(request, request.messages[len(self._encoded_messages) :]):
-            body, self.losses = self._wire.build_request(marked, self._options)
+            body, self.losses = self._wire.build_request(request, self._options)
             return [msgspec.json.encode(body)]
         cut = _last_turn_boundary(request.messages, len(self._encoded_messages))
         if cut > len(self._encoded_messages):
@@ -75,9 +72,10 @@ class IncrementalRequestWriter:
         body, entries, losses = self._write_messages(request, new, is_last=True)
         self.losses = self._losses + losses
         chunks = self._encoded_chunks
-        entries = [*self._open_entries, *entries]
-        if marked is not request:
-            self._wire.mark_prompt(marked, body, entries, self._options)
+        if self._open_entries:
+            entries = self._open_entries + entries
+        if request.cache_prompt is not None:
+            self._wire.mark_prompt(request, body, entries, self._options)
         head_bytes = msgspec.json.encode(body)[:-1]
         opening = b',"' if len(head_bytes) > 1 else b'"'
         last = _join(entries)
@@ -102,19 +100,25 @@ class IncrementalRequestWriter:
     ) -> tuple[dict[str, Any], list[Any], list[Loss]]:
         """The rest of the body, and what is written for these messages."""
         known = len(self._encoded_messages)
-        leading = takewhile(lambda message: message.role in ("system", "developer"), request.messages)
-        before = (*leading, _BEFORE) if known else ()
+        before = (*_leading_instructions(request.messages), _BEFORE) if known else ()
         after = () if is_last else (_AFTER,)
         body, losses = self._wire.build_request(
-            structs.replace(request, messages=(*before, *messages, *after)), self._options
+            structs.replace(request, messages=(*before, *messages, *after), cache_prompt=None), self._options
         )
         body = dict(body)
         written = body.pop(self._key)
         if before:
-            written = written[_sentinel_index(written) + 1 :]
+            written = written[_sentinel_index(written, range(len(written))) + 1 :]
         if after:
-            written = written[: _sentinel_index(written)]
+            written = written[: _sentinel_index(written, range(len(written) - 1, -1, -1))]
         return body, written, _place_losses(losses, len(before), known - len(before), is_last=is_last)
+
+
+def _leading_instructions(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    for index, message in enumerate(messages):
+        if message.role not in _OPERATORS:
+            return messages[:index]
+    return messages
 
 
 def _join(entries: Sequence[Any]) -> bytes:
@@ -123,8 +127,13 @@ def _join(entries: Sequence[Any]) -> bytes:
 
 def _first_open_entry(written: Sequence[Any], count: int) -> int:
     """The index from which on `count` messages are the user's: those may be marked."""
-    users = [index for index, entry in enumerate(written) if isinstance(entry, dict) and entry.get("role") == "user"]
-    return users[-count] if len(users) >= count else 0
+    for index in range(len(written) - 1, 0, -1):
+        entry = written[index]
+        if type(entry) is dict and entry.get("role") == "user":
+            count -= 1
+            if not count:
+                return index
+    return 0
 
 
 def _last_turn_boundary(messages: Sequence[Message], known: int) -> int:
@@ -146,12 +155,16 @@ def _is_never_dropped(message: Message) -> bool:
     )
 
 
-def _sentinel_index(written: list[Any]) -> int:
-    for index, entry in enumerate(written):
+def _sentinel_index(written: list[Any], places: range) -> int:
+    """Where the sentinel message is; it is nearly always at the first of the `places`."""
+    for index in places:
+        entry = written[index]
         content = (entry.get("content") or entry.get("parts")) if isinstance(entry, dict) else None
-        blocks = content if isinstance(content, list) else [{"text": content}]
-        if any(isinstance(block, dict) and block.get("text") == _SENTINEL_TEXT for block in blocks):
+        if content == _SENTINEL_TEXT:
             return index
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("text") == _SENTINEL_TEXT:
+                return index
     raise AssertionError("the writer dropped a sentinel message")
 
 
