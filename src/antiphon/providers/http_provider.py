@@ -215,7 +215,7 @@ class HttpProviderClient(ProviderClient):
 
 def _pool(name: str, preset: Preset, keys: Keys | None) -> CredentialPool | None:
     if keys is None and preset.needs_key:
-        variables = " or ".join((*preset.key_variables, *preset.bearer_variables))
+        variables = " or ".join(preset.secret_variables)
         raise ProviderSetupError(
             f"{name} needs a key: set {variables} and use provider({preset.name!r}), or pass keys=[…]"
         )

@@ -348,33 +348,37 @@ class Format:
             raise WireError(f"{self.name}: expected a JSON object as the body, got {json_type_name(value)}")
         return value
 
+    def _load(self, module: str) -> Any:
+        """A module of the format."""
+        return import_module(f"{self._package}.{module}")
+
     @cached_property
     def _request(self) -> _RequestModule:
-        return cast(_RequestModule, import_module(f"{self._package}.request"))
+        return cast(_RequestModule, self._load("request"))
 
     @cached_property
     def _response(self) -> _ResponseModule:
-        return cast(_ResponseModule, import_module(f"{self._package}.response"))
+        return cast(_ResponseModule, self._load("response"))
 
     @cached_property
     def _rules(self) -> _RulesModule:
-        return cast(_RulesModule, import_module(f"{self._package}.rules"))
+        return cast(_RulesModule, self._load("rules"))
 
     @cached_property
     def _errors(self) -> _ErrorsModule:
-        return cast(_ErrorsModule, import_module(f"{self._package}.errors"))
+        return cast(_ErrorsModule, self._load("errors"))
 
     @cached_property
     def _echo(self) -> Any:
-        return import_module(f"{self._package}.echo")
+        return self._load("echo")
 
     @cached_property
     def _stream_reader(self) -> Any:
-        return import_module(f"{self._package}.stream_reader")
+        return self._load("stream_reader")
 
     @cached_property
     def _stream_writer(self) -> Any:
-        return import_module(f"{self._package}.stream_writer")
+        return self._load("stream_writer")
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"

@@ -18,6 +18,7 @@ of one format only is a `Native` part at its place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -131,6 +132,10 @@ SERVER_STATE = {
 """The parameters by which a server adds turns that it has stored. No other server has them."""
 TOOL_NAMESPACES = "openai-responses:namespaces"
 """A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
+CONTINUE_TEXT = "(continue)"
+"""A user turn that writers add where a conversation would be empty, or must not end with the model."""
+SYSTEM_NOTE_PREFIX = "[system note] "
+"""The beginning of a system message that is sent as a text of the user."""
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -163,6 +168,12 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
     cache_prompt: PromptCaching | None = None
     store: bool | None = None
     native: NativeExtras | None = None
+
+
+def count_leading_system(messages: Sequence[Message]) -> int:
+    """How many messages at the start are instructions of a system or a developer."""
+    roles = ("system", "developer")
+    return next((index for index, message in enumerate(messages) if message.role not in roles), len(messages))
 
 
 def server_state(request: ModelRequest, origin: str) -> str | None:

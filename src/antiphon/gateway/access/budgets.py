@@ -44,6 +44,11 @@ class Amount(Struct, frozen=True):
     tokens: int = 0
     nanos: int = 0
 
+    @classmethod
+    def of(cls, tokens: int, cost: Decimal | None) -> Amount:
+        """Tokens and what they cost, rounded up; an unknown cost is 0."""
+        return cls(tokens, 0 if cost is None else int((cost / NANO).to_integral_value(ROUND_UP)))
+
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.tokens + other.tokens, self.nanos + other.nanos)
 
@@ -117,9 +122,8 @@ class Budgets:
         """Charge what a request used. A client without a budget is not counted."""
         if not client.has_budget:
             return
-        nanos = 0 if cost is None else int((cost / NANO).to_integral_value(ROUND_UP))
         now = self._clock()
-        self._account(client.name, now).add(_day_of(now), Amount(max(0, tokens), max(0, nanos)))
+        self._account(client.name, now).add(_day_of(now), Amount.of(max(0, tokens), cost))
 
     def used(self, client: ClientKey) -> Totals:
         """What a client has used of its day and month, as far as this process knows."""

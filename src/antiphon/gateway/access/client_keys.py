@@ -18,7 +18,7 @@ from ipaddress import IPv6Address, ip_address
 from itertools import count
 from pathlib import PurePath
 from secrets import token_hex
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import structs
 
@@ -192,8 +192,12 @@ def _digest(key: str) -> bytes:
 
 def client_of(name: str, rules: KeyRules, *, is_disabled: bool = False) -> ClientKey:
     """The client with a name and its rules."""
-    given = {field: getattr(rules, field) for field in KeyRules.__struct_fields__}
-    return ClientKey(name=name, is_disabled=is_disabled, **given)
+    return ClientKey(name=name, is_disabled=is_disabled, **rules_of(rules))
+
+
+def rules_of(key: KeyRules) -> dict[str, Any]:
+    """What a key may do and use, by name, without what else it has."""
+    return {field: getattr(key, field) for field in KeyRules.__struct_fields__}
 
 
 def _configured_clients(config: Config) -> Iterator[tuple[str, ClientKey]]:

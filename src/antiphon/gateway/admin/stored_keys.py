@@ -20,8 +20,8 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.access.client_keys import ClientKey, client_of, hash_key, key_digest, new_key
 from antiphon.gateway.admin.audit import Change, write_audit
-from antiphon.gateway.admin.database import OperatorDatabase
 from antiphon.gateway.config.settings import KeyRules
+from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.history.ids import new_id
 from antiphon.history.sql.database import Database
 

@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import blake2b
+from hashlib import blake2b, sha1
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -50,6 +50,19 @@ class SharedStatus(Struct, frozen=True, kw_only=True):
     is_unavailable: bool = field(name="is_away")
     since: datetime
     reason: str = ""
+
+
+class StoreScript:
+    """A Lua script that runs in the store: loaded once, then called by its hash."""
+
+    def __init__(self, source: str) -> None:
+        self.load: Command = ("SCRIPT", "LOAD", source)
+        """The command that loads it."""
+        self._hash = sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    def call(self, keys: Sequence[str], *values: str | float) -> Command:
+        """The command that runs it."""
+        return ("EVALSHA", self._hash, len(keys), *keys, *values)
 
 
 class SharedStore:
@@ -139,6 +152,19 @@ class SharedStore:
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
                 raise self._mark_unavailable(f"the server returned an error: {_words(answer)}", client)
+        return answers
+
+    async def run_script(self, script: StoreScript, calls: Sequence[Command]) -> list[Any]:
+        """The replies to calls of a script, which is loaded if the server does not have it. Raises `SharedStoreUnavailable`."""
+        answers = await self.execute(calls)
+        missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
+        if missing:
+            await self.execute([script.load])
+            again = await self.execute([calls[number] for number in missing])
+            if any(isinstance(answer, Exception) for answer in again):
+                raise SharedStoreUnavailable(f"shared store {self.address} does not keep the loaded script")
+            for number, answer in zip(missing, again, strict=True):
+                answers[number] = answer
         return answers
 
     async def set_clock(self) -> None:

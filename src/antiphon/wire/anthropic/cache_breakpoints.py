@@ -17,12 +17,11 @@ from msgspec import Struct, structs
 
 from antiphon.wire.anthropic.limits import MARKED_MESSAGES, UNMARKED_BLOCKS
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import ModelRequest, PromptCaching
+from antiphon.wire.request import ModelRequest, PromptCaching, count_leading_system
 from antiphon.wire.vendors.anthropic import CacheBreakpoints
 
 _FIVE_MINUTES = {"type": "ephemeral"}
 _ONE_HOUR = {"type": "ephemeral", "ttl": "1h"}
-_OPERATORS = ("system", "developer")
 
 
 def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], limit: int | None) -> None:
@@ -50,15 +49,7 @@ def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], 
 def _is_worth_caching(request: ModelRequest, caching: PromptCaching) -> bool:
     if caching.mode != "auto":
         return caching.mode == "always"
-    if request.tools:
-        return True
-    count = 0
-    for message in request.messages:
-        if message.role not in _OPERATORS:
-            count += 1
-            if count > 1:
-                return True
-    return False
+    return bool(request.tools) or len(request.messages) - count_leading_system(request.messages) > 1
 
 
 def _mark_user_messages(messages: list[Any], volatile: int, mark: dict[str, str], limit: int) -> int:

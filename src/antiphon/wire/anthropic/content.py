@@ -40,9 +40,9 @@ from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.capabilities import MediaKind, format_capabilities
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, foreign_block, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
-from antiphon.wire.tool_calls import IdMapper, raw_json_object
+from antiphon.wire.tool_calls import IdMapper, raw_json_object, report_raw_arguments
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, block_type, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
@@ -144,11 +144,6 @@ def input_from_arguments(call: ToolCallRequest) -> Any:
     return raw_json_object(text)
 
 
-def report_raw_arguments(path: str, losses: list[Loss]) -> None:
-    reason = 'arguments are not a JSON object; sent as {"_raw": text} (AN-12)'
-    losses.append(Loss(f"{path}.arguments", "arguments", reason))
-
-
 def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
     """Invalid arguments as the value of `input`."""
     text = call.arguments
@@ -164,7 +159,7 @@ def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
             Loss(f"{path}.arguments", "characters", "Anthropic rejects lone surrogates; sent replacement characters")
         )
         return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
-    report_raw_arguments(path, losses)
+    report_raw_arguments(losses, path, "AN-12")
     return {"_raw": _SURROGATES.sub("\ufffd", text)}
 
 
@@ -210,7 +205,7 @@ def build_block(part: Text | Refusal | Thinking | ToolCallRequest, value: Any, n
 def report_unsupported(part: OutputPart, path: str, losses: list[Loss]) -> None:
     """Report a part that a response cannot have."""
     if isinstance(part, Native):
-        losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+        losses.append(foreign_block(path, "block", part.origin))
     else:
         kind = type(part).__name__.lower()
         losses.append(Loss(path, kind, f"Anthropic does not support {kind} in a response; dropped"))

@@ -21,12 +21,11 @@ from msgspec import structs
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, count_leading_system
 
 _SENTINEL_TEXT = "\u2063antiphon: the conversation before\u2063"
 _BEFORE = Message("user", (Text(_SENTINEL_TEXT),))
 _AFTER = Message("assistant", (Text(_SENTINEL_TEXT),))
-_OPERATORS = ("system", "developer")
 _INDEX = re.compile(r"messages\[(\d+)\]")
 
 
@@ -100,7 +99,8 @@ class IncrementalRequestWriter:
     ) -> tuple[dict[str, Any], list[Any], list[Loss]]:
         """The rest of the body, and what is written for these messages."""
         known = len(self._encoded_messages)
-        before = (*_leading_instructions(request.messages), _BEFORE) if known else ()
+        leading = request.messages[: count_leading_system(request.messages)]
+        before = (*leading, _BEFORE) if known else ()
         after = () if is_last else (_AFTER,)
         body, losses = self._wire.build_request(
             structs.replace(request, messages=(*before, *messages, *after), cache_prompt=None), self._options
@@ -112,13 +112,6 @@ class IncrementalRequestWriter:
         if after:
             written = written[: _sentinel_index(written, range(len(written) - 1, -1, -1))]
         return body, written, _place_losses(losses, len(before), known - len(before), is_last=is_last)
-
-
-def _leading_instructions(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    for index, message in enumerate(messages):
-        if message.role not in _OPERATORS:
-            return messages[:index]
-    return messages
 
 
 def _join(entries: Sequence[Any]) -> bytes:

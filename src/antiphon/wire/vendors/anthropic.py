@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras
+from antiphon.wire.loss import other_fields
 
 FORMAT = "anthropic"
 _CHAT = "openai-chat"
@@ -25,7 +26,7 @@ def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras
     """What `fields` say beyond those that are `known`."""
     if fields.keys() <= known:
         return None
-    unread = {name: value for name, value in fields.items() if name not in known and value is not None}
+    unread = other_fields(fields, known)
     if unread.get("citations") == []:
         del unread["citations"]
     return {FORMAT: unread} if unread else None

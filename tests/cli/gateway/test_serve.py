@@ -24,7 +24,7 @@ from antiphon.cli import main
 from antiphon.gateway.access.client_keys import hash_key
 from providers.scripted_server import Received, Reply, ScriptedServer
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 KEY = "sk-a-real-secret-that-must-not-show"
 CLEAN = {"PATH": os.environ["PATH"], "COLUMNS": "160", "ANTIPHON_STORE": os.devnull + "/no"}
 COMMAND = [sys.executable, "-m", "antiphon"]

@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from antiphon.cli.admin.gateway_client import GatewayClient, add_gateway_options
+from antiphon.cli.gateway.gateway_client import GatewayClient, add_gateway_options
 from antiphon.cli.terminal import table, write, write_error
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import hash_key, new_key

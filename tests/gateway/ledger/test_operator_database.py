@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from antiphon.gateway.admin.database import OperatorDatabase
+from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.history.sql.database import Database
 
 

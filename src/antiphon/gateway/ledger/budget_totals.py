@@ -1,8 +1,8 @@
 """`LedgerTotals`: what clients used per day and month, as the usage ledger has it.
 
-The ledger is where workers and hosts meet if there is no shared store, and where counters begin after a restart. What this
-process charged is in the ledger as rows, so its rows are written first, and the totals then contain them. Prices are those of
-now: after a correction the budgets are right with the next exchange.
+Workers and hosts share budgets through the ledger if there is no shared store, and counters begin with it after a restart. What
+this process charged is in the ledger as rows, so its rows are written first, and the totals then contain them. Prices are those
+of now: after a correction the budgets are right with the next exchange.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_UP, Decimal
 
 from antiphon.errors import StoreError
 from antiphon.gateway.access.budgets import (
-    NANO,
     NOTHING,
     Amount,
     Totals,
@@ -23,7 +21,7 @@ from antiphon.gateway.access.budgets import (
     date_of,
     month_start,
 )
-from antiphon.gateway.admin.database import OperatorDatabase
+from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend import SpendRow, spend
 from antiphon.prices.table import PriceTable
@@ -67,5 +65,4 @@ class LedgerTotals:
 
 
 def _amount(row: SpendRow) -> Amount:
-    nanos = ((row.cost or Decimal(0)) / NANO).to_integral_value(ROUND_UP)
-    return Amount(row.usage.prompt_tokens + row.usage.completion_tokens, int(nanos))
+    return Amount.of(row.usage.prompt_tokens + row.usage.completion_tokens, row.cost)

@@ -8,8 +8,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -70,31 +70,33 @@ def process_bodies(arguments: argparse.Namespace, work: Callable[[Body], bytes |
 
 
 def _inputs(arguments: argparse.Namespace) -> Iterator[tuple[str, bytes]]:
-    names = arguments.files or ["-"]
+    for source, stream in open_inputs(arguments.files or ["-"]):
+        if not arguments.jsonl:
+            yield source, stream.read()
+            continue
+        size = os.fstat(stream.fileno()).st_size if stream is not sys.stdin.buffer else 0
+        progress = Progress(size)
+        for number, line in enumerate(stream, 1):
+            progress.advance(len(line))
+            if line.strip():
+                yield f"{source}, line {number}", line
+        progress.done()
+
+
+def open_inputs(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
+    """Each file, open for reading, and its name for messages; `-` is standard input."""
     if names.count("-") > 1:
         raise WireError("- is given more than once; standard input can be read once")
     for name in names:
-        source = "standard input" if name == "-" else name
-        with _open_input(name) as stream:
-            if not arguments.jsonl:
-                yield source, stream.read()
-                continue
-            size = os.fstat(stream.fileno()).st_size if name != "-" else 0
-            progress = Progress(size)
-            for number, line in enumerate(stream, 1):
-                progress.advance(len(line))
-                if line.strip():
-                    yield f"{source}, line {number}", line
-            progress.done()
-
-
-def _open_input(name: str) -> AbstractContextManager[BinaryIO]:
-    if name == "-":
-        return nullcontext(sys.stdin.buffer)
-    try:
-        return open(name, "rb")
-    except OSError as error:
-        raise WireError(f"cannot read {name}: {error.strerror or error}") from error
+        if name == "-":
+            yield "standard input", sys.stdin.buffer
+            continue
+        try:
+            stream = open(name, "rb")  # noqa: SIM115 - closed below: only errors of opening are reported here
+        except OSError as error:
+            raise WireError(f"cannot read {name}: {error.strerror or error}") from error
+        with stream:
+            yield name, stream
 
 
 def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 
 from antiphon import __version__
-from antiphon.cli.serve import add_config, configured_by
+from antiphon.cli.gateway.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.cluster.sync import open_shared_store

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.cluster.redis_store import parse_store_url
@@ -40,11 +41,14 @@ class Configured(Struct, frozen=True):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    port = whole_number(0, _HIGHEST_PORT)
     add_config(parser)
     parser.add_argument("--host", help="the address to listen on")
-    parser.add_argument("--port", type=_port, help="the port of the main service")
-    parser.add_argument("--format-port", type=_port, metavar="PORT", help="the port of the format proxy")
-    parser.add_argument("--workers", type=_workers, default=1, metavar="N", help="number of worker processes")
+    parser.add_argument("--port", type=port, help="the port of the main service")
+    parser.add_argument("--format-port", type=port, metavar="PORT", help="the port of the format proxy")
+    parser.add_argument(
+        "--workers", type=whole_number(1, _MOST_WORKERS), default=1, metavar="N", help="number of worker processes"
+    )
     parser.add_argument("--log", choices=("json", "console"), help="log format")
     tape = parser.add_argument_group(
         "tapes", "record what clients ask and get, and answer them again without a provider"
@@ -244,17 +248,3 @@ def _speed(text: str) -> float:
             f"invalid speed {text!r}: expected real, instant, or a number up to {_FASTEST}"
         )
     return speed
-
-
-def _port(text: str) -> int:
-    return _number(text, 0, _HIGHEST_PORT)
-
-
-def _workers(text: str) -> int:
-    return _number(text, 1, _MOST_WORKERS)
-
-
-def _number(text: str, least: int, most: int) -> int:
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
-        raise argparse.ArgumentTypeError(f"invalid number {text!r}: expected {least}-{most}")
-    return int(text)

@@ -95,6 +95,8 @@ def test_the_life_of_a_key(gateway: Rig, admin: Callable[..., str]) -> None:
         (("create", "a", "--tokens-per-day", "many"), "--tokens-per-day many: expected a number"),
         (("create", "a", "--tokens-per-day", "none"), "expected a number"),
         (("create", "a", "--expires", "soon"), "--expires soon: expected a date"),
+        (("create", "a", "--expires", "999999999d"), "--expires 999999999d: expected a date"),
+        (("create", "a", "--expires", "9999999999d"), "--expires 9999999999d: expected a date"),
         (("rotate", "a", "--grace", "1"), "--grace 1: expected a number and a unit"),
         (("set", "a"), "nothing to change"),
         (("list", "--key", "sk-literal"), "--key expects env:NAME or file:PATH"),

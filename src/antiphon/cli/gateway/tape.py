@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.terminal import as_sentence, data_writer, styled, table, write
+from antiphon.cli.options import whole_number
+from antiphon.cli.terminal import as_sentence, format_time, styled, table, write, write_json_lines
 from antiphon.tapes.tape import Exchange, Tape
 
 _LONGEST_BODY = 4000
@@ -21,11 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed = _action(actions, "list", "list the exchanges: request, answer and time")
     listed.add_argument("--json", action="store_true", help="print JSON, one object per line")
     shown = _action(actions, "show", "show exchanges in full: headers, bodies and the times of a stream")
-    shown.add_argument("number", type=_number, nargs="*", help="numbers of exchanges (default: all)")
+    shown.add_argument("number", type=whole_number(1), nargs="*", help="numbers of exchanges (default: all)")
     shown.add_argument("--json", action="store_true", help="print JSON, one object per line")
     shown.add_argument("--full", action="store_true", help="do not shorten long bodies")
     deleted = _action(actions, "delete", "delete exchanges")
-    deleted.add_argument("number", type=_number, nargs="+", help="numbers of exchanges")
+    deleted.add_argument("number", type=whole_number(1), nargs="+", help="numbers of exchanges")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,12 +51,6 @@ def _action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=as_sentence(summary))
     parser.add_argument("tape", metavar="TAPE", help="the file of the recording")
     return parser
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) < 10**12:
-        raise argparse.ArgumentTypeError(f"invalid number {text!r}: expected that of an exchange")
-    return int(text)
 
 
 def _list(tape: Tape) -> None:
@@ -121,9 +116,7 @@ def _body_lines(body: bytes, *, is_full: bool) -> Iterator[str]:
 
 
 def _write_json(tape: Tape, numbers: Sequence[int] | None, *, has_bodies: bool) -> None:
-    write_data = data_writer()
-    for exchange in tape.exchanges(numbers or None):
-        write_data(msgspec.json.encode(_fields(exchange, has_bodies=has_bodies)) + b"\n")
+    write_json_lines(_fields(exchange, has_bodies=has_bodies) for exchange in tape.exchanges(numbers or None))
 
 
 def _fields(exchange: Exchange, *, has_bodies: bool) -> dict[str, Any]:
@@ -162,4 +155,4 @@ def model_of(exchange: Exchange) -> str:
 
 
 def _time(exchange: Exchange) -> str:
-    return datetime.fromtimestamp(exchange.request.at / 1_000_000).astimezone().strftime("%Y-%m-%d %H:%M")
+    return format_time(datetime.fromtimestamp(exchange.request.at / 1_000_000, UTC))

@@ -19,7 +19,8 @@ from antiphon.caching.recordings import RecordedRequest, RecordingError, read_ex
 from antiphon.caching.report import CacheReport
 from antiphon.chat.prompt_cache import examine_conversation
 from antiphon.chat.spending import format_money
-from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error
+from antiphon.cli.options import add_store
+from antiphon.cli.terminal import ellipsize, styled, table, write, write_error, write_json_lines
 from antiphon.context.tokens import count_text
 from antiphon.errors import AntiphonError, TapeError
 from antiphon.gateway.config.file import load_config
@@ -57,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"the format of the bodies, or the one to write a conversation in: {', '.join(FORMATS)}",
     )
-    parser.add_argument("--store", metavar="PLACE", help="the store of conversations (default: as `antiphon history`)")
+    add_store(parser)
     parser.add_argument("--config", help="an antiphon.toml with [[prices]] of your own")
     parser.add_argument("--json", action="store_true", help="print one JSON object per request")
 
@@ -73,9 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_error(f"antiphon: {arguments.source}: no model has answered in this conversation yet")
         return _INVALID_INPUT
     if arguments.json:
-        out = data_writer()
-        for one in examined:
-            out(msgspec.json.encode(as_json(one)) + b"\n")
+        write_json_lines(map(as_json, examined))
         return 0
     write(_table(examined))
     return 0

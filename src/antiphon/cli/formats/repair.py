@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
+from antiphon.cli.formats.bodies import Body, add_format, add_input, process_bodies
 from antiphon.cli.terminal import ellipsize, styled, write_error
 from antiphon.parts import Part, Refusal, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from antiphon.cli.terminal import escape_control_chars, write_error
+from antiphon.cli.terminal import table, write, write_json_lines
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.file import load_config
-from antiphon.gateway.config.settings import Config, ConfigError
+from antiphon.gateway.config.settings import Config
 from antiphon.gateway.ledger.database import ledger_address, open_operator_database
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
 from antiphon.history.location import display_location, is_postgres_url
@@ -41,40 +39,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        config = load_config(arguments.config) if arguments.config else Config()
-        since, until = _time("--since", arguments.since), _time("--until", arguments.until)
-        address = ledger_address(config)
-        if not is_postgres_url(address) and not Path(address).exists():
-            write_error(
-                f"antiphon: there is no ledger at {address} yet; it is made with the first request that `antiphon serve` passes "
-                "on. Name the configuration of the gateway with --config"
-            )
-            return 1
-        database = open_operator_database(address, create=False, read_only=True)
-    except (AntiphonError, ConfigError, ValueError) as error:
-        write_error(f"antiphon: {error}")
-        return 1
+    config = load_config(arguments.config) if arguments.config else Config()
+    since, until = _time("--since", arguments.since), _time("--until", arguments.until)
+    address = ledger_address(config)
+    if not is_postgres_url(address) and not Path(address).exists():
+        raise AntiphonError(
+            f"there is no ledger at {address} yet; it is made with the first request that `antiphon serve` passes "
+            "on. Name the configuration of the gateway with --config"
+        )
     by: list[Dimension] = list(dict.fromkeys(arguments.by or ["model"]))
+    database = open_operator_database(address, create=False, read_only=True)
     try:
         rows = spend(database, by, since=since, until=until, keys=arguments.key, table=PriceTable(config.prices))
-    except AntiphonError as error:
-        write_error(f"antiphon: {error}")
-        return 1
     finally:
         database.close()
     if arguments.json:
-        for row in rows:
-            print(msgspec.json.encode(_fields(row, by)).decode())
+        write_json_lines(_fields(row, by) for row in rows)
     elif not rows:
-        print(f"no usage recorded in {display_location(address)} for that time")
+        write([f"no usage recorded in {display_location(address)} for that time"])
     else:
-        _print_table(rows, by)
+        write(_table(rows, by))
     return 0
 
 
 def _time(option: str, written: str | None) -> datetime | None:
-    """A time of the command line. Raises `ValueError`."""
+    """A time of the command line. Raises `AntiphonError`."""
     if written is None:
         return None
     if written.endswith("d") and written[:-1].isdigit():
@@ -83,7 +72,7 @@ def _time(option: str, written: str | None) -> datetime | None:
     try:
         at = datetime.fromisoformat(written)
     except ValueError:
-        raise ValueError(f"{option} {written!r} is not a time; use 2026-11-01, 2026-11-01T12:00 or 7d") from None
+        raise AntiphonError(f"{option} {written!r} is not a time; use 2026-11-01, 2026-11-01T12:00 or 7d") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
@@ -105,23 +94,16 @@ def _fields(row: SpendRow, by: Sequence[Dimension]) -> dict[str, Any]:
     }
 
 
-def _print_table(rows: Sequence[SpendRow], by: Sequence[Dimension]) -> None:
-    head = [*by, *_RIGHT]
+def _table(rows: Sequence[SpendRow], by: Sequence[Dimension]) -> Iterator[str]:
     lines = [[*(_name(getattr(row, name)) for name in by), *_numbers(row)] for row in rows]
     if len(rows) > 1:
         lines.append(["total", *[""] * (len(by) - 1), *_numbers(_total(rows))])
-    widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-    for line in [head, *lines]:
-        cells = [
-            text.rjust(width) if column >= len(by) else text.ljust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print(escape_control_chars("  ".join(cells).rstrip()))
+    yield from table([*by, *_RIGHT], lines, right_from=len(by))
     unpriced, estimated = (sum(getattr(row, name) for row in rows) for name in ("unpriced_calls", "estimated_calls"))
     if unpriced:
-        print(f"{unpriced:,} calls have no known price and are not in the cost; set one in [[prices]]")
+        yield (f"{unpriced:,} calls have no known price and are not in the cost; set one in [[prices]]")
     if estimated:
-        print(f"the tokens of {estimated:,} calls are estimates: the provider reported none")
+        yield (f"the tokens of {estimated:,} calls are estimates: the provider reported none")
 
 
 def _numbers(row: SpendRow) -> list[str]:

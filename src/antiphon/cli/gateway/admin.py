@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from antiphon.cli.admin.gateway_client import GatewayClient, add_gateway_options
+from antiphon.cli.gateway.gateway_client import GatewayClient, add_gateway_options
 from antiphon.cli.terminal import as_sentence, table, write, write_error, write_json
 from antiphon.errors import AntiphonError
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Ask the gateway, and print the answer."""
     action = arguments.action
     rules = _rules(arguments) if action in ("create", "set") else {}
-    grace = _seconds(arguments.grace) if action == "rotate" else 0.0
+    grace = _grace(arguments.grace) if action == "rotate" else 0
     gateway = GatewayClient(arguments)
     if action == "list":
         keys = list(_all_keys(gateway, arguments.search))
@@ -158,25 +158,26 @@ def _rules(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _moment(written: str) -> str:
     """A time as the gateway takes it."""
-    if re.fullmatch(r"\d+[smhd]", written):
-        moment = datetime.now(UTC) + timedelta(seconds=_seconds(written))
-    else:
-        try:
-            moment = datetime.fromisoformat(written)
-        except ValueError:
-            message = (
-                f"--expires {written}: expected a date (2027-01-31), a time (2027-01-31T18:00Z) or a duration (30d)"
-            )
-            raise AntiphonError(message) from None
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return moment.isoformat(timespec="seconds")
+    try:
+        seconds = _duration(written)
+        moment = datetime.fromisoformat(written) if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        message = f"--expires {written}: expected a date (2027-01-31), a time (2027-01-31T18:00Z) or a duration (30d)"
+        raise AntiphonError(message) from None
+    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).isoformat(timespec="seconds")
 
 
-def _seconds(written: str) -> float:
-    found = re.fullmatch(r"(\d{1,9})([smhd])", written)
-    if found is None:
+def _grace(written: str) -> int:
+    seconds = _duration(written)
+    if seconds is None:
         raise AntiphonError(f"--grace {written}: expected a number and a unit: 90s, 30m, 12h or 7d")
-    return int(found[1]) * _UNITS[found[2]]
+    return seconds
+
+
+def _duration(written: str) -> int | None:
+    """The seconds of `90s`, `30m`, `12h` or `7d`; None for anything else."""
+    found = re.fullmatch(r"(\d{1,9})([smhd])", written)
+    return int(found[1]) * _UNITS[found[2]] if found else None
 
 
 def _print(arguments: argparse.Namespace, answer: dict[str, Any], lines: Callable[[], Any]) -> None:

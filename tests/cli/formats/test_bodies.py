@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.cli.bodies import Progress
+from antiphon.cli.formats.bodies import Progress
 
 CALL = {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}

@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
+from antiphon.cli.formats.bodies import Body, add_format, add_input, process_bodies
 from antiphon.cli.terminal import data_writer, write_error
 from antiphon.repair import repair
 from antiphon.wire import Loss, LossyTranslation, ModelOutputDelta, formats
@@ -56,7 +56,7 @@ def _response(arguments: argparse.Namespace, body: Body) -> bytes:
 
 
 def _checked(arguments: argparse.Namespace, where: str, written: bytes, losses: list[Loss]) -> bytes:
-    _tell_losses(arguments, where, losses)
+    _report_losses(arguments, where, losses)
     if arguments.strict and losses:
         raise LossyTranslation(losses)
     return written
@@ -80,11 +80,11 @@ def _convert_stream(arguments: argparse.Namespace) -> int:
         write(reader.feed(data))
     write(reader.close())
     out(writer.close())
-    _tell_losses(arguments, "standard input", writer.losses)
+    _report_losses(arguments, "standard input", writer.losses)
     return int(failed or bool(arguments.strict and writer.losses))
 
 
-def _tell_losses(arguments: argparse.Namespace, where: str, losses: list[Loss]) -> None:
+def _report_losses(arguments: argparse.Namespace, where: str, losses: list[Loss]) -> None:
     for loss in losses:
         if arguments.losses == "json":
             write_error(

@@ -6,7 +6,7 @@ import argparse
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
+from antiphon.cli.formats.bodies import Body, add_format, add_input, process_bodies
 from antiphon.cli.terminal import escape_control_chars
 from antiphon.wire import formats
 
