@@ -197,7 +197,7 @@ def _provider(
     if reason := _address(provider, row, gateway):
         yield Problem((*place, "base_url"), reason)
     if _lacks_key(provider, row):
-        variables = " or ".join((*row.key_variables, *row.bearer_variables)) or "NAME"
+        variables = " or ".join(row.secret_variables) or "NAME"
         example = f'keys = ["env:{row.key_variables[0] if row.key_variables else "NAME"}"]'
         yield Problem((*place, "keys"), f"required: {variables} is not set; set it or add {example}")
 

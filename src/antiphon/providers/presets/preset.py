@@ -79,6 +79,11 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: Literal["", "bedrock", "vertex"] = ""
     """Whose form of requests of the format it takes."""
 
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        """The variables that may have the key."""
+        return (*self.key_variables, *self.bearer_variables)
+
     def find_token_source(self, environ: Mapping[str, str]) -> str:
         """The key to use if none is given and no key variable is set; empty if it has none."""
         is_set = not self.token_variables or first_set_variable(self.token_variables, environ)

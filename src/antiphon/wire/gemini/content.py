@@ -46,6 +46,7 @@ from antiphon.wire.tool_calls import (
 )
 from antiphon.wire.vendors.google import (
     FORMAT,
+    call_arguments,
     field_spellings,
     has_mark,
     list_marks,
@@ -53,7 +54,6 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
-from antiphon.wire.vendors.google_parameters import call_arguments
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""

@@ -39,8 +39,7 @@ from antiphon.wire.gemini_interactions.media import read_media, write_media
 from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, parse_json_object, tool_names
-from antiphon.wire.vendors.google import has_mark, spelling_mark
-from antiphon.wire.vendors.google_parameters import call_arguments
+from antiphon.wire.vendors.google import call_arguments, has_mark, spelling_mark
 
 NAME = "the Interactions API"
 NAMES = tool_names(FORMAT)

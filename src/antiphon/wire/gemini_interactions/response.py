@@ -22,7 +22,7 @@ from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_ans
 from antiphon.wire.loss import Loss, lose_candidates, other_fields
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name, name_set
-from antiphon.wire.vendors.google_parameters import format_time, parse_time
+from antiphon.wire.vendors.google import format_time, parse_time
 
 _READ_FIELDS = name_set("id object model status steps usage created")
 _STOP_REASONS: dict[str, StopReason] = {

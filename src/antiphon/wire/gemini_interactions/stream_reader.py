@@ -40,7 +40,7 @@ from antiphon.wire.gemini_interactions.response import (
 )
 from antiphon.wire.loss import other_fields
 from antiphon.wire.output import StopReason
-from antiphon.wire.vendors.google_parameters import parse_time
+from antiphon.wire.vendors.google import parse_time
 
 
 class StreamEvent(Struct, gc=False):

@@ -51,7 +51,7 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) 
         if name in names:
             losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GI-08)"))
             continue
-        names.add(name)
+        names.add(NAMES.declare(tool.name, path, losses))
         written.append(_write_tool(tool, name, losses, path))
     return written
 
