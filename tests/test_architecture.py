@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 # Each may import itself and what stands above it.
 MAP = [
     "closing",
+    "text",
     "errors",
     "conform",
     "parts",

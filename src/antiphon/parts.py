@@ -176,6 +176,15 @@ def as_parts(content: Iterable[P | str]) -> tuple[P | Text, ...]:
     return tuple([Text(part) if isinstance(part, str) else part for part in content])
 
 
+def media_part(media_type: str, data: str = "", *, url: str = "", name: str = "") -> Image | Audio | Document:
+    """The part of a medium: an image, audio, or a document of any other type."""
+    if media_type.startswith("image/"):
+        return Image(media_type, data, url)
+    if media_type.startswith("audio/"):
+        return Audio(media_type, data, url)
+    return Document(media_type, data, url, name=name)
+
+
 def text_of(parts: Iterable[Part]) -> str:
     """The text and refusals of `parts`, concatenated."""
     return "".join([part.text for part in parts if isinstance(part, _TEXT_PARTS)])

@@ -89,6 +89,14 @@ def test_overrides_go_first_and_are_named_in_the_version() -> None:
     assert elsewhere is None or elsewhere.total != cost.total
 
 
+def test_an_override_is_found_whatever_the_case_of_its_names() -> None:
+    table = PriceTable([PriceOverride(model="Qwen/Qwen3-*B", provider="OurHost", input=1.0)])
+    for model, provider in (("Qwen/Qwen3-32B", "OurHost"), ("qwen/qwen3-32b", "ourhost")):
+        cost = cost_of(TokenUsage(1_000_000), model, provider, table=table)
+        assert cost is not None
+        assert cost.total == Decimal(1)
+
+
 def test_prices_follow_the_date_and_the_size_of_the_prompt() -> None:
     usage = TokenUsage(200_001, 0)
     before = cost_of(usage, "claude-opus-4-6", "anthropic", at=datetime(2026, 3, 12))

@@ -51,7 +51,6 @@ from antiphon.history import (
     HumanDecisionEntry,
     ModelInputEntry,
     ModelOutputEntry,
-    Origin,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
@@ -379,7 +378,7 @@ class _DeltaEvents:
                 self._outputs.feed(delta.index, delta.text)
         elif kind is PartStarted:
             if self._before is not None and self._before != self._chat.report.origin:
-                self._emit(ModelSwitched(_name(self._before), _name(self._chat.report.origin)))
+                self._emit(ModelSwitched(self._before.name, self._chat.report.origin.name))
             self._before = None
             # Of several candidates the log keeps the first, so only that one has events.
             event = None if delta.candidate else _EVENT_TYPES.get(type(delta.part))
@@ -398,7 +397,3 @@ _EVENT_TYPES: dict[type, type[TextDelta] | type[ThinkingDelta]] = {
     Refusal: TextDelta,
     Thinking: ThinkingDelta,
 }
-
-
-def _name(origin: Origin) -> str:
-    return "/".join(filter(None, (origin.provider, origin.model)))

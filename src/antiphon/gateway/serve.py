@@ -19,8 +19,6 @@ from typing import Any
 from antiphon import __version__
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.admin.database import OperatorDatabase
-from antiphon.gateway.admin.ledger_totals import LedgerTotals
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
@@ -34,7 +32,8 @@ from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
-from antiphon.gateway.ledger.database import journal_folder, ledger_address, open_operator_database
+from antiphon.gateway.ledger.budget_totals import LedgerTotals
+from antiphon.gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.logs import configure_logs
@@ -166,9 +165,8 @@ async def serve(
     if shared is not None:
         await shared.start()
         tasks.append(asyncio.create_task(shared.run()))
-    if shared is None:
+    else:
         tasks.append(asyncio.create_task(services.budgets.run()))
-    assert services.stored_keys is not None
     await services.stored_keys.try_refresh()
     tasks.append(asyncio.create_task(services.stored_keys.run()))
     if snapshots is not None:

@@ -84,7 +84,10 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 class PriceOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user's price: `model` is a name or a glob, `provider` restricts it; amounts are dollars per million tokens."""
+    """A user's price: `model` is a name or a glob, `provider` restricts it; amounts are dollars per million tokens.
+
+    The case of letters in names does not matter.
+    """
 
     model: str
     provider: str = ""
@@ -97,7 +100,8 @@ class PriceOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def matches(self, model: str, provider: str) -> bool:
         """Whether it is about this model of this provider."""
-        return self.provider in ("", provider) and fnmatchcase(model, self.model)
+        is_its_provider = self.provider.lower() in ("", provider.lower())
+        return is_its_provider and fnmatchcase(model.lower(), self.model.lower())
 
     @property
     def price(self) -> Price:
@@ -122,7 +126,7 @@ class ModelPrices(Struct, frozen=True):
             price for price in self.prices if price.when and price.applies(at) and price.when.items() <= variant.items()
         ]
         amounts: dict[str, Any] = {kind: getattr(found, kind) for kind in KINDS}
-        for price in reversed(changed):  # the first has the last word
+        for price in reversed(changed):  # the first takes precedence
             amounts |= {kind: value for kind in KINDS if (value := getattr(price, kind)) is not None}
         return Price(**amounts, since=found.since)
 
@@ -156,6 +160,7 @@ class PriceTable:
     def __init__(self, overrides: Sequence[PriceOverride] = ()) -> None:
         self._overrides = tuple(overrides)
         self._found: dict[tuple[str, str], ModelPrices | None] = {}
+        self._with_hours: dict[tuple[str, str], bool] = {}
 
     @property
     def version(self) -> str:
@@ -168,6 +173,14 @@ class PriceTable:
         if key not in self._found:
             self._found[key] = self._look_up(model.lower(), provider.lower())
         return self._found[key]
+
+    def depends_on_hours(self, model: str, provider: str = "") -> bool:
+        """Whether a price of a model is that of some hours of the day."""
+        key = (model, provider)
+        if key not in self._with_hours:
+            known = self.find(model, provider)
+            self._with_hours[key] = known is not None and any(price.hours is not None for price in known.prices)
+        return self._with_hours[key]
 
     def _look_up(self, model: str, provider: str) -> ModelPrices | None:
         for override in self._overrides:

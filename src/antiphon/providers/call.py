@@ -81,6 +81,6 @@ class ModelCallFailed(AntiphonError):
     def __init__(self, error: ProviderError, report: CallReport) -> None:
         self.error = error
         self.report = report
-        target = "/".join(filter(None, (report.origin.provider, report.origin.model))) or "the provider"
+        target = report.origin.name or "the provider"
         tries = f" after {len(report.attempts)} attempts" if len(report.attempts) > 1 else ""
         super().__init__(f"{target} did not answer{tries} ({error.kind}): {error.message}")

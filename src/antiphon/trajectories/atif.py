@@ -103,7 +103,7 @@ class _StepWriter:
         step = self._append("agent", entry, self._content(words), extra)
         origin = entry.origin or Origin()
         if origin.model:
-            step["model_name"] = "/".join(filter(None, (origin.provider, origin.model)))
+            step["model_name"] = origin.name
         if plan := entry.plan:
             step["reasoning_content"] = plan
         signed = [part for part in entry.content if not isinstance(part, Native) and part.native]

@@ -26,6 +26,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
+from antiphon.text import one_line, shorten
 from antiphon.trajectories.media_files import MediaFolder
 from antiphon.trajectories.selection import Trajectory
 from antiphon.trajectories.tool_definitions import definitions_for
@@ -196,5 +197,4 @@ def _definition(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 40 else line[:39] + "…")
+    return repr(shorten(one_line(text), 40))

@@ -114,7 +114,7 @@ class EventBuffer:
         self._news = asyncio.Event()
         self.is_closed = False
 
-    def tell(self, event: ChatEvent) -> None:
+    def add(self, event: ChatEvent) -> None:
         """Add an event."""
         self.last += 1
         self._kept.append(NumberedEvent(self.last, self.last, event))
@@ -223,13 +223,13 @@ class EventOrder:
     def __init__(
         self,
         history: AgentHistory,
-        tell_entry: Callable[[HistoryEntry], None],
-        tell_event: Callable[[LoopEvent], None],
+        on_entry: Callable[[HistoryEntry], None],
+        on_event: Callable[[LoopEvent], None],
     ) -> None:
         self.reported_version = 0
         self._history = history
-        self._on_entry = tell_entry
-        self._on_event = tell_event
+        self._on_entry = on_entry
+        self._on_event = on_event
         self._rounds = self._outputs = 0
 
     def begin(self) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TextIO
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.chat.language import translate
@@ -24,7 +23,7 @@ from antiphon.chat.provider_errors import format_error
 from antiphon.chat.session import ChatSession
 from antiphon.chat.spending import Spending
 from antiphon.cli.chat.render import Renderer, spending_note, tail
-from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
+from antiphon.cli.terminal import ellipsize, escape_control_chars, width_of, write_error, write_json_lines
 from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
@@ -288,11 +287,11 @@ class View(Protocol):
 class PlainView:
     """Writes only the text of the answer to standard output, and errors to standard error.
 
-    With `tells_calls`, tool calls are printed too, one line each, for a terminal that can only print.
+    With `shows_calls`, tool calls are printed too, one line each, for a terminal that can only print.
     """
 
-    def __init__(self, *, tells_calls: bool = False) -> None:
-        self._tells_calls = tells_calls
+    def __init__(self, *, shows_calls: bool = False) -> None:
+        self._shows_calls = shows_calls
         self._has_written = False
         self._is_in_line = False
         self._model = ""
@@ -305,14 +304,14 @@ class PlainView:
             case RoundStarted():
                 self._model = event.model
                 self._end_line()
-                if self._has_written and not self._tells_calls:
+                if self._has_written and not self._shows_calls:
                     self._write("\n")
-            case ToolCallStarted() if self._tells_calls:
+            case ToolCallStarted() if self._shows_calls:
                 self._line(f"* {event.call.tool_name} {event.call.arguments}")
-            case ToolCallFinished() if self._tells_calls:
+            case ToolCallFinished() if self._shows_calls:
                 result = event.result.result_markdown
                 self._line(translate("  done in {seconds:.1f} s: {result}", seconds=event.seconds, result=result))
-            case ToolCallFailed() if self._tells_calls:
+            case ToolCallFailed() if self._shows_calls:
                 self._line(translate("  failed: {result}", result=event.result.result_markdown))
             case LoopFinished():
                 self._end_line()
@@ -324,8 +323,8 @@ class PlainView:
     def _finished(self, event: LoopFinished) -> None:
         if event.reason == "failed" and event.error is not None:
             sys.stdout.flush()
-            write_error(f"antiphon: {format_error(event.error, self._model, is_interactive=self._tells_calls)}")
-        elif self._tells_calls and event.reason not in ("answered", "approval"):
+            write_error(f"antiphon: {format_error(event.error, self._model, is_interactive=self._shows_calls)}")
+        elif self._shows_calls and event.reason not in ("answered", "approval"):
             self._line(f"({translate(END_MESSAGES.get(event.reason, event.reason))})")
 
     def _write(self, text: str) -> None:
@@ -346,7 +345,7 @@ class JsonView:
     """Every event as a line of JSON, its `type` being the name of the event."""
 
     def handle(self, event: LoopEvent) -> None:
-        data_writer()(msgspec.json.encode(event) + b"\n")
+        write_json_lines([event])
 
     async def flush(self) -> None:
         sys.stdout.flush()

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.cli.bodies import atomic_write
+from antiphon.cli.formats.bodies import atomic_write
+from antiphon.cli.options import add_store
 from antiphon.cli.sessions.trajectories import configure_trajectories, misplaced_option, trajectory_lines
 from antiphon.cli.terminal import data_writer, write, write_error, write_json
 from antiphon.conversation.interchange import STRATEGIES, write_messages
@@ -37,9 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--folder", metavar="PROJECT", help="with a program: the project folder of the session (default: this folder)"
     )
     parser.add_argument("--json", action="store_true", help="with a program: print id, files and command as JSON")
-    parser.add_argument(
-        "--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    )
+    add_store(parser)
 
 
 def configure_export(parser: argparse.ArgumentParser, targets: Iterable[str]) -> None:

@@ -228,6 +228,5 @@ def served_calls(entries: Iterable[HistoryEntry]) -> dict[str, int]:
     """The calls in these entries whose results are from a log, with the numbers of the entries there."""
     found: dict[str, int] = {}
     for entry in entries:
-        if isinstance(entry, DebugLogEntry) and entry.metadata is not None and entry.metadata.extra:
-            found.update(entry.metadata.extra.get(_SERVED, {}))
+        found.update(entry.extra(_SERVED) or {})
     return found

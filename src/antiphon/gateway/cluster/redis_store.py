@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import blake2b
+from hashlib import blake2b, sha1
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -50,6 +50,19 @@ class SharedStatus(Struct, frozen=True, kw_only=True):
     is_unavailable: bool = field(name="is_away")
     since: datetime
     reason: str = ""
+
+
+class StoreScript:
+    """A Lua script that runs in the store: loaded once, then called by its hash."""
+
+    def __init__(self, source: str) -> None:
+        self.load: Command = ("SCRIPT", "LOAD", source)
+        """The command that loads it."""
+        self._hash = sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    def call(self, keys: Sequence[str], *values: str | float) -> Command:
+        """The command that runs it."""
+        return ("EVALSHA", self._hash, len(keys), *keys, *values)
 
 
 class SharedStore:
@@ -108,7 +121,7 @@ class SharedStore:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
         except CredentialError as error:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
-        self._client = self._made()
+        self._client = self._new_client()
         await self.execute([("PING",)], _CONNECTING)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
@@ -131,14 +144,27 @@ class SharedStore:
         timeout = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
-                answers = await _sent(client, commands)
+                answers = await _send(client, commands)
         except TimeoutError:
             raise self._mark_unavailable(f"no reply within {timeout:g} s", client) from None
         except Exception as error:  # an error of the store must not fail a request
-            raise self._mark_unavailable(_words(error), client) from None
+            raise self._mark_unavailable(_error_text(error), client) from None
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
-                raise self._mark_unavailable(f"the server returned an error: {_words(answer)}", client)
+                raise self._mark_unavailable(f"the server returned an error: {_error_text(answer)}", client)
+        return answers
+
+    async def run_script(self, script: StoreScript, calls: Sequence[Command]) -> list[Any]:
+        """The replies to calls of a script, which is loaded if the server does not have it. Raises `SharedStoreUnavailable`."""
+        answers = await self.execute(calls)
+        missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
+        if missing:
+            await self.execute([script.load])
+            again = await self.execute([calls[number] for number in missing])
+            if any(isinstance(answer, Exception) for answer in again):
+                raise SharedStoreUnavailable(f"shared store {self.address} does not keep the loaded script")
+            for number, answer in zip(missing, again, strict=True):
+                answers[number] = answer
         return answers
 
     async def set_clock(self) -> None:
@@ -154,10 +180,10 @@ class SharedStore:
         client, self._client = self._client, None
         self.is_unavailable = True
         if client is not None:
-            await _closed(client)
+            await _close(client)
         await asyncio.gather(*self._closing)
 
-    def _made(self) -> Redis:
+    def _new_client(self) -> Redis:
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
@@ -187,7 +213,7 @@ class SharedStore:
                 self._since = datetime.now(UTC)
             self.is_unavailable, self.reason, self._client = True, reason, None
             if client is not None:
-                self._closing.add(task := asyncio.create_task(_closed(client)))
+                self._closing.add(task := asyncio.create_task(_close(client)))
                 task.add_done_callback(self._closing.discard)
         return SharedStoreUnavailable(f"shared store {self.address} is unavailable: {reason}")
 
@@ -197,7 +223,7 @@ def is_installed() -> bool:
     return find_spec("redis") is not None
 
 
-async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _send(client: Any, commands: Sequence[Command]) -> list[Any]:
     """The replies, including error replies."""
     from redis.exceptions import ResponseError
 
@@ -212,13 +238,13 @@ async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
     return list(await pipeline.execute(raise_on_error=False))
 
 
-async def _closed(client: Redis) -> None:
+async def _close(client: Redis) -> None:
     with contextlib.suppress(Exception):  # the connection is being discarded
         async with asyncio.timeout(_CONNECTING):
             await client.aclose()
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 

@@ -30,8 +30,8 @@ from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
 from antiphon.providers.credentials.secret import Credential, is_token_source, looks_secret
-from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
+from antiphon.providers.routes import check_model_name
 from antiphon.providers.transport.client import HttpClient
 from antiphon.tools.embedded import parse_setting
 from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS
@@ -197,7 +197,7 @@ def _provider(
     if reason := _address(provider, row, gateway):
         yield Problem((*place, "base_url"), reason)
     if _lacks_key(provider, row):
-        variables = " or ".join((*row.key_variables, *row.bearer_variables)) or "NAME"
+        variables = " or ".join(row.secret_variables) or "NAME"
         example = f'keys = ["env:{row.key_variables[0] if row.key_variables else "NAME"}"]'
         yield Problem((*place, "keys"), f"required: {variables} is not set; set it or add {example}")
 

@@ -277,7 +277,7 @@ def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]
 def _fill_cloud_settings(provider: ProviderSettings, row: Preset, environ: Mapping[str, str]) -> ProviderSettings:
     """A provider in a cloud with its region, project and so on, and with its token source if no key is set."""
     keys = provider.keys
-    if not keys and not first_set_variable((*row.key_variables, *row.bearer_variables), environ):
+    if not keys and not first_set_variable(row.secret_variables, environ):
         keys = tuple(filter(None, [row.find_token_source(environ)]))
     known = {setting.name for setting in row.settings}
     found = find_settings(row, provider.host_settings, keys, environ)
@@ -295,7 +295,7 @@ def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
 def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
     for name, row in PRESETS.items():
         # A local server is used only if its URL is set: another program, even this gateway, may use the default port.
-        variables = (*row.key_variables, *row.bearer_variables) if row.needs_key else row.base_url_variables
+        variables = row.secret_variables if row.needs_key else row.base_url_variables
         if row.is_alternative:
             continue
         if first_set_variable(variables, environ) and (

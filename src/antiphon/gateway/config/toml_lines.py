@@ -24,7 +24,7 @@ _STRING = re.compile(
     r'"""(?:\\.|[^\\])*?""""{0,2}' r"|'''.*?''''{0,2}" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'",
     re.DOTALL,
 )
-_STATIC_ROUTES = re.compile(r"[^,\]}#\n]+")
+_BARE_VALUE = re.compile(r"[^,\]}#\n]+")
 
 
 def line_numbers(text: str) -> Mapping[ConfigPath, int]:
@@ -89,7 +89,7 @@ class _Scanner:
                 self._pair(path)
                 self._accept(",", blank=True)
         else:
-            match = _STRING.match(self._text, self._at) or _STATIC_ROUTES.match(self._text, self._at)
+            match = _STRING.match(self._text, self._at) or _BARE_VALUE.match(self._text, self._at)
             assert match is not None
             self._at = match.end()
 

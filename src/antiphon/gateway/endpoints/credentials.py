@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.errors import CredentialError, StoreError, WireError
 from antiphon.gateway.admin.audit import Change, record_change
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.request_fields import read_body_as
 from antiphon.gateway.http.messages import Response
 
 logger = logging.getLogger("antiphon.gateway")
@@ -32,10 +32,8 @@ async def handle_list_credentials(context: RequestContext) -> Response:
 
 async def handle_switch_credential(context: RequestContext) -> Response:
     """Switch one key off or on. Raises `WireError`."""
-    try:
-        wanted = msgspec.json.decode(context.request.body, type=_Switch)
-    except msgspec.DecodeError as error:
-        raise WireError(f'{error}; send {{"provider": "…", "credential": "env:NAME", "enabled": false}}') from error
+    advice = 'send {"provider": "…", "credential": "env:NAME", "enabled": false}'
+    wanted = read_body_as(context.request.body, _Switch, advice=advice)
     await switch_credential(context, wanted.provider, wanted.credential, enabled=wanted.enabled)
     return Response.json({"credentials": _rows(context)})
 
@@ -60,13 +58,10 @@ async def switch_credential(context: RequestContext, provider_name: str, credent
 
 async def _audit(context: RequestContext, target: str, *, enabled: bool) -> None:
     """Write the change to the audit log. Switching a leaked key off must work without the database, so that is only logged."""
-    database = context.services.database
-    if database is None:
-        return
     action = "enable credential" if enabled else "disable credential"
     change = Change.of(context.request, context.key, action, target)
     try:
-        await database.run(lambda opened: record_change(opened, change))
+        await context.services.database.run(lambda opened: record_change(opened, change))
     except StoreError as error:
         logger.warning("not in the audit log: %s of %s: %s", action, target, error)
 

@@ -21,10 +21,10 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError, WireError
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.request_fields import query_number
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
-from antiphon.providers.model_name import check_model_name
-from antiphon.providers.routes import Route, Target
+from antiphon.providers.routes import Route, Target, check_model_name
 from antiphon.wire.output import ProviderError
 
 
@@ -197,13 +197,8 @@ def _index_of(models: Sequence[ModelEntry], name: str, field: str) -> int:
 
 
 def _page_size(query: Query, field: str) -> int:
-    usual, most = _PAGE_SIZES[field]
-    given = query.get(field)
-    if not given:
-        return usual
-    if not (given.isascii() and given.isdigit() and len(given) < 10 and int(given) > 0):
-        raise WireError(f"{field}: expected a number from 1 to {most}, got {given[:20]!r}")
-    return min(int(given), most)
+    default, most = _PAGE_SIZES[field]
+    return min(query_number(query, field, default, expected=f"a number from 1 to {most}"), most)
 
 
 def allowed_targets(context: RequestContext, model: str) -> list[Target]:

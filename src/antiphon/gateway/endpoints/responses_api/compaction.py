@@ -7,18 +7,16 @@ also one that has the endpoint: an item of its own could be read by no other mod
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
-from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, own_messages
@@ -43,9 +41,7 @@ class _Answer(Struct):
     usage: Any = None
 
 
-async def handle_compact(
-    context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]
-) -> Response:
+async def handle_compact(context: RequestContext, on_finish: OnFinish) -> Response:
     """Compact a conversation. Raises `UnknownResponse` and `WireError`."""
     request = _wire.read_request(context.request.body)
     if not request.model:
