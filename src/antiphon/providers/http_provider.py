@@ -26,8 +26,8 @@ from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential, scrub_text
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
@@ -96,27 +96,39 @@ class HttpProviderClient(ProviderClient):
             raise ProviderSetupError(
                 f"{name} has no default URL; pass base_url={f', or set {variables}' if variables else ''}"
             )
-        self.name = name
-        self.preset = preset
-        self.base_url = normalize_base_url(base_url or preset.base_url, name)
-        self.credentials = _pool(name, preset, keys)
-        self._provider = Provider(
-            name,
-            preset,
-            self.base_url,
-            pool=self.credentials,
-            transport=transport or HttpClient(),
-            headers={"accept": "application/json", **(headers or {})},
-            timeouts=timeouts or Timeouts(),
-            retry=retry or RetryPolicy(),
-            api_version=api_version or "",
-            environ=environ,
-            capabilities=capabilities,
-            reasoning_as_text=reasoning_as_text,
-            clock=clock,
-            fraction=fraction,
-            sleep=sleep,
+        self._use(
+            Provider(
+                name,
+                preset,
+                normalize_base_url(base_url or preset.base_url, name),
+                pool=_pool(name, preset, keys),
+                transport=transport or HttpClient(),
+                headers={"accept": "application/json", **(headers or {})},
+                timeouts=timeouts or Timeouts(),
+                retry=retry or RetryPolicy(),
+                api_version=api_version or "",
+                environ=environ,
+                capabilities=capabilities,
+                reasoning_as_text=reasoning_as_text,
+                clock=clock,
+                fraction=fraction,
+                sleep=sleep,
+            )
         )
+
+    @classmethod
+    def of(cls, provider: Provider) -> HttpProviderClient:
+        """A client of a provider that is set up already, such as one of a gateway: the same keys, timeouts and connections."""
+        client = cls.__new__(cls)
+        client._use(provider)
+        return client
+
+    def _use(self, provider: Provider) -> None:
+        self._provider = provider
+        self.name = provider.name
+        self.preset = provider.preset
+        self.base_url = provider.base_url
+        self.credentials = provider.pool
         self._unrenamed_tools: tuple[object, ...] = ()  # tools whose names the provider accepts unchanged
 
     async def call_model(
