@@ -160,6 +160,7 @@ class PriceTable:
     def __init__(self, overrides: Sequence[PriceOverride] = ()) -> None:
         self._overrides = tuple(overrides)
         self._found: dict[tuple[str, str], ModelPrices | None] = {}
+        self._with_hours: dict[tuple[str, str], bool] = {}
 
     @property
     def version(self) -> str:
@@ -172,6 +173,14 @@ class PriceTable:
         if key not in self._found:
             self._found[key] = self._look_up(model.lower(), provider.lower())
         return self._found[key]
+
+    def depends_on_hours(self, model: str, provider: str = "") -> bool:
+        """Whether a price of a model is that of some hours of the day."""
+        key = (model, provider)
+        if key not in self._with_hours:
+            known = self.find(model, provider)
+            self._with_hours[key] = known is not None and any(price.hours is not None for price in known.prices)
+        return self._with_hours[key]
 
     def _look_up(self, model: str, provider: str) -> ModelPrices | None:
         for override in self._overrides:

@@ -26,8 +26,8 @@ from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential, scrub_text
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy

@@ -27,7 +27,7 @@ from antiphon.wire import formats
 from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, PromptCaching
 
 SIGNATURE_FIELDS = frozenset(
     {
@@ -47,6 +47,7 @@ BOUND_BLOCKS = frozenset({"redacted_thinking", "thinking", "reasoning", "compact
 """Types of blocks that only the model that made them can read."""
 
 _OPERATORS = ("system", "developer")
+_AUTOMATIC = PromptCaching()
 _WHY = "reasoning signatures are accepted only by the provider, API and model that made them"
 
 
@@ -83,6 +84,7 @@ class ContextRenderer:
     def __init__(self, target: Origin, **wire_options: Any) -> None:
         self._target = target
         self._rule = formats[target.format].module.sequence_rule
+        self._has_breakpoints = formats[target.format].module.marked_messages > 0
         self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
         self._reset()
 
@@ -99,12 +101,14 @@ class ContextRenderer:
             self._reset()
         volatile = self._render_new(context[len(self._entries) :])
         settled = tuple(self._messages)
+        settings = options.settings
         request = structs.replace(
-            options.settings,
+            settings,
             messages=(*settled, *volatile[0]) if volatile[0] else settled,
             model=self._target.model,
             tools=options.tools,
             stream=stream,
+            cache_prompt=_caching(settings.cache_prompt, context) if self._has_breakpoints else settings.cache_prompt,
         )
         repairs: list[Action] = []
         if not self._continues_legally(request.messages, len(settled)):
@@ -139,6 +143,16 @@ class ContextRenderer:
             self._checked_count = settled
             self._ids.update(_calls_in(fresh))
         return True
+
+
+def _caching(caching: PromptCaching | None, context: Sequence[ContextEntry]) -> PromptCaching:
+    """How the prompt is cached. A live screen is the last part of the last observation, and only of this request."""
+    caching = caching or _AUTOMATIC
+    for entry in reversed(context):
+        if type(entry) is not ModelOutputEntry:
+            screen = entry.live_screen
+            return structs.replace(caching, volatile_parts=1) if screen and not screen.isspace() else caching
+    return caching
 
 
 def _calls_in(messages: Sequence[Message]) -> list[str]:

@@ -163,13 +163,14 @@ Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 class RetryPlan:
     """One call from its first attempt to its last. `target` is tried now, `others` may follow; `fallbacks` gets every change."""
 
+    _settings = RetrySettings()
+    _deadline: float | None = None
+    _retries = _rotations = 0
+    _last_error: ProviderError | None = None
+
     def __init__(self, targets: Sequence[Target], fallbacks: list[Fallback] | None = None) -> None:
         self.target, *self.others = targets
-        self._settings = RetrySettings()
         self._pools: dict[Target, CredentialPool] = {}
-        self._deadline: float | None = None
-        self._retries = self._rotations = 0
-        self._last_error: ProviderError | None = None
         self._fallbacks = [] if fallbacks is None else fallbacks
 
     def first(self) -> NextTarget:

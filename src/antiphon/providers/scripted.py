@@ -26,6 +26,7 @@ from antiphon.history.entries import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest, as_parts, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.engine.reply import CUT_STREAM
 from antiphon.providers.engine.response_reader import deltas_from_output, deltas_from_part
 from antiphon.wire.delta import (
     Failed,
@@ -56,7 +57,6 @@ _DELTAS = get_args(ModelOutputDelta)
 _PARTS = get_args(OutputPart)
 _IMMEDIATE = (str, *_PARTS, list, tuple, ModelOutput)
 """Answers that are not awaitable."""
-_CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
 
 class ScriptedCall(Struct, frozen=True):
@@ -269,8 +269,8 @@ def _replay(deltas: Sequence[ModelOutputDelta], answer: _ScriptedTurn) -> Sequen
     if isinstance(last, Failed):
         answer.record_attempt(last.error)
         return deltas
-    answer.record_attempt(_CUT)
-    return (*deltas, Failed(_CUT))
+    answer.record_attempt(CUT_STREAM)
+    return (*deltas, Failed(CUT_STREAM))
 
 
 async def _streamed(

@@ -20,7 +20,7 @@ from antiphon.gateway.access.operators import (
     presented_key,
 )
 from antiphon.gateway.access.origin import host_problem, site_problem
-from antiphon.gateway.access.upload_ticket import PARAMETER, ticket_client
+from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
@@ -95,7 +95,7 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
     if needs_no_key or endpoint.action == "status_login":
         return ANONYMOUS
     key = presented_key(loaded, request)
-    if key is None and PARAMETER in request.query and request.path.startswith("/upload/"):
+    if key is None and TICKET in request.query and request.path.startswith("/upload/"):
         key = ticket_client(loaded, request)
     if key is None:
         return error_response(endpoint.format, _key_error(loaded, request))

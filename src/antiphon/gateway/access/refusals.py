@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.utc_time import utc_text
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _PER_MINUTE = {"requests_per_minute": "requests", "tokens_per_minute": "tokens"}
@@ -100,7 +101,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
         moment = datetime.now(UTC) + timedelta(seconds=self.wait)
         if moment.microsecond:
             moment = moment.replace(microsecond=0) + timedelta(seconds=1)
-        return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        return utc_text(moment)
 
 
 def dollars(amount: float) -> str:

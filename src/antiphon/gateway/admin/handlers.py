@@ -24,7 +24,6 @@ from antiphon.gateway.admin.stored_keys import (
     StoredKeys,
     UnknownKey,
     deleted,
-    moment,
     rotated,
 )
 from antiphon.gateway.config.settings import KeyRules
@@ -33,6 +32,7 @@ from antiphon.gateway.endpoints.request_fields import query_number, read_body_as
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
+from antiphon.gateway.utc_time import time_at, utc_text
 from antiphon.wire.output import ProviderError
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
@@ -185,8 +185,8 @@ async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]
         reading = partial(spend, by=("model",), since=since, keys=(client.name,), table=prices)
         rows = await database.read_rows(reading)
         usage[period] = {
-            "since": moment_of(since),
-            "resets_at": moment_of(end),
+            "since": utc_text(since),
+            "resets_at": utc_text(end),
             **_sums(rows),
             "models": [spend_json(row, ("model",)) for row in rows],
         }
@@ -199,11 +199,6 @@ async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]
 def spend_json(row: SpendRow, by: tuple[Dimension, ...]) -> dict[str, Any]:
     """A row of spend as JSON; cost is in dollars, None if no price is known."""
     return {**{name: getattr(row, name) for name in by}, **_sums([row])}
-
-
-def moment_of(time: datetime) -> str:
-    """A time in UTC, to the second."""
-    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _sums(rows: list[SpendRow]) -> dict[str, Any]:
@@ -279,11 +274,15 @@ def _key_json(key: StoredKey) -> dict[str, Any]:
         "fingerprint": key.hash[:15],
         "disabled": key.is_disabled,
         **_rules_json(key.rules),
-        "created_at": moment(key.created_at),
-        "changed_at": moment(key.changed_at),
-        "rotated_at": moment(key.rotated_at),
-        "old_key_until": moment(key.old_until),
+        "created_at": _stored_time(key.created_at),
+        "changed_at": _stored_time(key.changed_at),
+        "rotated_at": _stored_time(key.rotated_at),
+        "old_key_until": _stored_time(key.old_until),
     }
+
+
+def _stored_time(microseconds: int) -> str | None:
+    return utc_text(time_at(microseconds)) if microseconds else None
 
 
 def _configured_json(client: ClientKey) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class SharedStore:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
         except CredentialError as error:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
-        self._client = self._made()
+        self._client = self._new_client()
         await self.execute([("PING",)], _CONNECTING)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
@@ -144,14 +144,14 @@ class SharedStore:
         timeout = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
-                answers = await _sent(client, commands)
+                answers = await _send(client, commands)
         except TimeoutError:
             raise self._mark_unavailable(f"no reply within {timeout:g} s", client) from None
         except Exception as error:  # an error of the store must not fail a request
-            raise self._mark_unavailable(_words(error), client) from None
+            raise self._mark_unavailable(_error_text(error), client) from None
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
-                raise self._mark_unavailable(f"the server returned an error: {_words(answer)}", client)
+                raise self._mark_unavailable(f"the server returned an error: {_error_text(answer)}", client)
         return answers
 
     async def run_script(self, script: StoreScript, calls: Sequence[Command]) -> list[Any]:
@@ -180,10 +180,10 @@ class SharedStore:
         client, self._client = self._client, None
         self.is_unavailable = True
         if client is not None:
-            await _closed(client)
+            await _close(client)
         await asyncio.gather(*self._closing)
 
-    def _made(self) -> Redis:
+    def _new_client(self) -> Redis:
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
@@ -213,7 +213,7 @@ class SharedStore:
                 self._since = datetime.now(UTC)
             self.is_unavailable, self.reason, self._client = True, reason, None
             if client is not None:
-                self._closing.add(task := asyncio.create_task(_closed(client)))
+                self._closing.add(task := asyncio.create_task(_close(client)))
                 task.add_done_callback(self._closing.discard)
         return SharedStoreUnavailable(f"shared store {self.address} is unavailable: {reason}")
 
@@ -223,7 +223,7 @@ def is_installed() -> bool:
     return find_spec("redis") is not None
 
 
-async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _send(client: Any, commands: Sequence[Command]) -> list[Any]:
     """The replies, including error replies."""
     from redis.exceptions import ResponseError
 
@@ -238,13 +238,13 @@ async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
     return list(await pipeline.execute(raise_on_error=False))
 
 
-async def _closed(client: Redis) -> None:
+async def _close(client: Redis) -> None:
     with contextlib.suppress(Exception):  # the connection is being discarded
         async with asyncio.timeout(_CONNECTING):
             await client.aclose()
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 

@@ -30,8 +30,8 @@ from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
 from antiphon.providers.credentials.secret import Credential, is_token_source, looks_secret
-from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
+from antiphon.providers.routes import check_model_name
 from antiphon.providers.transport.client import HttpClient
 from antiphon.tools.embedded import parse_setting
 from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS

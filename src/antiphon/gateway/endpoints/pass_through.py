@@ -21,7 +21,7 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.access.budgets import unknown_price
-from antiphon.gateway.access.upload_ticket import PARAMETER, UPLOAD_ID, new_ticket
+from antiphon.gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
 from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, header_text
@@ -73,7 +73,7 @@ _RETURNED = frozenset(
 )
 _UPLOAD_HEADERS = "x-goog-upload-"
 _UPLOAD_URL = "x-goog-upload-url"
-_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, PARAMETER})
+_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, TICKET})
 _FREE = frozenset({"files", "uploads", "vector_stores", "moderations"})
 """Endpoints whose calls cost nothing by themselves."""
 _CREDENTIAL_STATUSES = (401, 402, 403)
@@ -220,7 +220,7 @@ class _PassedRequest:
         kept = [_without_own_parameters(parts.query), f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}"]
         loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
         if loaded.secrets and self._context.key.name:
-            kept.append(f"{PARAMETER}={new_ticket(loaded, self._context.key.name, upload_id)}")
+            kept.append(f"{TICKET}={new_ticket(loaded, self._context.key.name, upload_id)}")
         path = parts.path[max(0, parts.path.find("/upload/")) :]
         origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
         return f"{origin}{path}?{'&'.join(filter(None, kept))}"

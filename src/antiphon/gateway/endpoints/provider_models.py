@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from antiphon.errors import AntiphonError
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
+from antiphon.providers.engine.model_list import fetch_models
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.model_list import fetch_models
 
 if TYPE_CHECKING:
     from antiphon.gateway.config.loaded import LoadedConfig

@@ -22,7 +22,14 @@ from urllib.parse import urlencode, urlsplit
 from antiphon.errors import CredentialError
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
-from antiphon.providers.cloud.token_request import METADATA_TIMEOUTS, Answer, host_of, refusal, request_token
+from antiphon.providers.cloud.token_request import (
+    METADATA_TIMEOUTS,
+    Answer,
+    host_of,
+    read_token_file,
+    refusal,
+    request_token,
+)
 from antiphon.providers.credentials.command import Command, as_timestamp, parse_command, run_command
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.transport.request import Transport
@@ -108,7 +115,7 @@ class AwsSource:
             "Version": "2011-06-15",
             "RoleArn": environ["AWS_ROLE_ARN"],
             "RoleSessionName": environ.get("AWS_ROLE_SESSION_NAME", "").strip() or "antiphon",
-            "WebIdentityToken": await asyncio.to_thread(_read_text, path),
+            "WebIdentityToken": await asyncio.to_thread(read_token_file, path, "aws: cannot read"),
         }
         url = environ.get("AWS_ENDPOINT_URL_STS", "").strip() or f"https://sts.{self._region}.amazonaws.com"
         answer = await request_token(
@@ -130,7 +137,7 @@ class AwsSource:
             )
         token = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "").strip()
         if path := environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""):
-            token = await asyncio.to_thread(_read_text, path)
+            token = await asyncio.to_thread(read_token_file, path, "aws: cannot read")
         what = f"the container credentials service {host_of(url)}"
         headers = {"authorization": token} if token else None
         answer = await request_token(self._transport, url, what=what, headers=headers, timeouts=METADATA_TIMEOUTS)
@@ -251,11 +258,3 @@ def _may_have_keys(url: str) -> bool:
     except ValueError:
         return parts.scheme == "http" and host == "localhost"
     return parts.scheme == "http" and (address.is_loopback or host in _CONTAINER_ADDRESSES)
-
-
-def _read_text(path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise TokenError(f"aws: cannot read {path}: {reason}") from None

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import ProviderSetupError
-from antiphon.providers.model_name import quote_path
+from antiphon.providers.routes import quote_path
 
 AuthStyle: TypeAlias = Literal["bearer", "x-api-key", "x-goog-api-key", "api-key", "none"]
 
