@@ -140,7 +140,14 @@ class HttpProviderClient(ProviderClient):
             return self._request(context, options)
 
         target = Target(self.name, options.model)
-        call = ModelCall([target], prepare, options.report, accepts_empty=True, request_id=options.request_id)
+        call = ModelCall(
+            [target],
+            prepare,
+            options.report,
+            accepts_empty=True,
+            request_id=options.request_id,
+            on_retry=options.on_retry,
+        )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:
                 for delta in batch:
