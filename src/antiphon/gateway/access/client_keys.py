@@ -70,6 +70,10 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
         return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
 
+ANONYMOUS = ClientKey(name="")
+"""A client without a key."""
+
+
 class KeyDirectory(Protocol):
     """Keys that are not in the configuration."""
 

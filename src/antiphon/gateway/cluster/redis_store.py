@@ -34,7 +34,7 @@ PREFIX = "antiphon:"
 """The prefix of every key in the store."""
 REQUEST_TIMEOUT = 0.25
 """How long anything that a request waits for may take, in seconds."""
-_CONNECTING = 2.0
+_CONNECT_SECONDS = 2.0
 _LARGEST_SKEW = 1.0
 _LONGEST_REASON = 200
 _ALIVE = f"{PREFIX}alive"
@@ -122,7 +122,7 @@ class SharedStore:
         except CredentialError as error:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
         self._client = self._new_client()
-        await self.execute([("PING",)], _CONNECTING)  # connecting may take longer than an answer
+        await self.execute([("PING",)], _CONNECT_SECONDS)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
 
@@ -198,7 +198,7 @@ class SharedStore:
             password=self._secret or None,
             ssl=address.is_encrypted,
             socket_timeout=None,  # each caller has its own timeout
-            socket_connect_timeout=_CONNECTING,
+            socket_connect_timeout=_CONNECT_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             decode_responses=True,
@@ -240,7 +240,7 @@ async def _send(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 async def _close(client: Redis) -> None:
     with contextlib.suppress(Exception):  # the connection is being discarded
-        async with asyncio.timeout(_CONNECTING):
+        async with asyncio.timeout(_CONNECT_SECONDS):
             await client.aclose()
 
 
@@ -285,7 +285,7 @@ def parse_store_url(written: str) -> StoreUrl:
     if parts.password is not None:
         raise InvalidStoreUrl('contains a password; remove it and set shared_password = "env:NAME"')
     if parts.scheme == "unix":
-        return _socket(parts)
+        return _parse_socket(parts)
     if parts.scheme not in _SCHEMES or not parts.netloc:
         raise InvalidStoreUrl(f"not a Redis or Valkey URL; use {_FORMS}")
     if not parts.hostname:
@@ -296,23 +296,25 @@ def parse_store_url(written: str) -> StoreUrl:
         host=parts.hostname,
         port=_PORT if port is None else port,
         user=unquote(parts.username or ""),
-        database=_database(parts.path.strip("/")),
+        database=_parse_database(parts.path.strip("/")),
         is_encrypted=_SCHEMES[parts.scheme],
     )
 
 
-def _socket(parts: SplitResult) -> StoreUrl:
+def _parse_socket(parts: SplitResult) -> StoreUrl:
     query = parse_qs(parts.query, keep_blank_values=True)
     if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
         raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
     if set(query) - {"db"} or parts.fragment:
         raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
     return StoreUrl(
-        path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(query.get("db", [])))
+        path=unquote(parts.path),
+        user=unquote(parts.username or ""),
+        database=_parse_database("".join(query.get("db", []))),
     )
 
 
-def _database(written: str) -> int:
+def _parse_database(written: str) -> int:
     if not written:
         return 0
     if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:
