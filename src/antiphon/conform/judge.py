@@ -14,8 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from antiphon.conform.bodies import canonical
 from antiphon.conform.case import Case
-from antiphon.conform.conversation import Call, Contents, Dialogue, Reply, Usage, Violation, canonical
+from antiphon.conform.conversation import Call, Contents, Dialogue, Reply, Usage, Violation
 from antiphon.conform.formats import FORMATS
 from antiphon.conform.rules import sources
 from antiphon.conform.upstream import Arrived

@@ -107,7 +107,7 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     has_tool_namespaces: bool = False
     """Whether tools may be in namespaces and in messages."""
     repeats_settings: bool = False
-    """Whether a response repeats settings of its request; they are in the module `echo`."""
+    """Whether a response repeats settings of its request; they are in the module `settings`."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
     keep_alive: bytes = b": keep-alive\n\n"
@@ -293,14 +293,14 @@ class Format:
         """The settings of a request that its response repeats; empty where responses of the format repeat none."""
         if not self.module.repeats_settings:
             return {}
-        return cast(dict[str, Any], self._echo.request_settings(self._decode(body)))
+        return cast(dict[str, Any], self._settings.request_settings(self._decode(body)))
 
     def repeat_settings(self, native: NativeExtras | None, settings: Mapping[str, Any]) -> NativeExtras | None:
         """The extras of a response with the settings of its request."""
         if not self.module.repeats_settings:
             return native
         own = (native or {}).get(self.name, {})
-        return {**(native or {}), self.name: self._echo.with_settings(own, settings)}
+        return {**(native or {}), self.name: self._settings.with_settings(own, settings)}
 
     def stream_normalizer(self) -> StreamNormalizer | None:
         """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
@@ -353,8 +353,8 @@ class Format:
         return cast(_ErrorsModule, self._load("errors"))
 
     @cached_property
-    def _echo(self) -> Any:
-        return self._load("echo")
+    def _settings(self) -> Any:
+        return self._load("settings")
 
     @cached_property
     def _stream_reader(self) -> Any:

@@ -32,8 +32,13 @@ class Violation(Struct, frozen=True):
         return f"{self.path or '(body)'}: {self.rule} {kind}: {self.message}"
 
 
+def advisory(rule: str, path: str, message: str) -> Violation:
+    """A violation that only some models or hosts refuse."""
+    return Violation(rule, path, message, advisory=True)
+
+
 class RuleContext(Struct):
-    """A body under check: what its model accepts, and the violations so far. `advisories`: whether those are wanted."""
+    """A body under check: what its model accepts, and the violations so far. `advisories`: whether to report those too."""
 
     body: dict[str, Any]
     model: Capabilities
@@ -46,7 +51,7 @@ class RuleContext(Struct):
         self.violations.append(Violation(rule, path, message))
 
     def advise(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message, advisory=True))
+        self.violations.append(advisory(rule, path, message))
 
 
 Check: TypeAlias = Callable[[Any], None]

@@ -1,7 +1,7 @@
 """Parameters of a request, and thinking as each model accepts it.
 
 Reasoning that was read here has an origin marker and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
-plain no `disabled`, and an effort alone stays alone. Reasoning of other formats says only how much: it becomes adaptive thinking
+plain no `disabled`, and an effort alone stays alone. Reasoning of other formats is only an amount: it becomes adaptive thinking
 with an effort on models known to accept that, and a budget on all others. One table converts efforts and budgets; where a model
 rejects one (AN-19, AN-32), the other is used.
 

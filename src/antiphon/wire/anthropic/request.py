@@ -33,7 +33,7 @@ from antiphon.wire.anthropic.parameters import (
     write_parameters,
     write_thinking_and_format,
 )
-from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
@@ -62,7 +62,7 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
             leading = _read_system(value)
         elif name == "tools" and type(value) is list:
             fields["tools"] = tuple([read_tool(tool) for tool in value])
-        elif name == "tool_choice" and type(value) is dict and (choice := read_choice(value)) is not None:
+        elif name == "tool_choice" and type(value) is dict and (choice := read_tool_choice(value)) is not None:
             fields["tool_choice"], fields["parallel_tool_calls"] = choice
         elif not read_parameter(name, value, fields, extras):
             extras[name] = value
@@ -106,7 +106,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body["tools"] = tools
     body["messages"] = messages.messages
 
-    choice = write_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
+    choice = write_tool_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
     if choice is not None:
         body["tool_choice"] = choice
     if request.reasoning is not None or request.output_format is not None:

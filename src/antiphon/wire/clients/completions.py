@@ -138,7 +138,7 @@ def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> dict[s
         "text": "".join(texts),
         "index": index,
         "logprobs": write_logprobs(logprobs),
-        "finish_reason": chat.finish_reason_for(output.stop_reason, output.parts, is_same_format=False, losses=losses),
+        "finish_reason": chat.write_stop_reason(output.stop_reason, output.parts, is_same_format=False, losses=losses),
     }
 
 
@@ -250,7 +250,7 @@ class StreamWriter(DeltaWriter):
     def _finish(self, delta: Finished) -> bytes:
         self._is_finished = True
         parts = self._parts.get(delta.candidate, [])
-        reason = chat.finish_reason_for(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
+        reason = chat.write_stop_reason(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
         logprobs = (delta.native or {}).get(_CHAT, {}).get("choice", {}).get("logprobs")
         return self._chunk(delta.candidate, "", reason, write_logprobs(logprobs))
 

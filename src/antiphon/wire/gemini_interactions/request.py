@@ -1,7 +1,7 @@
 """Requests: a body of `POST /interactions`, read and written.
 
-`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; a mark says which it was.
-What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
+`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; a mark records which of
+them it was. What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
 
 Normalisations: null is absent, and so are an empty `model`, `tools` or `generation_config`; every `input` is a list of steps; the
 plain texts of a thought's summary are one; `is_error: false` and empty `arguments` may be left out or added; the only text of a

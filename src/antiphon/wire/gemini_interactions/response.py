@@ -1,8 +1,8 @@
 """Responses: an Interaction, read and written.
 
-Its steps are the answer; `status` says why the model stopped, and `requires_action` that it waits for results of calls. Fields
-that a `ModelOutput` has no place for (`updated`, `environment_id`, ...) are native, and so is a status that its stop reason does
-not lead back to. Thoughts and the prompts of Google's tools are counted apart; neutral counts include them.
+Its steps are the answer; the stop reason follows from `status` (`requires_action`: it waits for the results of calls). Fields
+that a `ModelOutput` has no place for (`updated`, `environment_id`, ...) are native, and so is a status that would not be written
+for the stop reason. Thoughts and the prompts of Google's tools are counted apart; neutral counts include them.
 
 Normalisations as for requests; `object` is always written.
 """
@@ -41,7 +41,7 @@ _ERRORS: dict[StopReason, list[dict[str, str]]] = {
     "content_filter": [{"code": "safety", "message": "The answer was withheld by a content filter."}],
     "refusal": [{"code": "refusal", "message": "The model refused to answer."}],
 }
-"""The errors of an incomplete interaction that say why: the status alone means that a limit was reached."""
+"""The errors of an incomplete interaction, by its cause: the status alone means that a limit was reached."""
 _STOP_REASON_LOSSES = name_set("paused malformed_call other")
 FAILED_STATUSES = ("failed", "cancelled")
 """Statuses of an interaction that is not an answer."""
@@ -104,7 +104,7 @@ def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras |
 
 
 def status_fields(stop: StopReason) -> dict[str, Any]:
-    """The status for a stop reason, and errors where the status does not say enough."""
+    """The status for a stop reason, and errors where the status is not enough."""
     fields: dict[str, Any] = {"status": _STATUSES.get(stop, "incomplete")}
     return {**fields, "errors": _ERRORS[stop]} if stop in _ERRORS else fields
 

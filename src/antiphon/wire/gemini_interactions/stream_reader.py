@@ -5,7 +5,7 @@ its text and one for each medium, begun with their first delta. Steps of Google'
 at the index they had when they began. The arguments of a call are streamed as text, or whole in its `step.start`.
 
 The usage and the object's own fields come from `interaction.completed`. Where that is missing, the last status counts if it is
-one that ends an answer. `error` events and failed interactions are failures; unknown events and `[DONE]` are passed over.
+one that ends an answer. `error` events and failed interactions are failures; unknown events and `[DONE]` are ignored.
 """
 
 from __future__ import annotations

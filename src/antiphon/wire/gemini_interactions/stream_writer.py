@@ -1,7 +1,7 @@
 """Writes streams of the Interactions API.
 
-Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else
-whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
+Every part is a step, because a delta does not name the content of a step that it belongs to. Text and arguments come in pieces,
+everything else whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
 `event_id` is the position of an event, from which a client may ask for the rest.
 """
 
@@ -15,11 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
-from antiphon.wire.delta import (
-    Finished,
-    PartStarted,
-    Started,
-)
+from antiphon.wire.delta import Finished, PartStarted, Started
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
 from antiphon.wire.gemini_interactions.errors import error_object

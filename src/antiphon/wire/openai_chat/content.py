@@ -16,7 +16,7 @@ import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
-from antiphon.wire.capabilities.accepted_media import fit_medium, note
+from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
 from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -166,7 +166,7 @@ def write_part(
     if kind is Native:
         if part.origin == FORMAT:
             return [part.data]
-        if dialect is RESPONSE_DIALECT:  # for people the answer's own text is enough
+        if dialect is RESPONSE_DIALECT:  # the reader of an answer needs only its own text
             losses.append(foreign_block(path, "native", part.origin))
             return []
         carried = readable_parts(part, losses, path, "Chat Completions")
@@ -227,8 +227,8 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         return {"type": "text", "text": text, **more}
     if part.media_type.startswith(("video/", "audio/")):
         reason = f"{part.media_type} is not supported"
-        losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a note"))
-        return {"type": "text", "text": note(part, reason)}
+        losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a omission_note"))
+        return {"type": "text", "text": omission_note(part, reason)}
     if part.data:
         kind = part.media_type or "application/pdf"
         file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}

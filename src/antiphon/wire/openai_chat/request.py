@@ -33,7 +33,13 @@ from antiphon.wire.openai_chat.parameters import (
     write_extras,
     write_parameters,
 )
-from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
+from antiphon.wire.openai_chat.tools import (
+    read_function_choice,
+    read_functions,
+    read_tool_choice,
+    read_tools,
+    write_tools,
+)
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import wrap_earlier_calls
@@ -76,7 +82,7 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             if not tools and "parallel_tool_calls" not in fields:
                 fields["parallel_tool_calls"] = False  # an answer in this shape has one call
     fields["tools"] = tuple(declared)
-    choice = read_choice(native.get("tool_choice"))
+    choice = read_tool_choice(native.get("tool_choice"))
     if choice is not None:
         fields["tool_choice"] = choice
         del native["tool_choice"]

@@ -154,7 +154,7 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
     return function
 
 
-def read_choice(choice: Any) -> ToolChoice | None:
+def read_tool_choice(choice: Any) -> ToolChoice | None:
     """The neutral choice; None if it must stay native."""
     if type(choice) is str:
         simple = _CHOICE_MODES.get(choice)

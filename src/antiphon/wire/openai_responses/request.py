@@ -22,7 +22,7 @@ from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
-from antiphon.wire.openai_responses.namespaces import brings_tools
+from antiphon.wire.openai_responses.namespaces import has_own_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
@@ -66,7 +66,7 @@ def build_model_request(
     if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in unread:
         extras["user"] = unread["user"]  # set twice: the field holds the other
     native = native_extras(FORMAT, extras, shared)
-    if has_namespaces or any(type(tool) is Native and brings_tools(tool.data) for tool in fields.get("tools", ())):
+    if has_namespaces or any(type(tool) is Native and has_own_tools(tool.data) for tool in fields.get("tools", ())):
         native = {**(native or {}), TOOL_NAMESPACES: {}}
     return ModelRequest(messages=messages, native=native, **fields)
 

@@ -21,7 +21,7 @@ from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.loss import Loss, lose_candidates, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
-from antiphon.wire.openai_responses.echo import DEFAULTS
+from antiphon.wire.openai_responses.settings import DEFAULTS
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import OPENAI
@@ -49,7 +49,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     parts: list[OutputPart] = []
     for item in output or ():
         read_model_item(parts, item)
-    reason = stop_reason(body, parts)
+    reason = read_stop_reason(body, parts)
     response_id, model = body.get("id"), body.get("model")
     return ModelOutput(
         parts=tuple(parts),
@@ -68,7 +68,7 @@ def created_of(body: dict[str, Any]) -> int | None:
     return created if type(created) is int else None
 
 
-def stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
+def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
     """Why the model stopped, from the status and from its parts."""
     status, details = body.get("status"), body.get("incomplete_details")
     if status == "incomplete" or (status is None and details):

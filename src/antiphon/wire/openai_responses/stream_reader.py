@@ -1,15 +1,13 @@
 """Streams of OpenAI Responses, read; `stream_writer` writes them.
 
-Theory of operation. Events are identified by `type` and belong to the item at their `output_index`: some hosts
-change an item's id with every event. An item opens its parts as early as something is known of them (a call with its name, a
-text with its first piece) and closes them with its `output_item.done`, whose values are final. What was not streamed of a text
-by then is given as one last piece; extras that only the whole item has come as `PartExtended`. Hosted tools are one `Native`
-part, given when whole, at the index they had when they began. Where `done` events are missing, the terminal event's `response`
-stands in for them, and where that has no `output` (ChatGPT), the events do for it.
+Events belong to the item at their `output_index`, because some hosts change an item's id with every event. An item opens its
+parts as early as possible (a call with its name, a text with its first piece) and closes them with its `output_item.done`, whose
+values are final: text that was not streamed is given as a last piece, extras of the whole item as `PartExtended`. Hosted tools
+are one `Native` part, given when whole, at the index they had when they began. Where `done` events are missing, the `response` of
+the terminal event replaces them; where that has no `output` (ChatGPT), the events do.
 
-The usage and the object's own fields come from the terminal event. `error` and `response.failed` are failures, and so are
-events that are not JSON and streams that end without a terminal event. `[DONE]`, unknown events, and all that follows the
-terminal event are passed over.
+Usage and the object's own fields come from the terminal event. `error`, `response.failed`, events that are not JSON and a missing
+terminal event are failures. `[DONE]`, unknown events, and everything after the terminal event are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from antiphon.wire.delta import (
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
-from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
+from antiphon.wire.openai_responses.response import created_of, read_stop_reason, read_usage, response_extras
 
 
 class StreamEvent(Struct, gc=False):
@@ -174,16 +172,16 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
     def _append_missing_text(self, part: _Part | None, text: Any) -> None:
         """Append what is missing of a text that is now known whole."""
         if part is not None and type(text) is str:
-            said = "".join(part.pieces)
-            if len(text) > len(said) and text.startswith(said):
-                self._append_text(part, text[len(said) :])
+            known = "".join(part.pieces)
+            if len(text) > len(known) and text.startswith(known):
+                self._append_text(part, text[len(known) :])
 
-    def _on_part(self, event: StreamEvent, say: Callable[[_Part | None, Any], None]) -> None:
+    def _on_part(self, event: StreamEvent, append: Callable[[_Part | None, Any], None]) -> None:
         given = event.part if type(event.part) is dict else _NO_ITEM
         if given.get("type") == "output_text":
-            say(self._content(event, Text), given.get("text"))
+            append(self._content(event, Text), given.get("text"))
         elif given.get("type") == "refusal":
-            say(self._content(event, Refusal), given.get("refusal"))
+            append(self._content(event, Refusal), given.get("refusal"))
 
     def _on_text(self, event: StreamEvent) -> None:
         place = (event.output_index, event.content_index)
@@ -217,7 +215,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         summary_section = (is_summary, event.summary_index if is_summary else event.content_index)
         if summary_section != item.summary_section:
             if item.summary_section is not None and item.summary_section[0] is not is_summary:
-                return  # the other telling of the same thoughts
+                return  # the summary and the content have the same thoughts; only the first of them counts
             if part.pieces:
                 self._append_text(part, "\n\n")
             item.summary_section = summary_section
@@ -298,7 +296,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         usage = read_usage(response.get("usage"))
         if usage is not None:
             self._out.append(UsageReported(usage))
-        reason = stop_reason(response, self._parts)
+        reason = read_stop_reason(response, self._parts)
         self._out.append(Finished(reason, native=response_extras(response, reason)))
         self._is_over = True
 

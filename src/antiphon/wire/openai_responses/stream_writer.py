@@ -15,11 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
-from antiphon.wire.delta import (
-    Finished,
-    PartStarted,
-    Started,
-)
+from antiphon.wire.delta import Finished, PartStarted, Started
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.content import (
     call_item,
@@ -208,9 +204,9 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         else:
             item.final = reasoning_item(complete, item.id, self.losses, path)
             if part.pieces:
-                said = {"type": "summary_text", "text": part.text}
+                summary = {"type": "summary_text", "text": part.text}
                 self._emit("response.reasoning_summary_text.done", {**_summary_position(item), "text": part.text})
-                self._emit("response.reasoning_summary_part.done", {**_summary_position(item), "part": said})
+                self._emit("response.reasoning_summary_part.done", {**_summary_position(item), "part": summary})
         self._end_item(item)
 
     def _end_content(self, part: _Part) -> None:
@@ -219,8 +215,8 @@ class StreamWriter(ObjectStreamWriter[_Part]):
             fields = {**_content_position(part), "annotation_index": number, "annotation": annotation}
             self._emit("response.output_text.annotation.added", fields)
         if type(part.part) is Text:
-            said = {"text": part.text, "logprobs": content.get("logprobs") or []}
-            self._emit("response.output_text.done", {**_content_position(part), **said})
+            whole = {"text": part.text, "logprobs": content.get("logprobs") or []}
+            self._emit("response.output_text.done", {**_content_position(part), **whole})
         else:
             self._emit("response.refusal.done", {**_content_position(part), "refusal": part.text})
         self._emit("response.content_part.done", {**_content_position(part), "part": content})

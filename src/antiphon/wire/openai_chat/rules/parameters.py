@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.limits import (
-    MAX_STOP_SEQUENCES,
-    PARAMETERS,
-    SDK_ONLY_PARAMETERS,
-)
+from antiphon.wire.openai_chat.limits import MAX_STOP_SEQUENCES, PARAMETERS, SDK_ONLY_PARAMETERS
 from antiphon.wire.openai_chat.parameters import PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import RuleContext, Violation

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.openai_responses.limits import (
-    CHAT_ONLY_PARAMETERS,
-    PREVIOUS_ID_PREFIX,
-    RENAMED_FROM_CHAT,
-)
+from antiphon.wire.openai_responses.limits import CHAT_ONLY_PARAMETERS, PREVIOUS_ID_PREFIX, RENAMED_FROM_CHAT
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.rules.messages import is_continued
 from antiphon.wire.openai_responses.tools import declared_names
