@@ -1,8 +1,8 @@
 """Writes streams of the Interactions API.
 
 Every part is a step, because a delta does not name the content of a step that it belongs to. Text and arguments come in pieces,
-everything else whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
-`event_id` is the position of an event, from which a client may ask for the rest.
+everything else whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends
+the stream. `event_id` is the position of an event, from which a client may ask for the rest.
 """
 
 from __future__ import annotations
