@@ -227,7 +227,7 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         return {"type": "text", "text": text, **more}
     if part.media_type.startswith(("video/", "audio/")):
         reason = f"{part.media_type} is not supported"
-        losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a omission_note"))
+        losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a note"))
         return {"type": "text", "text": omission_note(part, reason)}
     if part.data:
         kind = part.media_type or "application/pdf"

@@ -172,7 +172,7 @@ def write_input_part(
     if body is None:
         kind = type(part).__name__.lower()
         if isinstance(part, Image | Audio | Document) and (part.data or part.url):
-            losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a omission_note"))
+            losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a note"))
             return [{"type": "input_text", "text": omission_note(part, "not supported here")}]
         losses.append(Loss(path, kind, "not supported by OpenAI Responses; dropped"))
         return []
