@@ -96,6 +96,16 @@ def name_list(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+def is_number(value: object) -> bool:
+    """Whether a value of decoded JSON is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole_number(value: Any) -> bool:
+    """Whether a value of decoded JSON is a whole number; 1.0 is one."""
+    return is_number(value) and (isinstance(value, int) or value.is_integer())
+
+
 _JSON_TYPE_NAMES: dict[type, str] = {
     type(None): "null",
     bool: "a boolean",

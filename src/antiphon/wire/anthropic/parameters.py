@@ -38,6 +38,7 @@ from antiphon.wire.parameters import (
     refused_fields,
 )
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules import is_number, is_whole_number
 from antiphon.wire.vendors.anthropic import FORMAT, block_type, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
@@ -342,11 +343,9 @@ class AnthropicWording:
     """Anthropic's sentences about parameters."""
 
     def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if row.integer:
-            if not is_number or not (isinstance(value, int) or value.is_integer()):
-                return "Input should be a valid integer"
-        elif not is_number:
+        if row.integer and not is_whole_number(value):
+            return "Input should be a valid integer"
+        if not is_number(value):
             return "Input should be a valid number"
         if value == UNSET and row.key in ("top_p", "top_k"):
             return ""

@@ -43,6 +43,7 @@ _ERRORS: dict[StopReason, list[dict[str, str]]] = {
 }
 """The errors of an incomplete interaction, by its cause: the status alone means that a limit was reached."""
 _STOP_REASON_LOSSES = name_set("paused malformed_call other")
+SINGLE_CANDIDATE = f"{NAME} gives one answer"
 FAILED_STATUSES = ("failed", "cancelled")
 """Statuses of an interaction that is not an answer."""
 
@@ -145,14 +146,10 @@ def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """An Interaction as the API's clients expect it."""
-    report_candidates(len(output.others), losses)
+    lose_candidates(losses, len(output.others), SINGLE_CANDIDATE)
     steps: list[Any] = []
     write_model_steps(output.parts, StepWriter(losses), steps, "parts")
     return interaction(output, steps, losses)
-
-
-def report_candidates(count: int, losses: list[Loss]) -> None:
-    lose_candidates(losses, count, f"{NAME} gives one answer")
 
 
 def to_interaction_id(response_id: str, format_name: str) -> str:

@@ -19,7 +19,7 @@ from antiphon.wire.delta import Finished, PartStarted, Started
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
 from antiphon.wire.gemini_interactions.errors import error_object
-from antiphon.wire.gemini_interactions.response import interaction, report_candidates, to_interaction_id
+from antiphon.wire.gemini_interactions.response import SINGLE_CANDIDATE, interaction, to_interaction_id
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, ProviderError
 
@@ -41,6 +41,8 @@ class _Part(Struct):
 class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
+    _single_candidate = SINGLE_CANDIDATE
+
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._id = ""
@@ -49,11 +51,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         self._send(kind, {**fields, "event_type": kind, "event_id": str(self._number)})
 
-    def _begin(self, started: Started) -> None:
-        """Write the start of the interaction, once."""
-        if self._is_begun:
-            return
-        self._is_begun = True
+    def _write_start(self, started: Started) -> None:
         if started.created is None and started.format != FORMAT:
             started = structs.replace(started, created=int(time.time()))
         self._started = structs.replace(started, model=self._model or started.model)
@@ -68,10 +66,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         return {**interaction(complete, None, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
-        self._begin(Started())
         part, source = started.part, started.index
-        if started.candidate != 0:
-            return  # reported as a loss when its candidate finishes
         path = f"parts[{source}]"
         if isinstance(part, Text | Refusal):
             if isinstance(part, Refusal):
@@ -159,10 +154,6 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         self._emit("step.stop", {"index": opened.index})
 
     def _finish(self, finished: Finished) -> None:
-        if finished.candidate != 0:
-            report_candidates(1, self.losses)
-            return
-        self._begin(Started())
         for source in list(self._parts):
             self._end_part(source)
         output = finished_output(finished)

@@ -34,6 +34,7 @@ from antiphon.wire.tool_calls import (
     report_raw_arguments,
 )
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
+from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
@@ -124,8 +125,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Di
         custom: dict[str, Any] = {"name": dialect.name_rule.declare(tool.name, path, losses)}
         if tool.description is not None:
             custom["description"] = tool.description
-        ignored = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
-        losses.extend(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped") for field in ignored)
+        lose_function_fields(tool, losses, path)
         return {"type": "custom", "custom": {**custom, **more.pop("custom", {})}, **more}
     more = own_extras(tool.native, losses, path, OPENAI, FORMAT)
     losses.extend(

@@ -36,6 +36,7 @@ _STOP_REASON_LOSSES = {
     "malformed_call": 'no stop reason for malformed calls; sent "completed"',
     "other": 'no matching stop reason; sent "completed"',
 }
+SINGLE_CANDIDATE = "OpenAI Responses supports one candidate"
 _REQUIRED_FIELDS: dict[str, Any] = {"error": None, "incomplete_details": None, "instructions": None}
 _DEFAULTS: dict[str, Any] = {**_REQUIRED_FIELDS, "completed_at": None, **DEFAULTS}
 """What clients look for in a response of another format."""
@@ -143,13 +144,9 @@ def write_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """A Responses object as OpenAI's clients expect it."""
-    report_candidates(len(output.others), losses)
+    lose_candidates(losses, len(output.others), SINGLE_CANDIDATE)
     items = write_output_items(output.parts, losses)
     return response_body(output, items, losses)
-
-
-def report_candidates(count: int, losses: list[Loss]) -> None:
-    lose_candidates(losses, count, "OpenAI Responses supports one candidate")
 
 
 def to_response_id(response_id: str, origin: str) -> str:

@@ -25,8 +25,6 @@ from antiphon.wire.delta import (
     PartDelta,
     PartEnded,
     PartExtended,
-    PartStarted,
-    Started,
     UsageReported,
 )
 from antiphon.wire.openai_responses import FORMAT
@@ -80,39 +78,22 @@ _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _NO_ITEM: dict[str, Any] = {}
 
 
-class StreamReader(ObjectStreamReader[StreamEvent]):
+class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
     """Bytes of one stream in, deltas out."""
+
+    _format = FORMAT
 
     def __init__(self) -> None:
         super().__init__(_decode_event, _HANDLERS)
-        self._items: dict[Any, _Item] = {}
-        self._last: _Item | None = None
-        self._last_part: OutputPart | None = None
         self._parts: list[OutputPart] = []  # one of each kind received, for the stop reason
         self._text: _Part | None = None  # where the last piece of text went
         self._text_place: tuple[Any, Any] = (None, None)
-        self._next = 0
-        self._is_started = False
 
-    def _start(self, response: Any) -> None:
-        """Start the response, with the fields of its first event."""
-        self._is_started = True
-        given = response if type(response) is dict else {}
-        names = {field: given[field] for field in ("id", "model") if type(given.get(field)) is str}
-        self._out.append(Started(**names, created=created_of(given), format=FORMAT))
-
-    def _on_lifecycle(self, event: StreamEvent) -> None:
-        if not self._is_started:
-            self._start(event.response)
-
-    def _on_item_added(self, event: StreamEvent) -> None:
-        key = event.output_index if type(event.output_index) is int else len(self._items)
-        if type(event.item) is dict and key not in self._items:
-            self._open(key, event.item)
+    def _read_created(self, fields: dict[str, Any]) -> int | None:
+        return created_of(fields)
 
     def _open(self, key: Any, item: dict[str, Any]) -> _Item:
-        if not self._is_started:
-            self._start(None)
+        self._start(None)
         kind = item.get("type")
         opened = _Item(item, kind, self._last_part)
         self._items[key] = self._last = opened
@@ -125,33 +106,18 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         elif kind == "reasoning":
             self._begin(opened, None, Thinking(native=native))
         elif kind != "message":
-            opened.place = self._next
-            self._next += 1
+            opened.place = self._take_index()
         return opened
 
     def _begin(self, item: _Item, key: Any, part: OutputPart, index: int | None = None) -> _Part:
-        if index is None:
-            index = self._next
-            self._next += 1
-        begun = item.parts[key] = _Part(index, None if isinstance(part, Native) else part.native)
+        native = None if isinstance(part, Native) else part.native
+        begun = item.parts[key] = _Part(self._start_part(part, index), native)
         self._parts.append(part)
-        self._last_part = part
-        self._out.append(PartStarted(index, part))
         return begun
-
-    def _item_of(self, event: StreamEvent, kind: str) -> _Item:
-        """The item an event belongs to; one of this kind, if it was never announced."""
-        key = event.output_index
-        if type(key) is not int:
-            if self._last is not None and not self._last.is_done:
-                return self._last
-            key = len(self._items)
-        found = self._items.get(key)
-        return found if found is not None else self._open(key, {"type": kind})
 
     def _content(self, event: StreamEvent, make: type[Text] | type[Refusal]) -> _Part | None:
         """The part of a message that an event belongs to."""
-        item = self._item_of(event, "message")
+        item = self._item_at(event.output_index, "message")
         if item.is_done or item.kind != "message":
             return None
         key = event.content_index
@@ -207,7 +173,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         return item.parts.get(None)
 
     def _on_reasoning(self, event: StreamEvent) -> None:
-        item = self._item_of(event, "reasoning")
+        item = self._item_at(event.output_index, "reasoning")
         part = item.parts.get(None)
         if part is None or item.is_done or item.kind != "reasoning":
             return
@@ -280,8 +246,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         if response.get("status") == "failed":
             self._on_failed(event)
             return
-        if not self._is_started:
-            self._start(response)
+        self._start(response)
         output = response.get("output")
         finals: list[Any] = output if type(output) is list else []
         # Indexes may have gaps in the events; the array has none.
@@ -313,10 +278,10 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
 
 
 _HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
-    "response.created": StreamReader._on_lifecycle,
-    "response.queued": StreamReader._on_lifecycle,
-    "response.in_progress": StreamReader._on_lifecycle,
-    "response.output_item.added": StreamReader._on_item_added,
+    "response.created": lambda reader, event: reader._start(event.response),
+    "response.queued": lambda reader, event: reader._start(event.response),
+    "response.in_progress": lambda reader, event: reader._start(event.response),
+    "response.output_item.added": lambda reader, event: reader._announce(event.output_index, event.item),
     "response.output_item.done": StreamReader._on_item_done,
     "response.content_part.added": lambda reader, event: reader._on_part(event, reader._append_text),
     "response.content_part.done": lambda reader, event: reader._on_part(event, reader._append_missing_text),

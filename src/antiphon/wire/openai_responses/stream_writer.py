@@ -27,7 +27,7 @@ from antiphon.wire.openai_responses.content import (
 )
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
-from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
+from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
 
 
@@ -69,6 +69,8 @@ class _Part(Struct):
 class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
+    _single_candidate = SINGLE_CANDIDATE
+
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._id = ""
@@ -78,11 +80,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         self._send(kind, {"type": kind, "sequence_number": self._number, **fields})
 
-    def _begin(self, started: Started) -> None:
-        """Write the start of the response, once."""
-        if self._is_begun:
-            return
-        self._is_begun = True
+    def _write_start(self, started: Started) -> None:
         if self._model:
             started = structs.replace(started, model=self._model)
         if started.created is None:
@@ -102,10 +100,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         return {**response_body(complete, items, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
-        self._begin(Started())
         part = started.part
-        if started.candidate != 0:
-            return  # reported as a loss when its candidate finishes
         if isinstance(part, Text | Refusal):
             self._start_text(part, started.index)
             return
@@ -237,10 +232,6 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         self._emit("response.output_item.done", {"output_index": item.index, "item": item.final})
 
     def _finish(self, finished: Finished) -> None:
-        if finished.candidate != 0:
-            report_candidates(1, self.losses)
-            return
-        self._begin(Started())
         for index in list(self._parts):
             self._end_part(index)
         self._end_messages()

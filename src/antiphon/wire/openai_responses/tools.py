@@ -19,6 +19,7 @@ from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import tool_names
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
+from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
@@ -71,9 +72,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
     if tool.description is not None:
         body["description"] = tool.description
     if tool.freeform:
-        for field, value in (("parameters", tool.parameters), ("strict", tool.strict)):
-            if value is not None:
-                losses.append(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped"))
+        lose_function_fields(tool, losses, path)
     else:
         if tool.parameters is not None:
             body["parameters"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "OR-12")

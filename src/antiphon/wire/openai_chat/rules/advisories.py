@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire.json_schema import non_strict_problems
+from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, non_strict_problems
 from antiphon.wire.openai_chat.limits import (
     MAX_DESCRIPTION,
     MAX_TOOLS,
@@ -119,7 +119,7 @@ def _tool_advisories(tools: Any) -> Iterator[Violation]:
             yield too_long("OC-29", f"{path}.description", len(description), MAX_DESCRIPTION, advisory=True)
         subject = f"Invalid schema for function '{quote_value(function.get('name'))}'"
         problems = non_strict_problems(parameters) if isinstance(parameters, dict) else ()
-        for problem in islice(problems, openai.MAX_SCHEMA_PROBLEMS):
+        for problem in islice(problems, MAX_SCHEMA_PROBLEMS):
             yield advisory("OC-32", f"{path}.parameters", f"{subject}: {problem}")
 
 
