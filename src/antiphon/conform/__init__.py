@@ -1,7 +1,6 @@
 """A conformance suite for gateways between LLM API formats: `antiphon conform URL`.
 
-The suite is both ends of the gateway under test. It sends requests as a client of each format, and it is the provider that the
-gateway forwards them to. So it sees what a gateway test from one side cannot see: what arrives at the provider.
+The suite is both ends of the gateway under test: the client of each format, and the provider that gets the forwarded request.
 
     cases/       the conversations, answers and faults, as TOML that others can read and extend
     formats/     each format from both ends: write a request, read it back, write an answer, read it back

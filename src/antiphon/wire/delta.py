@@ -1,16 +1,12 @@
 """`ModelOutputDelta`: a piece of a streamed answer, and `Assembler`, which puts the deltas together again.
 
-The grammar of a stream, whatever provider it came from:
-
     stream   := Started? ( part events | UsageReported )* ( Finished+ | Failed )
     part     := PartStarted ( PartDelta | PartExtended )* PartEnded
 
 Parts carry an `index` of their own, counted from 0 in the order in which they start; several may be open at once. The text of a
 `PartDelta` is appended to the text of the part (or the arguments of a call); a `PartExtended` adds what came with it or
 after it (a signature, citations) to its `native`. Exactly one terminal event ends a stream: `Finished` for each candidate,
-or `Failed`. A stream that is cut is `Failed`, never `Finished`.
-
-Law L6: however the bytes were cut, a reader gives the same deltas, and assembled they equal the whole response.
+or `Failed`. A stream that is cut is `Failed`, never `Finished`. However the bytes were cut, the deltas are the same (law L6).
 """
 
 from __future__ import annotations
@@ -101,12 +97,14 @@ def is_visible(delta: ModelOutputDelta) -> bool:
     Visible are text in a `PartDelta` or `PartStarted`, the start of any part that is not text, thinking or refusal, and a stop
     reason that explains an empty answer.
     """
-    if isinstance(delta, PartDelta):
-        return bool(delta.text)
-    if isinstance(delta, PartStarted):
-        part = delta.part
+    kind = type(delta)
+    shown: Any = delta
+    if kind is PartDelta:
+        return bool(shown.text)
+    if kind is PartStarted:
+        part = shown.part
         return not isinstance(part, Text | Thinking | Refusal) or bool(part.text)
-    return isinstance(delta, Finished) and delta.stop_reason not in EMPTY_STOP_REASONS
+    return kind is Finished and shown.stop_reason not in EMPTY_STOP_REASONS
 
 
 def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any:

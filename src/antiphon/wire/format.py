@@ -2,21 +2,19 @@
 
 A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
 
-    request.py        read_request, decode_request (from bytes), scan_request, write_request, needs_whole_request
+    request.py        read_request, write_request, needs_whole_request; for speed: decode_request (from bytes), scan_request
     rules             RULES (one entry per rule), check_request
-    response.py       read_response, scan_usage, write_response
+    response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
-    stream_reader.py  StreamReader: feed(bytes), close() -> deltas
-    stream_writer.py  StreamWriter: write(delta), close() -> bytes
+    stream_reader.py, stream_writer.py    StreamReader, StreamWriter
 
-A new format is such a package and its name in `FORMATS`. Decoding bytes and strict mode are here, once for all formats.
-"""
+A new format is such a package and its name in `FORMATS`. Decoding bytes and strict mode are here, once for all formats."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
@@ -141,15 +139,12 @@ class StreamNormalizer(Protocol):
 
 class _RequestModule(Protocol):
     def read_request(self, body: dict[str, Any]) -> ModelRequest: ...
-    def decode_request(self, data: bytes) -> ModelRequest | None: ...
-    def scan_request(self, data: bytes) -> ModelRequest | None: ...
     def write_request(self, request: ModelRequest, losses: list[Loss], options: WriteOptions) -> dict[str, Any]: ...
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool: ...
 
 
 class _ResponseModule(Protocol):
     def read_response(self, body: dict[str, Any]) -> ModelOutput: ...
-    def scan_usage(self, data: bytes) -> TokenUsage | None: ...
     def write_response(self, output: ModelOutput, losses: list[Loss]) -> dict[str, Any]: ...
 
 
@@ -180,7 +175,7 @@ class Format:
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
         if isinstance(body, _BYTES):
-            request = self._request.decode_request(body)
+            request = self._decode_request(body)
             if request is not None:
                 return request
         return self._request.read_request(self._decode(body))
@@ -191,7 +186,7 @@ class Format:
         The result has the model, `stream`, `service_tier`, the `stream_options` of a chat (in `native`), and the messages with
         the ids of their calls and results, without text.
         """
-        return self._request.scan_request(body)
+        return self._scan_request(body)
 
     outline_request = scan_request
 
@@ -252,7 +247,7 @@ class Format:
 
     def scan_usage(self, body: bytes) -> TokenUsage | None:
         """The usage of a response, reading little else of it. Raises `WireError` if it is not a response of this format."""
-        usage = self._response.scan_usage(body)
+        usage = self._scan_usage(body)
         return self.read_response(body).usage if usage is None else usage
 
     read_usage = scan_usage
@@ -345,6 +340,18 @@ class Format:
         return cast(_ResponseModule, self._load("response"))
 
     @cached_property
+    def _decode_request(self) -> Callable[[bytes], ModelRequest | None]:
+        return getattr(self._request, "decode_request", _read_whole)
+
+    @cached_property
+    def _scan_request(self) -> Callable[[bytes], ModelRequest | None]:
+        return getattr(self._request, "scan_request", _read_whole)
+
+    @cached_property
+    def _scan_usage(self) -> Callable[[bytes], TokenUsage | None]:
+        return getattr(self._response, "scan_usage", _read_whole)
+
+    @cached_property
     def _rules(self) -> _RulesModule:
         return cast(_RulesModule, self._load("rules"))
 
@@ -366,6 +373,10 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
+
+
+def _read_whole(_data: bytes) -> None:
+    """For a format without the faster function: its bodies are decoded and read whole."""
 
 
 def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:

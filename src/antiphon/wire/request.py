@@ -134,8 +134,15 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
 
 def count_leading_system(messages: Sequence[Message]) -> int:
     """How many messages at the start are instructions of a system or a developer."""
-    roles = ("system", "developer")
-    return next((index for index, message in enumerate(messages) if message.role not in roles), len(messages))
+    for index, message in enumerate(messages):
+        if message.role != "system" and message.role != "developer":
+            return index
+    return len(messages)
+
+
+def asks_for_json_object(request: ModelRequest) -> bool:
+    """Whether the answer must be any JSON object: then a text of the conversation must mention JSON."""
+    return request.output_format is not None and request.output_format.kind == "json_object"
 
 
 def server_state(request: ModelRequest, origin: str) -> str | None:

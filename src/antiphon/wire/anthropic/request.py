@@ -38,7 +38,7 @@ from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedR
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
 
@@ -133,9 +133,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
 
 def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    if request.reasoning is not None:
-        return True
-    if request.output_format is not None and request.output_format.kind == "json_object":
+    if request.reasoning is not None or asks_for_json_object(request):
         return True
     natives = (getattr(part, "native", None) or {} for message in new for part in (message, *message.parts))
     return any("cache_control" in extras for native in natives for extras in native.values())

@@ -209,15 +209,6 @@ class _MessageReader:
         return ToolCallResult(found.tool_name, found.tool_call_id, content=content)
 
 
-def decode_request(data: bytes) -> ModelRequest | None:
-    """Bodies are decoded whole."""
-    del data
-    return None
-
-
-scan_request = decode_request
-
-
 def write_error(error: ProviderError) -> dict[str, Any]:
     """An error body as Ollama writes it."""
     return {"error": error.message}

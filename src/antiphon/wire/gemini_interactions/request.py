@@ -25,6 +25,7 @@ from antiphon.wire.gemini_interactions.messages import (
     MessageListReader,
     TypedStep,
     as_entries,
+    is_continued,
     report_message_extras,
     write_steps,
 )
@@ -93,11 +94,6 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
 decode_request = TypedReader("input", TypedStep, PARAMETERS, MessageListReader, _build_request).read
 
 
-def scan_request(_data: bytes) -> ModelRequest | None:
-    """None: the body must be read whole."""
-    return None
-
-
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that the Interactions API accepts."""
     capabilities = look_up(request.model, FORMAT, options.capabilities)
@@ -110,10 +106,10 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     system = _write_system(messages[:leading], losses)
     if system:
         body["system_instruction"] = system
-    is_continued = bool(native.get("previous_interaction_id") or native.get("continuation_token"))
+    has_earlier_turns = is_continued(native)
     writer = StepWriter(losses, capabilities)
-    body["input"] = write_steps(messages, leading, writer, capabilities, is_continued=is_continued)
-    if is_continued and not body["input"]:
+    body["input"] = write_steps(messages, leading, writer, capabilities, is_continued=has_earlier_turns)
+    if has_earlier_turns and not body["input"]:
         del body["input"]
     tools = write_tools(request.tools, losses)
     if tools:

@@ -187,8 +187,3 @@ def interaction(output: ModelOutput, steps: list[Any] | None, losses: list[Loss]
     if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
         losses.append(Loss("stop_reason", output.stop_reason, 'no such status; sent "incomplete"'))
     return body
-
-
-def scan_usage(_data: bytes) -> TokenUsage | None:
-    """None: the response must be read whole."""
-    return None

@@ -31,7 +31,6 @@ from antiphon.wire.media import (
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
 from antiphon.wire.readable import readable_parts
-from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 ContentPart = InputPart | Refusal | Thinking
@@ -244,13 +243,6 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         losses.append(Loss(path, "document", reason))
         return None
     return {"type": "file", "file": file, **more}
-
-
-def collapse_text(content: list[Any]) -> Any:
-    """The string of content that is a single plain text; else the list."""
-    if len(content) == 1 and openai.is_plain_text(content[0], "text"):
-        return content[0]["text"]
-    return content
 
 
 def canonical_json(value: Any) -> str:

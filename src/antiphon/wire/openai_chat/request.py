@@ -40,7 +40,7 @@ from antiphon.wire.openai_chat.tools import (
     read_tools,
     write_tools,
 )
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors import openai
@@ -114,8 +114,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     drop_refused_switch(body, capabilities, losses)
     write_parameters(request, body, losses, host, capabilities)
     write_extras(request, body, losses, host, capabilities)
-    output_format = request.output_format
-    if output_format is not None and output_format.kind == "json_object" and not _mentions_json_early(messages):
+    if asks_for_json_object(request) and not _mentions_json_early(messages):
         messages.insert(0, _JSON_NOTE if accepts_system else {**_JSON_NOTE, "role": "user"})  # OC-24
     return body
 
@@ -135,4 +134,4 @@ scan_request = RequestScanner("messages", ScannedMessage, scan_message, origin="
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    return request.output_format is not None and request.output_format.kind == "json_object"
+    return asks_for_json_object(request)

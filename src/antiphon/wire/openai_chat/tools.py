@@ -1,12 +1,9 @@
 """Tools, the choice among them, and tool calls.
 
-A function or a custom tool becomes a `ToolDefinition`; every other type stays a `Native` at its position. Writing gives each
-tool a name and a schema that OpenAI accepts: an object at the root (OC-16), strict only for closed schemas (OC-17). A choice
-of an undeclared tool, or without tools, is dropped and reported (OC-18).
-
-`arguments` is text on both sides and is not parsed. A call that cannot be read stays whole as
-`Native(FORMAT, {"tool_calls": [call]})`, so that it keeps its position among the calls. Legacy function calls have no ids;
-they get one here, and a mark that turns them back into function calls.
+A function or a custom tool becomes a `ToolDefinition`; every other type stays a `Native` at its position. Each tool is written
+with a name and a schema that OpenAI accepts (OC-16, OC-17); an impossible choice is dropped and reported (OC-18). `arguments` is
+text and is not parsed. A call that cannot be read stays whole as `Native(FORMAT, {"tool_calls": [call]})`, so that it keeps its
+position among the calls. Legacy function calls have no ids; they get one, and a mark that turns them back into function calls.
 
 Normalisations: a tool or call without `type` is a function; an empty list of tools is absent; the choice `any` (Mistral) is
 `required`; a call's `index` that equals its position is dropped; absent arguments are empty, an object becomes JSON text.

@@ -422,22 +422,3 @@ def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: lis
         lose_native(losses, path, part.native, FORMAT, OPENAI)
         own = part.native.get(FORMAT, {})
         item.update(own if own.get("id") else {field: value for field, value in own.items() if field != "id"})
-
-
-def collapse_text(content: list[Any]) -> Any:
-    """The string of content that is a single plain text; else the list."""
-    if not content:
-        return ""
-    only = content[0]
-    if len(content) == 1 and type(only) is dict and len(only) == 2 and only.get("type") == "input_text":
-        return only["text"] if type(only.get("text")) is str else content
-    return content
-
-
-def prefix_error(content: list[Any]) -> list[Any]:
-    """The content of a failed result."""
-    first = content[0] if content else None
-    if type(first) is dict and first.get("type") == "input_text" and type(first.get("text")) is str:
-        text = first["text"]
-        return content if text.startswith("Error:") else [{**first, "text": f"Error: {text}"}, *content[1:]]
-    return [{"type": "input_text", "text": "Error: the tool failed."}, *content]

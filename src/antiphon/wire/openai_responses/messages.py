@@ -32,8 +32,6 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     MESSAGE_FIELDS,
     block_type,
-    collapse_text,
-    prefix_error,
     read_assistant_item,
     read_input_part,
     read_model_item,
@@ -47,7 +45,7 @@ from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed, unread_fields
 
 _NAME = "OpenAI Responses"
 CALL_IDS = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")
@@ -421,7 +419,7 @@ class MessageListWriter:
             self._close(item)
 
     def _close(self, item: dict[str, Any]) -> None:
-        item["content"] = collapse_text(item["content"])
+        item["content"] = collapse_text(item["content"], "input_text")
         self.items.append(item)
 
     def _write_result(self, result: ToolCallResult, path: str) -> None:
@@ -436,13 +434,13 @@ class MessageListWriter:
             else:
                 content += write_input_part(part, self._losses, where, self._model)
         if result.status != _SUCCESS:
-            content = prefix_error(content)
+            content = mark_failed(content, "input_text")
             reason = 'no error flag in this format; "Error:" added to the text'
             self._losses.append(Loss(f"{path}.status", str(result.status), reason))
         item: dict[str, Any] = {
             "type": "custom_tool_call_output" if is_freeform else "function_call_output",
             "call_id": CALL_IDS.to_wire(result.tool_call_id),
-            "output": collapse_text(content),
+            "output": collapse_text(content, "input_text") if content else "",
         }
         if result.native is not None:
             lose_native(self._losses, path, result.native, FORMAT, OPENAI)

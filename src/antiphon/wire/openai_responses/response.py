@@ -191,8 +191,3 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
     if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
         losses.append(Loss("stop_reason", output.stop_reason, _STOP_REASON_LOSSES[output.stop_reason]))
     return body
-
-
-def scan_usage(_data: bytes) -> TokenUsage | None:
-    """None: the response must be read whole."""
-    return None

@@ -211,6 +211,21 @@ def is_plain_text(part: Any, kind: str) -> bool:
     return type(part) is dict and len(part) == 2 and part.get("type") == kind and type(part.get("text")) is str
 
 
+def collapse_text(content: list[Any], kind: str) -> Any:
+    """The string of content that is a single plain text of this kind; else the list."""
+    return content[0]["text"] if len(content) == 1 and is_plain_text(content[0], kind) else content
+
+
+def mark_failed(content: list[Any], kind: str) -> list[Any]:
+    """The content of a failed result: its first text begins with "Error:", because both formats have no flag for it."""
+    for index, block in enumerate(content):
+        if type(block) is dict and block.get("type") == kind and type(block.get("text")) is str:
+            text = block["text"]
+            marked = block if text.startswith("Error:") else {**block, "text": f"Error: {text}"}
+            return [*content[:index], marked, *content[index + 1 :]]
+    return [{"type": kind, "text": "Error: the tool failed."}, *content]
+
+
 def check_type(violations: Violations, rule: str, path: str, value: Any, kind: type, expected: str) -> bool:
     """Whether the value is present and of its type; reports a violation otherwise."""
     if isinstance(value, kind):
