@@ -184,8 +184,10 @@ def test_an_unsupported_image_type_is_reported(target: str) -> None:
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
 def test_a_failed_result_is_marked_once_in_its_first_text(target: str) -> None:
     call = ToolCallRequest("look", "call_1", "{}")
+    # In Chat Completions a text takes the place of the image, which only a user message may hold.
+    first_text = "[image: shown in the next user message]" if target == "openai-chat" else "no light"
     for content, expected in (
-        ((Image("image/png", "iVBORw0KGgo="), Text("no light")), "Error: no light"),
+        ((Image("image/png", "iVBORw0KGgo="), Text("no light")), f"Error: {first_text}"),
         ((Text("Error:\nno light"),), "Error:\nno light"),
         ((), "Error: the tool failed."),
     ):
