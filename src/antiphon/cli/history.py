@@ -22,6 +22,7 @@ from antiphon.history.entries import TITLES
 from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
+from antiphon.text import one_line
 from antiphon.trajectories import read_atif
 from antiphon.wire import FORMATS
 
@@ -190,7 +191,7 @@ def _show(store: HistoryStore, arguments: argparse.Namespace) -> int:
     shown_lines = None if arguments.full else _SHOWN_LINES
     write(
         [
-            styled(" ".join(info.title.split()) or "(no title)", "bold"),
+            styled(one_line(info.title) or "(no title)", "bold"),
             styled(f"{info.id} · {info.version} entries · {format_time(info.updated)}{_origin(info)}", "dim"),
             *(line for entry in entries for line in _entry(entry, entry.sequence_number in effective, shown_lines)),
         ],
@@ -288,7 +289,7 @@ def _delete(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise StoreError(f"deleting {info.id} cannot be undone; add --yes to confirm")
-        title = " ".join(info.title.split())
+        title = one_line(info.title)
         sys.stdout.write(joined(f"Delete {info.id} ({title}, {info.version} entries)? It cannot be undone. [y/N] "))
         sys.stdout.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -19,6 +19,8 @@ from datetime import datetime
 
 import msgspec
 
+from antiphon.text import one_line
+
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "yellow": "33", "blue": "34", "red": "31", "cyan": "36"}
 _C0 = [code for code in range(32) if chr(code) not in "\n\t"]
 _C1 = range(0x80, 0xA0)
@@ -80,7 +82,7 @@ def width_of(text: str) -> int:
 
 def ellipsize(text: str, columns: int) -> str:
     """The text in one line of at most `columns`, with an ellipsis where it was cut."""
-    line = " ".join(text.split())
+    line = one_line(text)
     if width_of(line) <= columns:
         return line
     kept, used = [], 1

@@ -148,7 +148,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
 def _secrets() -> Iterator[str]:
     """The values to redact in the log: the keys in the environment."""
     for preset in PRESETS.values():
-        for variable in (*preset.key_variables, *preset.bearer_variables):
+        for variable in preset.secret_variables:
             if value := os.environ.get(variable, "").strip():
                 yield value
 

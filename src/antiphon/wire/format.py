@@ -106,6 +106,9 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     """Whether tools may be in namespaces and in messages."""
     repeats_settings: bool = False
     """Whether a response repeats settings of its request; they are in the module `settings`."""
+    marked_messages: int = 0
+    """How many user messages at the end of a request get a cache breakpoint (`mark_prompt` in `request.py`); 0: providers decide
+    themselves what they cache."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
     keep_alive: bytes = b": keep-alive\n\n"
@@ -141,6 +144,9 @@ class _RequestModule(Protocol):
     def read_request(self, body: dict[str, Any]) -> ModelRequest: ...
     def write_request(self, request: ModelRequest, losses: list[Loss], options: WriteOptions) -> dict[str, Any]: ...
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool: ...
+    def mark_prompt(
+        self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
+    ) -> None: ...
 
 
 class _ResponseModule(Protocol):
@@ -237,6 +243,16 @@ class Format:
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
         """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
         return self._must_flatten(request) or self._request.needs_whole_request(request, new)
+
+    def mark_prompt(
+        self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
+    ) -> None:
+        """Mark how much of a written body is cached: in the body, and in the list of its last written messages.
+
+        `build_request` does the same; this is for a body that is written in parts. Marked entries of the list are replaced.
+        """
+        if request.cache_prompt is not None and self.module.marked_messages:
+            self._request.mark_prompt(request, body, messages, options)
 
     def _must_flatten(self, request: ModelRequest) -> bool:
         return TOOL_NAMESPACES in (request.native or ()) and not self.module.has_tool_namespaces

@@ -56,7 +56,7 @@ def _response(arguments: argparse.Namespace, body: Body) -> bytes:
 
 
 def _checked(arguments: argparse.Namespace, where: str, written: bytes, losses: list[Loss]) -> bytes:
-    _tell_losses(arguments, where, losses)
+    _report_losses(arguments, where, losses)
     if arguments.strict and losses:
         raise LossyTranslation(losses)
     return written
@@ -80,11 +80,11 @@ def _convert_stream(arguments: argparse.Namespace) -> int:
         write(reader.feed(data))
     write(reader.close())
     out(writer.close())
-    _tell_losses(arguments, "standard input", writer.losses)
+    _report_losses(arguments, "standard input", writer.losses)
     return int(failed or bool(arguments.strict and writer.losses))
 
 
-def _tell_losses(arguments: argparse.Namespace, where: str, losses: list[Loss]) -> None:
+def _report_losses(arguments: argparse.Namespace, where: str, losses: list[Loss]) -> None:
     for loss in losses:
         if arguments.losses == "json":
             write_error(

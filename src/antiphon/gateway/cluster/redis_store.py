@@ -34,7 +34,7 @@ PREFIX = "antiphon:"
 """The prefix of every key in the store."""
 REQUEST_TIMEOUT = 0.25
 """How long anything that a request waits for may take, in seconds."""
-_CONNECTING = 2.0
+_CONNECT_SECONDS = 2.0
 _LARGEST_SKEW = 1.0
 _LONGEST_REASON = 200
 _ALIVE = f"{PREFIX}alive"
@@ -121,8 +121,8 @@ class SharedStore:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
         except CredentialError as error:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
-        self._client = self._made()
-        await self.execute([("PING",)], _CONNECTING)  # connecting may take longer than an answer
+        self._client = self._new_client()
+        await self.execute([("PING",)], _CONNECT_SECONDS)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
 
@@ -144,14 +144,14 @@ class SharedStore:
         timeout = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
-                answers = await _sent(client, commands)
+                answers = await _send(client, commands)
         except TimeoutError:
             raise self._mark_unavailable(f"no reply within {timeout:g} s", client) from None
         except Exception as error:  # an error of the store must not fail a request
-            raise self._mark_unavailable(_words(error), client) from None
+            raise self._mark_unavailable(_error_text(error), client) from None
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
-                raise self._mark_unavailable(f"the server returned an error: {_words(answer)}", client)
+                raise self._mark_unavailable(f"the server returned an error: {_error_text(answer)}", client)
         return answers
 
     async def run_script(self, script: StoreScript, calls: Sequence[Command]) -> list[Any]:
@@ -180,10 +180,10 @@ class SharedStore:
         client, self._client = self._client, None
         self.is_unavailable = True
         if client is not None:
-            await _closed(client)
+            await _close(client)
         await asyncio.gather(*self._closing)
 
-    def _made(self) -> Redis:
+    def _new_client(self) -> Redis:
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
@@ -198,7 +198,7 @@ class SharedStore:
             password=self._secret or None,
             ssl=address.is_encrypted,
             socket_timeout=None,  # each caller has its own timeout
-            socket_connect_timeout=_CONNECTING,
+            socket_connect_timeout=_CONNECT_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             decode_responses=True,
@@ -213,7 +213,7 @@ class SharedStore:
                 self._since = datetime.now(UTC)
             self.is_unavailable, self.reason, self._client = True, reason, None
             if client is not None:
-                self._closing.add(task := asyncio.create_task(_closed(client)))
+                self._closing.add(task := asyncio.create_task(_close(client)))
                 task.add_done_callback(self._closing.discard)
         return SharedStoreUnavailable(f"shared store {self.address} is unavailable: {reason}")
 
@@ -223,7 +223,7 @@ def is_installed() -> bool:
     return find_spec("redis") is not None
 
 
-async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _send(client: Any, commands: Sequence[Command]) -> list[Any]:
     """The replies, including error replies."""
     from redis.exceptions import ResponseError
 
@@ -238,13 +238,13 @@ async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
     return list(await pipeline.execute(raise_on_error=False))
 
 
-async def _closed(client: Redis) -> None:
+async def _close(client: Redis) -> None:
     with contextlib.suppress(Exception):  # the connection is being discarded
-        async with asyncio.timeout(_CONNECTING):
+        async with asyncio.timeout(_CONNECT_SECONDS):
             await client.aclose()
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 
@@ -285,7 +285,7 @@ def parse_store_url(written: str) -> StoreUrl:
     if parts.password is not None:
         raise InvalidStoreUrl('contains a password; remove it and set shared_password = "env:NAME"')
     if parts.scheme == "unix":
-        return _socket(parts)
+        return _parse_socket(parts)
     if parts.scheme not in _SCHEMES or not parts.netloc:
         raise InvalidStoreUrl(f"not a Redis or Valkey URL; use {_FORMS}")
     if not parts.hostname:
@@ -296,23 +296,25 @@ def parse_store_url(written: str) -> StoreUrl:
         host=parts.hostname,
         port=_PORT if port is None else port,
         user=unquote(parts.username or ""),
-        database=_database(parts.path.strip("/")),
+        database=_parse_database(parts.path.strip("/")),
         is_encrypted=_SCHEMES[parts.scheme],
     )
 
 
-def _socket(parts: SplitResult) -> StoreUrl:
+def _parse_socket(parts: SplitResult) -> StoreUrl:
     query = parse_qs(parts.query, keep_blank_values=True)
     if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
         raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
     if set(query) - {"db"} or parts.fragment:
         raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
     return StoreUrl(
-        path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(query.get("db", [])))
+        path=unquote(parts.path),
+        user=unquote(parts.username or ""),
+        database=_parse_database("".join(query.get("db", []))),
     )
 
 
-def _database(written: str) -> int:
+def _parse_database(written: str) -> int:
     if not written:
         return 0
     if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:

@@ -24,8 +24,7 @@ from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.request_fields import query_number
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
-from antiphon.providers.model_name import check_model_name
-from antiphon.providers.routes import Route, Target
+from antiphon.providers.routes import Route, Target, check_model_name
 from antiphon.wire.output import ProviderError
 
 

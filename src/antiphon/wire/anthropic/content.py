@@ -33,6 +33,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.anthropic.cache_breakpoints import can_be_marked, with_breakpoint
 from antiphon.wire.anthropic.limits import is_blank
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
 from antiphon.wire.anthropic.parameters import Target
@@ -403,10 +404,8 @@ class ContentWriter:
 
     def mark_block(self, block: Any, cache_control: dict[str, Any], path: str) -> Any:
         """A block with a cache breakpoint, unless it has one."""
-        if isinstance(block, CallBlock | ResultBlock):
-            block = {"type": block.__struct_config__.tag, **structs.asdict(block)}
-        if type(block) is dict and "cache_control" not in block and block.get("type") != "thinking":
-            block = {**block, "cache_control": cache_control}
+        if can_be_marked(block) and not (type(block) is dict and "cache_control" in block):
+            block = with_breakpoint(block, cache_control)
             self.cache_breakpoints.append((block, path))
         return block
 
