@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 from msgspec.structs import replace
 
 from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
+from antiphon.history.codec import sequence_number_of
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -336,12 +337,18 @@ class AgentHistory:
 
     def _load(self, entries: Iterable[HistoryEntry]) -> None:
         """Add entries that were stored before, many at once: only those that change more than the log are looked at."""
-        self._log.extend(entries)
-        for number, entry in enumerate(self._log, 1):
-            if entry.sequence_number != number:
-                raise SequenceError(
-                    f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
-                )
+        log = self._log
+        log.extend(entries)
+        if [*map(sequence_number_of, log)] != [*range(1, len(log) + 1)]:
+            number, entry = next(
+                (number, entry) for number, entry in enumerate(log, 1) if entry.sequence_number != number
+            )
+            raise SequenceError(
+                f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
+            )
+        if _FAST_PATH_KINDS.issuperset(map(type, log)):
+            return
+        for number, entry in enumerate(log, 1):
             if type(entry) is RollbackEntry:
                 self._spans.roll_back(number, entry.to, entry.kept)
                 self._effective = None

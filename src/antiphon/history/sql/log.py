@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable, UnknownConversation, WriterConflict
 from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verified
-from antiphon.history.codec import StoredRow, damaged_entry, decode_row, row_body
+from antiphon.history.codec import StoredRow, damaged_entry, decode_row, decode_rows, row_body
 from antiphon.history.digest import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
@@ -36,6 +36,11 @@ INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
 VALUES (:id, :title, :created, :parent, :forked_at, :tags, :created) ON CONFLICT DO NOTHING RETURNING number
 """
 _REFERENCE = f'"{DIGEST_PREFIX}'.encode()
+
+
+def _body_and_entry(row: StoredRow) -> tuple[bytes, HistoryEntry]:
+    body = row_body(row, decodes_unchecked=False)
+    return body, decode_row(row[0], body)
 
 
 class _NotAppended(Exception):
@@ -166,23 +171,25 @@ class Log:
         """The entries of a conversation after number `after`, with their media."""
         entries: list[HistoryEntry] = []
         places: list[int] = []
-        expected = after
-        try:
-            for row in self._dialect.read_entries(number, after + 1):
-                expected += 1
-                if row[0] != expected:
-                    raise StoreDamaged("its row is missing")  # noqa: TRY301 - completed below
-                body = row_body(row, decodes_unchecked=False)
-                if _REFERENCE in body:
-                    places.append(len(entries))
-                entries.append(decode_row(expected, body))
-        except StoreDamaged as error:
-            raise damaged_entry(self.path, expected, conversation, error) from error
+        for rows in self._dialect.entry_batches(number, after + 1):
+            first = after + len(entries) + 1
+            bodies, decoded = decode_rows(rows, first) or self._decode_each(rows, first, conversation)
+            if _REFERENCE in b"".join(bodies):  # one search, as most conversations have none
+                places += [place for place, body in enumerate(bodies, len(entries)) if _REFERENCE in body]
+            entries += decoded
         if places:
             loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
             for place in places:
                 entries[place] = restore_media(entries[place], loaded.__getitem__)
         return entries
+
+    def _decode_each(
+        self, rows: Sequence[StoredRow], first: int, conversation: str
+    ) -> tuple[Sequence[bytes], Sequence[HistoryEntry]]:
+        """`decode_rows`, row by row. Raises `StoreDamaged` with the first entry that is."""
+        numbered = enumerate(rows, first)
+        decoded = [self.decode(_body_and_entry, row, expected, conversation) for expected, row in numbered]
+        return [body for body, _ in decoded], [entry for _, entry in decoded]
 
     def decode(self, decode: Callable[[StoredRow], D], row: StoredRow, expected: int, conversation: str) -> D:
         """Apply `decode` to the row of entry `expected`. Raises `StoreDamaged` with the entry and the conversation."""

@@ -28,7 +28,7 @@ from antiphon.history.codec import (
 )
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.sql.database import SqliteDatabase
-from antiphon.history.sql.dialect import Dialect, EntryRow
+from antiphon.history.sql.dialect import ROWS_AT_ONCE, Dialect, EntryRow
 from antiphon.history.sql.lease_clock import LeaseClock
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
 from antiphon.history.sql.schema import (
@@ -54,15 +54,15 @@ INSERT INTO entries (key, at, body, checksum, digest) SELECT ?, ?, ?, ?, ? WHERE
 _APPEND_FREE = _APPEND.format(may_write="held_until <= ?")
 _APPEND_LEASED = _APPEND.format(may_write="epoch = ?")
 
-# A flipped bit may change the type of a value; it must not reach the decoders, nor pass for a row without a checksum.
-_READ_ENTRIES = f"""
-SELECT key & {SEQUENCE}, CASE typeof(at) WHEN 'integer' THEN at END, CASE typeof(body) WHEN 'blob' THEN body END,
-    CASE typeof(checksum) WHEN 'integer' THEN checksum WHEN 'null' THEN NULL ELSE {1 << 32} END
-FROM entries WHERE key BETWEEN ? AND ? ORDER BY key
-"""
-_READ_ENTRIES_BEFORE_CHECKSUMS = _READ_ENTRIES.replace("checksum", "NULL")
+_READ_ENTRIES = f"SELECT key & {SEQUENCE}, {{}}, {{}}, {{}} FROM entries WHERE key BETWEEN ? AND ? ORDER BY key"
+_WITHOUT_TEXT = "CASE typeof({0}) WHEN 'text' THEN 0.5 ELSE {0} END"
+"""A column of numbers and blobs, with a value of a wrong type where a flipped bit made text of one: it may not be Unicode."""
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def _key_range(number: int, first: int, last: int | None = None) -> tuple[int, int]:
+    return number << SHIFT | first, number << SHIFT | (SEQUENCE if last is None else last)
 
 
 class SqliteDialect(SqliteDatabase, Dialect):
@@ -104,6 +104,9 @@ ORDER BY r.due, r.id LIMIT 1
         self.has_leases = file.schema >= 2
         self.has_touched = file.schema >= 3
         self.has_digests = file.schema >= 5
+        columns = ("at", "body", "checksum" if file.schema >= 4 else "NULL")
+        self._read_entries = _READ_ENTRIES.format(*columns)
+        self._read_damaged_entries = _READ_ENTRIES.format(*map(_WITHOUT_TEXT.format, columns))
 
     def connection(self) -> AbstractContextManager[sqlite3.Connection]:
         self.clock.settle()
@@ -159,9 +162,21 @@ ORDER BY r.due, r.id LIMIT 1
         self, db: sqlite3.Connection, number: int, first: int, last: int | None = None
     ) -> list[StoredRow]:
         """`read_entries` as part of a transaction."""
-        statement = _READ_ENTRIES if self.file.schema >= 4 else _READ_ENTRIES_BEFORE_CHECKSUMS
-        end = SEQUENCE if last is None else last
-        return db.execute(statement, (number << SHIFT | first, number << SHIFT | end)).fetchall()
+        keys = _key_range(number, first, last)
+        try:
+            return db.execute(self._read_entries, keys).fetchall()
+        except (sqlite3.OperationalError, UnicodeDecodeError):
+            return db.execute(self._read_damaged_entries, keys).fetchall()
+
+    def entry_batches(self, number: int, first: int) -> Iterator[Sequence[StoredRow]]:
+        with self.file.reading() as db:
+            cursor = db.execute(self._read_entries, _key_range(number, first))
+            try:
+                while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                    yield rows
+                    first += len(rows)
+            except (sqlite3.OperationalError, UnicodeDecodeError):
+                yield self.read_entries_in(db, number, first)
 
     def first_inputs(self, numbers: Sequence[int]) -> Iterator[tuple[int, StoredRow]]:
         for number in numbers:
