@@ -68,6 +68,10 @@ class Log:
         digest = entry_digest(previous, stored)
         row = self._dialect.entry_row(number, entry, stored, digest)
         try:
+            if not attachments:
+                with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
+                    if self._dialect.append_entry(db, row, epoch):
+                        return digest
             self._append(row, conversation, attachments, epoch)
         except ConnectionBroken:
             try:
@@ -88,6 +92,7 @@ class Log:
         *,
         is_second: bool = False,
     ) -> None:
+        """Write an entry in a transaction, or raise why it may not be written."""
         number, sequence = row["number"], row["sequence"]
         while not self._write(row, attachments, epoch):
             found = self._dialect.read_entries(number, sequence, sequence)
@@ -102,10 +107,6 @@ class Log:
             # The holder released the conversation just now: try again.
 
     def _write(self, row: EntryRow, attachments: Mapping[str, str], epoch: int | None) -> bool:
-        if not attachments:
-            with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
-                if self._dialect.append_entry(db, row, epoch):
-                    return True
         try:
             with self._dialect.transaction() as db:
                 if not self._write_in(db, row, attachments, epoch):

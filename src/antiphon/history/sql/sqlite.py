@@ -20,6 +20,7 @@ from antiphon.errors import StoreDamaged
 from antiphon.history.codec import (
     EARLIEST,
     LATEST,
+    PACK_FROM,
     StoredRow,
     from_microseconds,
     pack,
@@ -48,8 +49,8 @@ from antiphon.history.store import ConversationRow
 
 _MINUTE = 60_000_000  # in microseconds
 _APPEND = """
-INSERT INTO entries (key, at, body, checksum, digest) SELECT ?, ?, ?, ?, ? WHERE EXISTS
-(SELECT 1 FROM conversations WHERE number = ? AND {may_write} AND touched BETWEEN ? AND ?) ON CONFLICT DO NOTHING
+INSERT INTO entries (key, at, body, checksum, digest) SELECT ?, ?, ?, ?, ? FROM conversations
+WHERE number = ? AND {may_write} AND touched BETWEEN ? AND ? ON CONFLICT DO NOTHING
 """
 _APPEND_FREE = _APPEND.format(may_write="held_until <= ?")
 _APPEND_LEASED = _APPEND.format(may_write="epoch = ?")
@@ -127,20 +128,22 @@ ORDER BY r.due, r.id LIMIT 1
         pass
 
     def entry_row(self, number: int, entry: HistoryEntry, stored: bytes, digest: bytes) -> EntryRow:
-        sequence, at, body = entry.sequence_number, to_microseconds(entry.timestamp), pack(stored)
-        checksum = row_checksum(sequence, at, body)
+        sequence, at = entry.sequence_number, to_microseconds(entry.timestamp)
+        body = pack(stored) if len(stored) >= PACK_FROM else stored
         return {
             "number": number,
             "sequence": sequence,
             "at": at,
             "body": body,
-            "checksum": checksum,
+            "checksum": row_checksum(sequence, at, body),
             "digest": digest,
         }
 
     def append_entry(self, db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
         number, sequence, at, body, checksum, digest = row.values()
         append, given = (_APPEND_FREE, self.clock.now()) if epoch is None else (_APPEND_LEASED, epoch)
+        # For `bytes` the driver looks for an adapter every time, which takes longer than to copy them into a `bytearray`.
+        body, digest = bytearray(body), bytearray(digest)
         values = (number << SHIFT | sequence, at, body, checksum, digest, number, given, at - _MINUTE, at)
         return db.execute(append, values).rowcount > 0
 
