@@ -107,10 +107,10 @@ def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
 
 def to_microseconds(at: datetime | None) -> int:
     """A time in microseconds since 1970; one without a zone is UTC, and 0 means none."""
-    if at is None:
-        return 0
-    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    try:
+        return (at - EPOCH) // MICROSECOND  # type: ignore[operator]
+    except TypeError:
+        return 0 if at is None else (at.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
 def from_microseconds(microseconds: int) -> datetime:

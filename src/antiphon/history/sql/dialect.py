@@ -19,8 +19,8 @@ from antiphon.history.entries import HistoryEntry
 from antiphon.history.sql.database import Database
 from antiphon.history.store import ConversationRow
 
-EntryRow: TypeAlias = dict[str, Any]
-"""Number of the conversation, sequence number, time, body, checksum and digest of an entry, as they are stored."""
+EntryRow: TypeAlias = Any
+"""Number of the conversation, sequence number, time, body, checksum and digest of an entry, as the dialect inserts them."""
 
 ROWS_AT_ONCE = 256
 

@@ -102,6 +102,7 @@ ORDER BY r.due, r.id LIMIT 1
     def __init__(self, file: SqliteFile) -> None:
         super().__init__(file)
         self.clock = LeaseClock(file)
+        self._writing: AbstractContextManager[sqlite3.Connection] | None = None
         self.has_leases = file.schema >= 2
         self.has_touched = file.schema >= 3
         self.has_digests = file.schema >= 5
@@ -110,8 +111,10 @@ ORDER BY r.due, r.id LIMIT 1
         self._read_damaged_entries = _READ_ENTRIES.format(*map(_WITHOUT_TEXT.format, columns))
 
     def connection(self) -> AbstractContextManager[sqlite3.Connection]:
-        self.clock.settle()
-        return self.file.writing()
+        if self._writing is None:
+            self.clock.settle()
+            self._writing = self.file.writing()
+        return self._writing
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         self.clock.settle()
@@ -130,32 +133,20 @@ ORDER BY r.due, r.id LIMIT 1
     def entry_row(self, number: int, entry: HistoryEntry, stored: bytes, digest: bytes) -> EntryRow:
         sequence, at = entry.sequence_number, to_microseconds(entry.timestamp)
         body = pack(stored) if len(stored) >= PACK_FROM else stored
-        return {
-            "number": number,
-            "sequence": sequence,
-            "at": at,
-            "body": body,
-            "checksum": row_checksum(sequence, at, body),
-            "digest": digest,
-        }
+        checksum = row_checksum(sequence, at, body)
+        # For `bytes` the driver looks for an adapter every time, which takes longer than to copy them into a `bytearray`.
+        return number << SHIFT | sequence, at, bytearray(body), checksum, bytearray(digest)
 
     def append_entry(self, db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
-        number, sequence, at, body, checksum, digest = row.values()
         append, given = (_APPEND_FREE, self.clock.now()) if epoch is None else (_APPEND_LEASED, epoch)
-        # For `bytes` the driver looks for an adapter every time, which takes longer than to copy them into a `bytearray`.
-        body, digest = bytearray(body), bytearray(digest)
-        values = (number << SHIFT | sequence, at, body, checksum, digest, number, given, at - _MINUTE, at)
-        return db.execute(append, values).rowcount > 0
+        key, at = row[:2]
+        return db.execute(append, (*row, key >> SHIFT, given, at - _MINUTE, at)).rowcount > 0
 
     def insert_entries(self, db: sqlite3.Connection, rows: Iterable[EntryRow]) -> None:
-        keyed = (
-            (row["number"] << SHIFT | row["sequence"], row["at"], row["body"], row["checksum"], row["digest"])
-            for row in rows
-        )
-        db.executemany("INSERT INTO entries (key, at, body, checksum, digest) VALUES (?, ?, ?, ?, ?)", keyed)
+        db.executemany("INSERT INTO entries (key, at, body, checksum, digest) VALUES (?, ?, ?, ?, ?)", rows)
 
     def touch(self, db: sqlite3.Connection, row: EntryRow) -> None:
-        db.execute("UPDATE conversations SET touched = ? WHERE number = ?", (row["at"], row["number"]))
+        db.execute("UPDATE conversations SET touched = ? WHERE number = ?", (row[1], row[0] >> SHIFT))
 
     def read_entries(self, number: int, first: int, last: int | None = None) -> Sequence[StoredRow]:
         with self.file.reading() as db:
