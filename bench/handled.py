@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon.gateway.context import Services
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
@@ -135,6 +137,7 @@ def gateway() -> Gateway:
         ),
     )
     state = ResponseStore("", seconds=60, limit=100)
+    database = OperatorDatabase(":memory:")
     services = Services(
         transport=MemoryUpstream(),
         state=state,
@@ -146,6 +149,8 @@ def gateway() -> Gateway:
         metrics=Metrics((model.name for model in config.models), version="bench"),
         recent=RecentRequests(),
         spans=tracer_from_environment(),
+        database=database,
+        stored_keys=StoredKeys(database),
     )
     return Gateway(LoadedConfig(config, services.transport, environ=_ENVIRON), services)
 

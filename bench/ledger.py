@@ -1,8 +1,9 @@
 """`python -m bench.ledger [ROWS [ADDRESS]]`: how long a spend query takes over many keys and rows.
 
 A ledger of 10,000,000 rows (or ROWS) of 10,000 keys in 30 days is made in a temporary SQLite file, or at ADDRESS
-(`postgresql://…`, an empty schema). The promise: the spend of a key by day takes less than 50 ms. Times are of the CPU and of the
-clock; the best of several tries, for the machine may be busy.
+(`postgresql://…`, an empty schema). The promise: the spend of a key by day, and that of all keys on a day, take less than 50 ms.
+Times are of the CPU and of the clock; the best of several tries, for the machine may be busy. What counts is the time of the
+CPU for SQLite, which runs in this process, and the clock for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.gateway.ledger.database import open_operator_database
+from antiphon.gateway.ledger.recent_spend import RecentSpend
 from antiphon.gateway.ledger.row import UsageRow
 from antiphon.gateway.ledger.spend import spend, spent_by_key
 from antiphon.gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, LedgerWriter
@@ -54,13 +56,15 @@ def fill(database: Database, rows: int) -> None:
         run(db, "DELETE FROM usage")
         run(db, "DELETE FROM daily")
         run(db, series(1, KEYS, "INSERT INTO names (name) SELECT 'client-' || n FROM numbers"))
-        (lowest,) = run(db, "SELECT min(id) FROM names WHERE name LIKE 'client-%'")[0]
+        (lowest,) = run(db, "SELECT id FROM names WHERE name = 'client-1'")[0]
         cases = " ".join(f"WHEN {index} THEN {bucket}" for index, bucket in enumerate(buckets))
         values = f"""INSERT INTO usage (at, request_id, attempt, key_id, client_format_id, operation_id, credential_id,
             model_asked_id, price_version_id, outcome_id, bucket_id, status, seconds, first_token_seconds,
             {", ".join(TOKEN_COLUMNS)})
-            SELECT {first} + n * {DAYS * _DAY // rows}, 'request-' || n, 1, {lowest} + n * 7919 % {KEYS}, u.f, u.f, u.f,
-            u.f, u.f, u.f, CASE n % {len(buckets)} {cases} END, 200, 1.5, 0.4, 900 + n % 700, 100 + n % 300, n % 500, 0, 0, 0
+            SELECT {first} + (n - 1) * {DAYS * _DAY // rows}, 'request-' || n, 1,
+            {lowest} + {remainder("n * 7919", KEYS)}, u.f, u.f, u.f, u.f, u.f, u.f,
+            CASE {remainder("n", len(buckets))} {cases} END, 200, 1.5, 0.4, 900 + {remainder("n", 700)},
+            100 + {remainder("n", 300)}, {remainder("n", 500)}, 0, 0, 0
             FROM numbers CROSS JOIN (SELECT {template[4]} AS f) u"""
         run(db, series(1, rows, values))
         sums = ", ".join(f"sum({column})" for column in TOKEN_COLUMNS)
@@ -72,13 +76,19 @@ def fill(database: Database, rows: int) -> None:
             )
 
 
+def remainder(number: str, divisor: int) -> str:
+    """The remainder of a division of integers, without the sign that PostgreSQL's driver reads as a placeholder."""
+    return f"({number} - ({number}) / {divisor} * {divisor})"
+
+
 def series(first: int, last: int, statement: str) -> str:
     """A statement over the table `numbers`."""
-    return f"WITH RECURSIVE numbers (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) {statement}"
+    numbers = f"SELECT CAST({first} AS bigint) UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}"
+    return f"WITH RECURSIVE numbers (n) AS ({numbers}) {statement}"
 
 
-def measure(name: str, query: Callable[[], Any]) -> float:
-    """The milliseconds of the clock that a query takes at best."""
+def measure(name: str, query: Callable[[], Any], *, by_clock: bool = False) -> float:
+    """The milliseconds that a query takes at best: of the CPU, or of the clock."""
     query()
     found: list[tuple[float, float]] = []
     for _ in range(TRIES):
@@ -88,33 +98,43 @@ def measure(name: str, query: Callable[[], Any]) -> float:
     clock, cpu = min(found)[0], min(pair[1] for pair in found)
     size = len(rows) if isinstance(rows, list) else 1
     print(f"{name:44} {clock:8.1f} ms  (CPU {cpu:6.1f} ms, {size:,} rows)", flush=True)
-    return clock
+    return clock if by_clock else cpu
 
 
 def main(arguments: list[str]) -> int:
     rows = int(arguments[0]) if arguments else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
         address = arguments[1] if len(arguments) > 1 else str(Path(folder) / "ledger.db")
+        by_clock = is_postgres_url(address)
         database = open_operator_database(address)
         began = time.perf_counter()
         fill(database, rows)
-        if not is_postgres_url(address):
+        if not by_clock:
             print(f"{Path(address).stat().st_size / 1e6:,.0f} MB", end=", ")
         print(f"{rows:,} rows of {KEYS:,} keys made in {time.perf_counter() - began:.0f} s", flush=True)
         table = PriceTable()
         last, since = FIRST + timedelta(days=DAYS - 1), FIRST
-        measure("one day, by key", lambda: spend(database, ("key",), since=last, table=table))
+        all_keys = measure(
+            "one day, by key", lambda: spend(database, ("key",), since=last, table=table), by_clock=by_clock
+        )
         one_key = measure(
             "30 days of one key, by day",
             lambda: spend(database, ("day",), keys=("client-77",), since=since, table=table),
+            by_clock=by_clock,
         )
         measure("a key since the first of the month", lambda: spent_by_key(database, "client-77", since, table))
         measure("a key since noon", lambda: spent_by_key(database, "client-77", last + timedelta(hours=12), table))
         measure("30 days, by model and day", lambda: spend(database, ("model", "day"), since=since, table=table))
         measure("30 days, by key", lambda: spend(database, ("key",), since=since, table=table))
+        recent = RecentSpend()
+        measure(
+            "the same again, today being the last day",
+            lambda: recent.by_key(database, since.date(), last.date(), table),
+        )
         database.close()
-    is_kept = one_key < PROMISE_MS
-    print(f"promise: the spend of a key by day in less than {PROMISE_MS:g} ms: {'holds' if is_kept else 'BROKEN'}")
+    is_kept = max(one_key, all_keys) < PROMISE_MS
+    verdict = "holds" if is_kept else "BROKEN"
+    print(f"promise: the spend of a key by day, and of all keys on a day, in less than {PROMISE_MS:g} ms: {verdict}")
     return 0 if is_kept else 1
 
 

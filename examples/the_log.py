@@ -1,6 +1,7 @@
 """The log, in two minutes: a conversation is written, cut off by kill -9, reopened, rolled back, forked, searched, rendered.
 
-Everything here is real: a real SQLite file, a real process that is really killed. Run it with `make run`.
+Everything here is real: a real SQLite file, a real process that is really killed. Run it with
+`python examples/the_log.py`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import antiphon as ap
-
-STORE = Path("antiphon-demo.db")
 
 
 def heading(text: str) -> None:
     print(f"\n\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else f"\n{text}")
 
 
-def write_a_conversation_and_die(conversation: str) -> None:
+def write_a_conversation_and_die(file: str, conversation: str) -> None:
     """What an agent does, up to the moment its machine goes down."""
-    history = ap.SqliteStore(STORE).open(conversation)
+    history = ap.SqliteStore(file).open(conversation)
     history.set_system_instruction("You are a travel helper. Be brief.")
     history.append(ap.ModelInputEntry.of("Is it raining in Oslo? 今天奥斯陆下雨吗？"))
     call = ap.ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
@@ -32,13 +32,12 @@ def write_a_conversation_and_die(conversation: str) -> None:
 
 
 def main() -> None:
-    for leftover in STORE.parent.glob(STORE.name + "*"):
-        leftover.unlink()
-    store = ap.SqliteStore(STORE)
+    file = Path(tempfile.mkdtemp(prefix="antiphon-demo-")) / "chats.db"
+    store = ap.SqliteStore(file)
 
     heading("1. A process writes four entries and is killed with kill -9.")
     conversation = store.create("Rain in Oslo", tags=["demo"]).id
-    died = subprocess.run([sys.executable, __file__, conversation], check=False)
+    died = subprocess.run([sys.executable, __file__, file, conversation], check=False)
     print(f"   it ended with signal {-died.returncode}; every append had returned, so every entry is here:")
     history = store.open(conversation)
     for entry in history.entries:
@@ -86,13 +85,13 @@ def main() -> None:
     heading("Look around yourself:")
     antiphon = Path(sys.executable).with_name("antiphon")
     antiphon = antiphon.relative_to(Path.cwd()) if antiphon.is_relative_to(Path.cwd()) else antiphon
-    print(f"   {antiphon} history list --store {STORE}")
-    print(f"   {antiphon} history show {conversation[-6:]} --store {STORE}")
-    print(f"   {antiphon} history search 下雨 --store {STORE}")
+    print(f"   {antiphon} history list --store {file}")
+    print(f"   {antiphon} history show {conversation[-6:]} --store {file}")
+    print(f"   {antiphon} history search 下雨 --store {file}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        write_a_conversation_and_die(sys.argv[1])
+        write_a_conversation_and_die(*sys.argv[1:3])
     else:
         main()

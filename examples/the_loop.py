@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import antiphon as ap
@@ -23,7 +24,6 @@ from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools
 from antiphon.wire import formats
 
-STORE = Path("antiphon-demo.db")
 MODELS = {
     "openai-chat": "gpt-4o",
     "openai-responses": "gpt-4o",
@@ -70,26 +70,23 @@ def asks_for_mail() -> ap.ScriptedModel:
     return ap.ScriptedModel(["I write to Ada.", call("send_mail", to="ada@example.org", text="Hello")])
 
 
-def main() -> None:
-    for leftover in STORE.parent.glob(STORE.name + "*"):
-        leftover.unlink()
-
+def main(file: Path) -> None:
     heading("1. Search, then a plan: several rounds of real tools.")
-    chat = ap.Conversation(OfflineModel(), tools=builtin_tools(), store=STORE, title="IELTS")
+    chat = ap.Conversation(OfflineModel(), tools=builtin_tools(), store=file, title="IELTS")
     asyncio.run(say(ap.ToolLoop(chat), "Find out what IELTS 7 needs, then make me a 3 month plan."))
 
     heading("2. A process is killed with kill -9 while a tool runs that must not run twice.")
-    ap.Conversation(asks_for_mail(), store=STORE, title="Mail")
-    killed = subprocess.run([sys.executable, __file__, "killed"], check=False)
+    ap.Conversation(asks_for_mail(), store=file, title="Mail")
+    killed = subprocess.run([sys.executable, __file__, "killed", file], check=False)
     print(f"it ended with signal {-killed.returncode}; another process resumes the turn:")
     mails = ap.Conversation(
-        ap.ScriptedModel("I do not know whether Ada got it."), tools=[send_mail], store=STORE, resume="last"
+        ap.ScriptedModel("I do not know whether Ada got it."), tools=[send_mail], store=file, resume="last"
     )
     asyncio.run(say(ap.ToolLoop(mails)))
 
     heading("3. A call that needs a person; the decision could come days later.")
     model = ap.ScriptedModel(call("book_flight", to="Oslo"), "Your flight is booked.")
-    trip = ap.Conversation(model, tools=[book_flight], store=STORE, title="Trip")
+    trip = ap.Conversation(model, tools=[book_flight], store=file, title="Trip")
     asyncio.run(say(ap.ToolLoop(trip), "Fly me to Oslo."))
     loop = ap.ToolLoop(trip)
     print(f"waiting: {[waiting.tool_name for waiting in loop.pending]}; approved:")
@@ -105,8 +102,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["killed"]:
-        doomed = ap.Conversation(asks_for_mail(), tools=[send_mail], store=STORE, resume="last")
+    if sys.argv[1:2] == ["killed"]:
+        doomed = ap.Conversation(asks_for_mail(), tools=[send_mail], store=sys.argv[2], resume="last")
         ap.ToolLoop(doomed).run_sync("Say hello to Ada.")
     else:
-        main()
+        with tempfile.TemporaryDirectory(prefix="antiphon-demo-") as folder:
+            main(Path(folder) / "chats.db")

@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,19 +20,27 @@ from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.providers.scripted import Said, call
 from antiphon.runs import RunBook, Runs
 
-STORE = Path("antiphon-runs-demo.db")
-TRACE = Path("antiphon-runs-demo.log")
+FOLDER = "ANTIPHON_DEMO_FOLDER"
+"""The environment variable that tells the workers where the store and the list of finished calls are."""
 CITIES = ["Oslo", "Rome", "Lima", "Cairo", "Kyoto", "Quito"]
 
 book = RunBook()
+
+
+def store_file() -> Path:
+    return Path(os.environ[FOLDER]) / "chats.db"
+
+
+def finished_calls() -> Path:
+    return Path(os.environ[FOLDER]) / "finished_calls.log"
 
 
 @ap.tool(effect="idempotent")
 async def measure(city: str, context: ap.ToolContext) -> str:
     """Measure the temperature of a city."""
     await asyncio.sleep(0.4)
-    with TRACE.open("a") as trace:
-        trace.write(f"{context.idempotency_key} {os.getpid()}\n")
+    with finished_calls().open("a") as file:
+        file.write(f"{context.idempotency_key} {os.getpid()}\n")
     return f"{len(city) * 4} degrees"
 
 
@@ -65,7 +74,7 @@ def worker(name: str) -> subprocess.Popen[bytes]:
         "--app",
         "the_runs:book",
         "--store",
-        str(STORE),
+        str(store_file()),
         "--slots",
         "3",
         "--lease",
@@ -98,9 +107,7 @@ def wait_for(store: HistoryStore, state: str, number: int) -> None:
 
 
 def main() -> None:
-    for leftover in (*STORE.parent.glob(STORE.name + "*"), TRACE):
-        leftover.unlink(missing_ok=True)
-    with ap.SqliteStore(STORE) as store:
+    with ap.SqliteStore(store_file()) as store:
         runs = Runs(store, book)
 
         heading("1. Six questions are submitted. No worker runs yet; the process that submitted them could end now.")
@@ -120,7 +127,7 @@ def main() -> None:
             wait_for(store, "done", 6)
             moved = [run.options["city"] for run in store.runs.list() if run.attempts > 1]
             print(f"{standing(store)}; {len(moved)} were taken over: {', '.join(sorted(moved))}")
-            ended = Counter(line.split()[0] for line in TRACE.read_text().splitlines())
+            ended = Counter(line.split()[0] for line in finished_calls().read_text().splitlines())
             print(f"{len(ended)} tool calls came to their end, each once: {set(ended.values()) == {1}}")
 
             heading("3. A call that needs a person: the run sleeps in the store, and no worker holds it.")
@@ -140,8 +147,9 @@ def main() -> None:
         first = next((run for run in store.runs.list() if run.attempts > 1), asked[0])
         for entry in store.open(first.conversation).entries:
             print(f"  {entry.sequence_number:>2} {entry.kind}")
-    TRACE.unlink()
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory(prefix="antiphon-demo-") as folder:
+        os.environ[FOLDER] = folder
+        main()

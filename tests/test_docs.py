@@ -90,7 +90,10 @@ def test_links_between_pages_resolve() -> None:
     ("example", "expected"),
     [
         ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
-        ("the_runs.py", ["doomed ended with signal 9", "6 done", "each once: True", "done: answered"]),
+        (
+            "the_runs.py",
+            ["doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"],
+        ),
         ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
         (
             "hooks.py",
@@ -110,6 +113,7 @@ def test_the_demos_run(example: str, expected: list[str], place: Path) -> None:
     run = subprocess.run([sys.executable, ROOT / "examples" / example], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert [words for words in expected if words not in run.stdout] == []
+    assert list(place.iterdir()) == []
     if example == "the_loop.py":
         assert run.stdout.count("0 rules broken") == len(FORMATS)
 

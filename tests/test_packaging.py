@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.doctor import _PACKAGES
+from antiphon.cli.gateway.doctor import _PACKAGES
 from support.dependency_floors import requirements
 
 ROOT = Path(__file__).parent.parent

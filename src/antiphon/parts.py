@@ -116,11 +116,17 @@ class ToolCallRequest(_PartWithExtras, frozen=True, tag="tool_call"):
             value = msgspec.json.decode(self.arguments)
         except msgspec.DecodeError as error:
             raise ValueError(f"the arguments of {self.tool_name} are not valid JSON: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"the arguments of {self.tool_name} are nested too deeply") from error
         if not isinstance(value, dict):
             raise ValueError(  # noqa: TRY004 - to the caller both are the same: arguments that do not parse
                 f"the arguments of {self.tool_name} must be a JSON object, not {type(value).__name__}"
             )
         return value
+
+    def arguments_object(self) -> dict[str, Any]:
+        """The arguments as an object, free text under `input`. Raises `ValueError` with the reason."""
+        return {"input": self.arguments} if self.freeform else self.parse_arguments()
 
 
 class ToolExecutionStatus(StrEnum):
@@ -174,6 +180,15 @@ _TEXT_PARTS = (Text, Refusal)
 def as_parts(content: Iterable[P | str]) -> tuple[P | Text, ...]:
     """Convert plain strings to `Text`; parts pass unchanged."""
     return tuple([Text(part) if isinstance(part, str) else part for part in content])
+
+
+def media_part(media_type: str, data: str = "", *, url: str = "", name: str = "") -> Image | Audio | Document:
+    """The part of a medium: an image, audio, or a document of any other type."""
+    if media_type.startswith("image/"):
+        return Image(media_type, data, url)
+    if media_type.startswith("audio/"):
+        return Audio(media_type, data, url)
+    return Document(media_type, data, url, name=name)
 
 
 def text_of(parts: Iterable[Part]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.chat.conversations.export import export
-from antiphon.chat.markdown import _MATH_ATTRIBUTES, StreamedMarkdown, blocks_of
+from antiphon.chat.markdown import MATH_ATTRIBUTES, StreamedMarkdown, blocks_of
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from chat.hostile_markdown import cases
 
@@ -89,7 +89,7 @@ PAGE_TAGS = TAGS | {
     "details",
     "summary",
 }
-ATTRIBUTES = {"class", "start", "href", "task", "language", *_MATH_ATTRIBUTES}
+ATTRIBUTES = {"class", "start", "href", "task", "language", *MATH_ATTRIBUTES}
 # The page and the export follow web and mail addresses only; these must not even be in the nodes.
 RUNS_SCRIPT = re.compile(r"^(javascript|vbscript|file|data(?!:image/(png|gif|jpeg|webp))):", re.IGNORECASE)
 
@@ -187,7 +187,7 @@ def test_all_cases_are_clean() -> None:
 
 
 def test_the_judges_notice_script() -> None:
-    assert not any(name.startswith("on") or name in ("style", "src", "href") for name in _MATH_ATTRIBUTES)
+    assert not any(name.startswith("on") or name in ("style", "src", "href") for name in MATH_ATTRIBUTES)
     assert problems_in(["script", {}, "x"]) == ["tag script"]
     assert problems_in(["p", {}, ["a", {"href": " java\tscript:x"}, "y"]]) == ["address  java\tscript:x"]
     assert problems_in(["p", {"onclick": "x"}]) == ["attribute onclick of p"]

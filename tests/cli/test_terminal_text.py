@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.cli.terminal import Styled, escape_control_chars, joined, styled
+from antiphon.cli.terminal import Styled, escape_control_chars, joined, styled, table
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, SqliteStore, ToolCallResultsEntry
 from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.runs import Runs
@@ -126,3 +126,8 @@ def test_an_empty_pager_variable_means_no_pager(path: Path, history: AgentHistor
         )
         assert code == 0
         assert "line 99" in shown
+
+
+def test_numbers_of_a_table_are_aligned_to_the_right_beside_wide_characters() -> None:
+    lines = list(table(("key", "calls"), [("团队蓝", "7"), ("ops", "1,200")], right_from=1))
+    assert lines == ["key     calls", "团队蓝      7", "ops     1,200"]

@@ -88,6 +88,12 @@ def test_both_sets_of_rules_accept_the_same_cases_of_the_suite(name: str) -> Non
     assert differing == []
 
 
+def test_the_judge_counts_cache_breakpoints() -> None:
+    broken = [case.broken for case in CASES["anthropic"] if case.rule == "AN-18"]
+    reported = [body for body in broken if "AN-18" in [each.rule for each in violations("anthropic", body)]]
+    assert len(reported) == 4, "too many, an hour after five minutes, on thinking, on empty text"
+
+
 def test_every_rule_of_the_judge_has_a_source() -> None:
     used = {
         each.rule

@@ -13,6 +13,7 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.codec.incremental import IncrementalRequestWriter
+from antiphon.wire.request import PromptCaching
 from support.corpus import accepted_requests, client_requests
 
 texts = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
@@ -43,6 +44,23 @@ def test_a_joined_body_is_the_whole_body(source: str, target: str) -> None:
             assert sorted(map(str, growing.losses)) == sorted(map(str, losses))
 
 
+@pytest.mark.parametrize("source", ["openai-chat", "anthropic"])
+def test_cache_breakpoints_of_a_joined_body_are_those_of_the_whole_body(source: str) -> None:
+    """Breakpoints move with every request, and the kept bytes have none."""
+    wire = formats["anthropic"]
+    long = [body for body in [*accepted_requests(source), *client_requests(source)] if has_rounds(source, body)]
+    for body in islice(long, 60):
+        request = formats[source].read_request(body)
+        fixed, _ = repair(
+            msgspec.structs.replace(request, model=MODELS["anthropic"], cache_prompt=PromptCaching("always")),
+            "anthropic",
+        )
+        growing = IncrementalRequestWriter(wire)
+        for end in range(1, len(fixed.messages) + 1):
+            shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
+            assert msgspec.json.decode(growing.write(shorter)) == wire.write_request(shorter).body
+
+
 def has_rounds(source: str, body: dict[str, object]) -> bool:
     listed = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
     return isinstance(listed, list) and len(listed) > 3
@@ -67,7 +85,9 @@ def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[M
             messages.append(turn)
         else:
             messages += [Message("assistant", (turn,)), Message("tool", (ToolCallResult.of(turn, "rain"),))]
-    fixed, _ = repair(ModelRequest(model=MODELS[target], messages=tuple(messages)), target)
+    fixed, _ = repair(
+        ModelRequest(model=MODELS[target], messages=tuple(messages), cache_prompt=PromptCaching("auto")), target
+    )
     growing = IncrementalRequestWriter(formats[target])
     for end in range(len(fixed.messages) + 1):
         shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])

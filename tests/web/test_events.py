@@ -266,7 +266,7 @@ CALL = ToolCallRequest("look", "call_1")
 def buffer_of(events: Sequence[LoopEvent | TurnStarted | EntryAppended], capacity: int = 16) -> EventBuffer:
     buffer = EventBuffer(capacity, base=100)
     for event in events:
-        buffer.tell(event)
+        buffer.add(event)
     return buffer
 
 

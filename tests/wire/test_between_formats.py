@@ -181,6 +181,14 @@ def test_an_unsupported_image_type_is_reported(target: str) -> None:
     assert [loss.path for loss in losses] == ["messages[0].parts[1]"]
 
 
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_tool_name_that_a_format_does_not_accept_is_reported(target: str) -> None:
+    tool = ToolDefinition("1 bad name", None, {"type": "object"})
+    body, losses = formats[target].write_request(ModelRequest(model="m", messages=(QUESTION,), tools=(tool,)))
+    assert "1 bad name" not in str(body)
+    assert [loss.path for loss in losses] == ["tools[0].name"]
+
+
 def test_a_custom_tool_without_extras_crosses() -> None:
     request = ModelRequest(model="gpt-5", messages=(QUESTION,), tools=(ToolDefinition("f", freeform=True),))
     assert CHAT.write_request(request).body["tools"] == [{"type": "custom", "custom": {"name": "f"}}]

@@ -10,6 +10,7 @@ from msgspec import Struct
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
 from antiphon.parts import text_of
+from antiphon.text import one_line
 
 MAX_TITLE_CHARS = 300
 MAX_TEXT_CHARS = 200_000
@@ -60,7 +61,7 @@ def set_texts(history: AgentHistory, *, system: str | None = None, memory: str |
 
 def clean_title(text: str) -> str:
     """A title: one line, at most `MAX_TITLE_CHARS` characters."""
-    return " ".join(text.split())[:MAX_TITLE_CHARS]
+    return one_line(text)[:MAX_TITLE_CHARS]
 
 
 def set_title(store: HistoryStore, conversation: str, text: str) -> None:

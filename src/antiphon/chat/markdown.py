@@ -19,6 +19,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
+from antiphon.wire.rules import name_set
+
 Node: TypeAlias = "str | list[Any]"
 
 MAX_PARSED_CHARS = 200_000
@@ -30,19 +32,14 @@ _WORD = re.compile(r"\w")
 _TASK = re.compile(r"\[([ xX])\]\s+")
 _SIDES = {"text-align:left": "left", "text-align:center": "middle", "text-align:right": "right"}
 _TAGS = {"em": "em", "strong": "strong", "s": "del", "blockquote": "blockquote"}
-_MATH_TAGS = frozenset(
-    re.findall(
-        r"\w+",
-        "math mrow mi mo mn mtext ms mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd mstyle "
-        "mpadded mphantom menclose mmultiscripts",
-    )
+MATH_TAGS = name_set(
+    "math mrow mi mo mn mtext ms mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd mstyle "
+    "mpadded mphantom menclose mmultiscripts"
 )
-_MATH_ATTRIBUTES = frozenset(
-    re.findall(
-        r"\w+",
-        "display displaystyle mathvariant stretchy fence separator form lspace rspace accent linethickness columnalign "
-        "rowspacing columnspacing notation width height depth scriptlevel minsize maxsize",
-    )
+"""The tags of a formula."""
+MATH_ATTRIBUTES = name_set(
+    "display displaystyle mathvariant stretchy fence separator form lspace rspace accent linethickness columnalign "
+    "rowspacing columnspacing notation width height depth scriptlevel minsize maxsize"
 )
 
 
@@ -257,9 +254,9 @@ def _formula(source: str, display: str) -> Node:
 
 def _math_node(element: ElementTree.Element) -> Node:
     tag = element.tag.rpartition("}")[2]
-    if tag not in _MATH_TAGS:
+    if tag not in MATH_TAGS:
         raise ValueError(tag)
-    attributes = {name: value for name, value in element.attrib.items() if name in _MATH_ATTRIBUTES}
+    attributes = {name: value for name, value in element.attrib.items() if name in MATH_ATTRIBUTES}
     return [tag, attributes, *([element.text] if element.text else []), *map(_math_node, element)]
 
 

@@ -19,7 +19,7 @@ from antiphon.history import (
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model, make_choice
-from antiphon.providers.presets import PRESETS, Preset, first_set_variable
+from antiphon.providers.presets import PRESETS, first_set_variable
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import ModelOutputDelta
 
@@ -87,13 +87,8 @@ def models_from_environment(
 def _available_models(environ: Mapping[str, str]) -> Iterator[str]:
     for provider, model in (*PREFERRED, *LOCAL_SERVERS):
         preset = PRESETS[provider]
-        if first_set_variable(key_variables(preset) if preset.needs_key else preset.base_url_variables, environ):
+        if first_set_variable(preset.secret_variables if preset.needs_key else preset.base_url_variables, environ):
             yield f"{provider}/{model}"
-
-
-def key_variables(preset: Preset) -> tuple[str, ...]:
-    """The variables in which a provider's key may be."""
-    return (*preset.key_variables, *preset.bearer_variables)
 
 
 def models_used(entries: Iterable[HistoryEntry]) -> list[str]:
@@ -125,9 +120,9 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
         raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
     preset = PRESETS.get(provider)
     needs_key = preset is not None and preset.needs_key and not preset.find_token_source(environ)
-    if preset is not None and needs_key and not first_set_variable(key_variables(preset), environ):
+    if preset is not None and needs_key and not first_set_variable(preset.secret_variables, environ):
         raise ProviderSetupError(
-            f"{name} needs a key: set {' or '.join(key_variables(preset))}, or paste one (/key {provider}); "
+            f"{name} needs a key: set {' or '.join(preset.secret_variables)}, or paste one (/key {provider}); "
             "offline/plain needs none"
         )
     router.client(provider)  # built now, so that a wrong setting is reported now and not in the middle of a turn
@@ -147,10 +142,8 @@ def model_note(model: str) -> DebugLogEntry:
 def chosen_model(snapshot: AgentHistorySnapshot) -> str:
     """The model that was chosen last; empty if none was."""
     for entry in reversed(snapshot.effective):
-        if isinstance(entry, DebugLogEntry) and entry.metadata and entry.metadata.extra:
-            chosen = entry.metadata.extra.get(_CHOSEN)
-            if isinstance(chosen, str):
-                return chosen
+        if isinstance(chosen := entry.extra(_CHOSEN), str):
+            return chosen
     return ""
 
 

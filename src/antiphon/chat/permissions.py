@@ -25,9 +25,7 @@ def allow_always(history: AgentHistory, tool_name: str) -> None:
 
 def always_allowed(snapshot: AgentHistorySnapshot) -> frozenset[str]:
     """The tools whose calls need no approval any more."""
-    notes = (entry.metadata for entry in snapshot.effective if isinstance(entry, DebugLogEntry))
-    names = (metadata.extra.get(_ALLOWED) for metadata in notes if metadata and metadata.extra)
-    return frozenset(name for name in names if isinstance(name, str))
+    return frozenset(name for entry in snapshot.effective if isinstance(name := entry.extra(_ALLOWED), str))
 
 
 def approval_policy(history: AgentHistory, *, asks_before_changes: bool) -> ApprovalPolicy:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from antiphon.chat.language import translate
+from antiphon.providers.call import RetryScheduled
 from antiphon.providers.presets import PRESETS
+from antiphon.text import one_line, shorten
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _MAX_CHARS = 300
+SHOWN_WAIT_SECONDS = 1.0
 
 ADVICE: Mapping[ErrorKind, str] = MappingProxyType(
     {
@@ -41,9 +44,24 @@ BATCH_HINTS = {"retry": "Try again", "switch": "choose another model with --mode
 
 def format_error(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
     """The error in one line, followed by the next step. It quotes the provider: escape it before it is printed."""
-    line = " ".join(error.message.split())
-    message = line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
+    message = shorten(one_line(error.message), _MAX_CHARS)
     return f"{message.rstrip('.')}. {advice(error, model, is_interactive=is_interactive)}"
+
+
+def format_retry(event: RetryScheduled) -> str:
+    """Why a call waits and when it tries again, in one line. Empty if the wait is too short to read about."""
+    if event.seconds < SHOWN_WAIT_SECONDS:
+        return ""
+    at = event.at.astimezone().strftime("%H:%M:%S")
+    if event.error.kind == "rate_limit" and event.error.retry_after is not None:
+        return translate(
+            "{model}: the provider asks to wait {seconds:.0f} s; trying again at {at}",
+            model=event.model,
+            seconds=event.seconds,
+            at=at,
+        )
+    message = shorten(one_line(event.error.message), _MAX_CHARS).rstrip(".")
+    return translate("{model}: {message}; trying again at {at}", model=event.model, message=message, at=at)
 
 
 def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
@@ -52,6 +70,6 @@ def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> 
     if error.status is None and error.kind in ("server", "timeout", "unknown"):
         return translate("Check the network connection. {retry}, or {switch}.", **hints)
     preset = PRESETS.get(model.partition("/")[0])
-    variables = " or ".join((*preset.key_variables, *preset.bearer_variables)) if preset else ""
+    variables = " or ".join(preset.secret_variables) if preset else ""
     key = translate(" in {variables}", variables=variables) if variables else ""
     return translate(ADVICE[error.kind], key=key, **hints)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from antiphon.chat.commands import set_texts
 from antiphon.chat.conversations.branches import make_branch
 from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.mcp.servers import McpServers
@@ -99,8 +100,7 @@ def needs_approval(tool: Tool, *, asks_before_changes: bool) -> bool:
 def resume_conversation(store: HistoryStore, which: str, model: str | None, system: str | None) -> AgentHistory:
     """A stored conversation, with another model and system instruction if they are given."""
     history = store.open(which)
-    if system is not None and system != history.system_instruction:
-        history.set_system_instruction(system)
+    set_texts(history, system=system)
     if model:
         record_model(history, model)
     return history
@@ -136,7 +136,7 @@ class ChatSession:
         self.settings = settings
         self.folder = data_folder_for(settings.store)
         self.setup = ModelSetup(environ, self.folder)
-        model = self._resolve_model(settings.model) if settings.model else ""
+        model = self.find_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
         self.mcp = McpServers(self.folder, settings.tools)
@@ -155,8 +155,7 @@ class ChatSession:
                 self._open(resume_conversation(self.store, settings.resume, model, settings.system))
             else:
                 self._open(self.store.create(), model)
-                if settings.system is not None and settings.system != self.history.system_instruction:
-                    self.history.set_system_instruction(settings.system)
+                set_texts(self.history, system=settings.system)
                 self._created = (self.chat.id, self.history.version)
         except BaseException:
             self.store.close()
@@ -224,7 +223,7 @@ class ChatSession:
 
     def set_model(self, wanted: str) -> str:
         """Use another model from the next turn on; returns its name. Raises an error that names near misses."""
-        self.chat.model = name = self._resolve_model(wanted)
+        self.chat.model = name = self.find_model(wanted)
         if self.has_messages:  # before that, the first answer records it, and an unused conversation stays unused
             record_model(self.history, name)
         return name
@@ -250,7 +249,8 @@ class ChatSession:
 
     def find_model(self, wanted: str) -> str:
         """The name of a model. Raises an error that names near misses if there is no such model."""
-        return self._resolve_model(wanted)
+        models = self.setup.models
+        return find_model(wanted, [*models.names, *self.setup.listed], models.router, self.setup.environ)
 
     def start_replay(self, replay: Replay, model: str) -> None:
         """Continue in a branch of the replayed conversation, in which `model` answers again. Its tools are open."""
@@ -303,7 +303,3 @@ class ChatSession:
                 self.store.delete(self.chat.id)
         except StoreError:  # deleted or locked by another process; an empty row does no harm
             return
-
-    def _resolve_model(self, wanted: str) -> str:
-        models = self.setup.models
-        return find_model(wanted, [*models.names, *self.setup.listed], models.router, self.setup.environ)

@@ -6,6 +6,8 @@ They replace the limits of the settings. A server that serves several users does
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import Struct, structs
 
@@ -47,11 +49,9 @@ def set_limits(history: AgentHistory, limits: TurnLimits, turns: TurnSettings) -
 def _recorded(snapshot: AgentHistorySnapshot) -> TurnLimits:
     """The limits that were set last; a rollback does not change them."""
     for entry in reversed(snapshot.entries):
-        if isinstance(entry, DebugLogEntry) and entry.metadata and entry.metadata.extra:
-            try:
-                return msgspec.convert(entry.metadata.extra[_LIMITS], TurnLimits)
-            except (KeyError, msgspec.ValidationError):  # another note, or one that a later version wrote
-                continue
+        if (noted := entry.extra(_LIMITS)) is not None:
+            with suppress(msgspec.ValidationError):  # a later version wrote it
+                return msgspec.convert(noted, TurnLimits)
     return TurnLimits()
 
 

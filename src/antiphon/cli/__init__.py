@@ -43,8 +43,13 @@ COMMANDS = {
     "import": "read a session of another coding agent into the store",
     "export": "write a conversation as a session that another coding agent resumes",
 }
-_MODULES = {"import": "sessions.importing", "export": "sessions.exporting"}
-"""The modules of commands that do not have the command's name."""
+_MODULES = {
+    **{name: f"gateway.{name}" for name in ("serve", "admin", "key", "doctor", "conform", "spend", "tape")},
+    **{name: f"formats.{name}" for name in ("convert", "check", "repair")},
+    "import": "sessions.importing",
+    "export": "sessions.exporting",
+}
+"""The modules of commands that are not `cli/<command>.py`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from antiphon.cli.formats.bodies import open_inputs
+from antiphon.cli.options import add_conversation, add_json, add_store
 from antiphon.cli.sessions.exporting import configure_export, export_lines
-from antiphon.cli.terminal import joined, styled, table, write, write_error, write_json
+from antiphon.cli.terminal import format_time, joined, styled, table, write, write_error, write_json
 from antiphon.conversation.interchange import MessagesRead, read_messages
 from antiphon.errors import StoreDamaged, StoreError, UnknownConversation, WireError
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
@@ -21,6 +22,7 @@ from antiphon.history.entries import TITLES
 from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
+from antiphon.text import one_line
 from antiphon.trajectories import read_atif
 from antiphon.wire import FORMATS
 
@@ -28,9 +30,7 @@ _SHOWN_LINES = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    )
+    add_store(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="list conversations, last changed first")
@@ -40,19 +40,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     listing.add_argument("--limit", type=int, default=50, help="page size (default 50)")
     listing.add_argument("--page", type=int, default=1, help="page number (default 1)")
-    _add_json(listing)
+    add_json(listing)
 
     show = actions.add_parser("show", help="show the entries of a conversation")
-    _add_conversation(show)
+    add_conversation(show)
     show.add_argument("--effective", action="store_true", help="omit rolled back entries")
     show.add_argument("--full", action="store_true", help=f"print full entries (default: first {_SHOWN_LINES} lines)")
     show.add_argument("--no-pager", action="store_true", help="do not use a pager")
-    _add_json(show)
+    add_json(show)
 
     search = actions.add_parser("search", help="full-text search over all entries")
     search.add_argument("query", nargs="+", help='words; "in quotes" for a phrase')
     search.add_argument("--limit", type=int, default=20, help="maximum number of hits (default 20)")
-    _add_json(search)
+    add_json(search)
 
     export = actions.add_parser(
         "export", help="export a conversation as JSON Lines, or as messages of a provider format"
@@ -70,27 +70,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"read messages of this format, one conversation per file or per line of a .jsonl: {', '.join(FORMATS)}, atif",
     )
     bring.add_argument("--title", default="", help="with --from: the title (default: the first question)")
-    _add_json(bring)
+    add_json(bring)
 
     fork = actions.add_parser("fork", help="copy a conversation up to an entry")
-    _add_conversation(fork)
+    add_conversation(fork)
     fork.add_argument("--at", type=int, metavar="N", help="copy the first N entries (default: all)")
-    _add_json(fork)
+    add_json(fork)
 
     delete = actions.add_parser("delete", help="delete a conversation")
-    _add_conversation(delete)
+    add_conversation(delete)
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
     verify = actions.add_parser("verify", help="check that no entry was changed since it was written")
     verify.add_argument("conversation", nargs="?", default="", help="id, part of it, or `last` (default: all)")
     verify.add_argument("--head", metavar="DIGEST", help="the digest the conversation must have, as noted down before")
     verify.add_argument("--at", type=int, metavar="N", help="with --head: the conversation had N entries then")
-    _add_json(verify)
+    add_json(verify)
 
     _configure_copy(actions.add_parser("copy", help="copy conversations to another store"))
 
     for action in (listing, show, search, export, bring, fork, delete, verify):
-        _add_store(action)
+        add_store(action, is_action=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,7 +126,7 @@ def _list_deleted(store: HistoryStore, arguments: argparse.Namespace) -> int:
     found = store.tombstones()
     if arguments.json:
         return _write_json(found)
-    rows = [(one.id, _when(one.deleted), str(one.entries), one.head) for one in found]
+    rows = [(one.id, format_time(one.deleted), str(one.entries), one.head) for one in found]
     write(
         table(("ID", "DELETED", "ENTRIES", "DIGEST"), rows) if rows else [f"no deleted conversations in {store.path}"]
     )
@@ -191,8 +191,8 @@ def _show(store: HistoryStore, arguments: argparse.Namespace) -> int:
     shown_lines = None if arguments.full else _SHOWN_LINES
     write(
         [
-            styled(" ".join(info.title.split()) or "(no title)", "bold"),
-            styled(f"{info.id} · {info.version} entries · {_when(info.updated)}{_origin(info)}", "dim"),
+            styled(one_line(info.title) or "(no title)", "bold"),
+            styled(f"{info.id} · {info.version} entries · {format_time(info.updated)}{_origin(info)}", "dim"),
             *(line for entry in entries for line in _entry(entry, entry.sequence_number in effective, shown_lines)),
         ],
         paged=not arguments.no_pager,
@@ -227,17 +227,8 @@ def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
 
 def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
     taken: list[ConversationInfo] = []
-    if arguments.files.count("-") > 1:
-        raise StoreError("- is given more than once; standard input can be read once")
-    for name in arguments.files:
-        if name == "-":
-            taken += _import_file(store, sys.stdin.buffer, "standard input", arguments)
-            continue
-        try:
-            with open(name, "rb") as file:
-                taken += _import_file(store, file, name, arguments)
-        except OSError as error:
-            raise StoreError(f"cannot read {name}: {error.strerror or error}") from error
+    for source, file in open_inputs(arguments.files):
+        taken += _import_file(store, file, source, arguments)
     if arguments.json:
         return _write_json(taken)
     write(f"imported {info.id}  {info.version} entries  {info.title}" for info in taken)
@@ -298,7 +289,7 @@ def _delete(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise StoreError(f"deleting {info.id} cannot be undone; add --yes to confirm")
-        title = " ".join(info.title.split())
+        title = one_line(info.title)
         sys.stdout.write(joined(f"Delete {info.id} ({title}, {info.version} entries)? It cannot be undone. [y/N] "))
         sys.stdout.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -325,7 +316,7 @@ _COLOURS = {"model_input": "green", "model_output": "blue", "tool_call_results":
 
 def _row(info: ConversationInfo) -> tuple[str, str, str, str]:
     tags = f"  [{', '.join(info.tags)}]" if info.tags else ""
-    return info.id, _when(info.updated), str(info.version), f"{info.title}{_origin(info)}{tags}"
+    return info.id, format_time(info.updated), str(info.version), f"{info.title}{_origin(info)}{tags}"
 
 
 def _hit(hit: SearchHit) -> tuple[str, str, str, str]:
@@ -336,27 +327,9 @@ def _origin(info: ConversationInfo) -> str:
     return f" · forked from {info.parent} at {info.forked_at}" if info.parent else ""
 
 
-def _when(time: datetime) -> str:
-    return f"{time.astimezone():%Y-%m-%d %H:%M}"
-
-
 def _write_json(value: object) -> int:
     write_json(value)
     return 0
-
-
-def _add_conversation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("conversation", metavar="ID", help="an id, the beginning or end of one, or `last`")
-
-
-def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    # Accepted before and after the action.
-    help_text = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    parser.add_argument("--store", metavar="PLACE", default=default, help=help_text)
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for scripts")
 
 
 _STATUS_TEXT: dict[CopyStatus, str] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.terminal import escape_control_chars, write_error
+from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.wire import FORMATS
 from antiphon.wire.capabilities import (
     Capabilities,
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> CapabilityTable | None:
     if config_path is None:
         return None
-    from antiphon.gateway.config_file import load_config
+    from antiphon.gateway.config.file import load_config
 
     return CapabilityTable(load_config(config_path).capabilities)
 
@@ -46,12 +46,12 @@ def _table(config_path: str | None) -> CapabilityTable | None:
 def _list_families(*, as_json: bool) -> int:
     families = capability_data().families
     if as_json:
-        print(msgspec.json.encode(families).decode())
+        write_json_lines([families])
         return 0
     for family in families:
         known = msgspec.to_builtins(capabilities_for(family.examples[0], family.home[0]))
         facts = [f"{name}={_text(known[name])}" for name in _LIST_COLUMNS if name in known]
-        print(f"{family.name:26} {', '.join(family.examples)}\n{'':26} {'  '.join(facts) or 'nothing known'}")
+        write([f"{family.name:26} {', '.join(family.examples)}", f"{'':26} {'  '.join(facts) or 'nothing known'}"])
     return 0
 
 
@@ -62,17 +62,10 @@ def _show_model(model: str, format_name: str | None, table: CapabilityTable | No
     rows = _facts(model, known, family, format_name, table)
     if as_json:
         facts = {name: {"value": value, "source": source} for name, value, source in rows}
-        print(
-            msgspec.json.encode(
-                {"model": model, "format": format_name, "family": known.family, "facts": facts}
-            ).decode()
-        )
+        write_json_lines([{"model": model, "format": format_name, "family": known.family, "facts": facts}])
         return 0
-    print(
-        escape_control_chars(f"{model} in {format_name}: {f'family {known.family}' if known.is_known else 'unknown'}")
-    )
-    for name, value, source in rows:
-        print(escape_control_chars(f"  {name:28} {_text(value):40} {source}"))
+    write([f"{model} in {format_name}: {f'family {known.family}' if known.is_known else 'unknown'}"])
+    write(f"  {name:28} {_text(value):40} {source}" for name, value, source in rows)
     if not known.is_known:
         write_error("antiphon: nothing is assumed against an unknown model; describe it in [[capabilities]]")
     return 0

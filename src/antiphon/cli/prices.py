@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
-from antiphon.cli.terminal import escape_control_chars, write_error
+from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.prices.table import KINDS, ModelPrices, Price, PriceTable, Tiers, price_data
 
 
@@ -20,9 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
-        for provider in price_data().providers:
-            print(f"{provider.name:26} {len(provider.models):5,} models")
-        print(f"source: {price_data().version}; `antiphon prices MODEL` shows one")
+        write(f"{provider.name:26} {len(provider.models):5,} models" for provider in price_data().providers)
+        write([f"source: {price_data().version}; `antiphon prices MODEL` shows one"])
         return 0
     table = _table(arguments.config)
     provider, slash, model = arguments.name.partition("/")
@@ -34,29 +32,29 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 1
     if arguments.json:
-        print(msgspec.json.encode({"model": found.name, "version": table.version, "prices": found.prices}).decode())
+        write_json_lines([{"model": found.name, "version": table.version, "prices": found.prices}])
         return 0
-    _show(arguments.name, found, table)
+    write(_lines(arguments.name, found, table))
     return 0
 
 
 def _table(config_path: str | None) -> PriceTable:
     if config_path is None:
         return PriceTable()
-    from antiphon.gateway.config_file import load_config
+    from antiphon.gateway.config.file import load_config
 
     return PriceTable(load_config(config_path).prices)
 
 
-def _show(name: str, found: ModelPrices, table: PriceTable) -> None:
-    print(escape_control_chars(f"{name}: dollars per million tokens ({table.version})"))
+def _lines(name: str, found: ModelPrices, table: PriceTable) -> Iterator[str]:
+    yield f"{name}: dollars per million tokens ({table.version})"
     current = found.price_at(datetime.now(UTC), {})
     for kind in KINDS:
         if (amount := getattr(current, kind)) is not None:
-            print(f"  {kind:16} {_amount(amount)}")
+            yield f"  {kind:16} {_amount(amount)}"
     others = [price for price in found.prices if price.when or price.hours or price.since]
     for price in others:
-        print(f"  {_condition(price)}: " + ", ".join(f"{kind} {_amount(amount)}" for kind, amount in _amounts(price)))
+        yield f"  {_condition(price)}: " + ", ".join(f"{kind} {_amount(amount)}" for kind, amount in _amounts(price))
 
 
 def _amounts(price: Price) -> list[tuple[str, Any]]:

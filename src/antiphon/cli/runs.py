@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error, write_json
+from antiphon.cli.options import add_json, add_store
+from antiphon.cli.terminal import data_writer, ellipsize, format_time, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunRefused, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
@@ -24,7 +25,7 @@ _SHOWN_LINES = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    _add_store(parser, None)
+    add_store(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     submit = actions.add_parser("submit", help="submit a turn for a worker to execute")
@@ -65,8 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--reason", default="", help="reason; the model gets it if the call is denied")
 
     for action in (submit, listing, show, follow, cancel, approve, retry):
-        action.add_argument("--json", action="store_true", help="for scripts")
-        _add_store(action)
+        add_json(action)
+        add_store(action, is_action=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -133,10 +134,7 @@ def _list(runs: Runs, arguments: argparse.Namespace) -> int:
     if not found:
         write([f"no runs{f' are {arguments.state}' if arguments.state else ''}"])
         return 0
-    rows = [
-        (each.id, each.standing, each.kind, f"{each.updated.astimezone():%Y-%m-%d %H:%M}", _describe(runs, each))
-        for each in found
-    ]
+    rows = [(each.id, each.standing, each.kind, format_time(each.updated), _describe(runs, each)) for each in found]
     write(table(("ID", "STATE", "KIND", "UPDATED", "ABOUT"), rows))
     counts = runs.table.counts()
     write([styled(", ".join(f"{counts[state]} {state}" for state in _STATES if counts.get(state)), "dim")])
@@ -172,13 +170,13 @@ def _lines(known: Run) -> Iterator[str]:
         yield f"  provider      {known.provider}"
     if known.options:
         yield f"  options       {msgspec.json.encode(known.options).decode()}"
-    yield f"  asked for     {known.created.astimezone():%Y-%m-%d %H:%M:%S}, claimed {_times(known.attempts)}"
+    yield f"  submitted     {known.created.astimezone():%Y-%m-%d %H:%M:%S}, claimed {_times(known.attempts)}"
     if known.lease is not None:
-        yield f"  played by     {known.lease.holder} (epoch {known.lease.epoch})"
+        yield f"  executed by   {known.lease.holder} (epoch {known.lease.epoch})"
     elif known.state == "waiting":
         yield f"  due           {known.due.astimezone():%Y-%m-%d %H:%M:%S}"
     if known.is_cancelled and not known.is_over:
-        yield "  its end was asked for"
+        yield "  cancellation requested"
 
 
 def _times(number: int) -> str:
@@ -226,7 +224,7 @@ def _cancel(runs: Runs, arguments: argparse.Namespace) -> int:
     known = runs.cancel(before.id, arguments.reason)
     if before.is_over:
         raise RunRefused(f"run {known.id} is {known.state} already")
-    return _changed(known, arguments, "is asked to end" if not known.is_over else "is cancelled")
+    return _changed(known, arguments, "is being cancelled" if not known.is_over else "is cancelled")
 
 
 def _approve(runs: Runs, arguments: argparse.Namespace) -> int:
@@ -246,7 +244,7 @@ def _approve(runs: Runs, arguments: argparse.Namespace) -> int:
 
 
 def _retry(runs: Runs, arguments: argparse.Namespace) -> int:
-    return _changed(runs.retry(arguments.run), arguments, "is tried again")
+    return _changed(runs.retry(arguments.run), arguments, "is queued again")
 
 
 def _changed(known: Run, arguments: argparse.Namespace, change: str) -> int:
@@ -273,8 +271,8 @@ def _facts(known: Run) -> dict[str, Any]:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    name, has_messages, value = text.partition("=")
-    if not name or not has_messages:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
         raise argparse.ArgumentTypeError(f"{ellipsize(text, 40)!r} is not an option; expected name=value")
     try:
         return name, msgspec.json.decode(value)
@@ -285,9 +283,3 @@ def _option(text: str) -> tuple[str, Any]:
 def _write_json(value: object) -> int:
     write_json(value)
     return 0
-
-
-def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    # Accepted before and after the action.
-    help_text = "a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
-    parser.add_argument("--store", metavar="PLACE", default=default, help=help_text)

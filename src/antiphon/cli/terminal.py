@@ -15,8 +15,11 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 
 import msgspec
+
+from antiphon.text import one_line
 
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "yellow": "33", "blue": "34", "red": "31", "cyan": "36"}
 _C0 = [code for code in range(32) if chr(code) not in "\n\t"]
@@ -79,7 +82,7 @@ def width_of(text: str) -> int:
 
 def ellipsize(text: str, columns: int) -> str:
     """The text in one line of at most `columns`, with an ellipsis where it was cut."""
-    line = " ".join(text.split())
+    line = one_line(text)
     if width_of(line) <= columns:
         return line
     kept, used = [], 1
@@ -115,17 +118,28 @@ def _pieces(text: str, columns: int) -> Iterator[str]:
             yield from word
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Columns under their heads; the last one takes the room that is left. Cells are escaped."""
+def format_time(time: datetime) -> str:
+    """A time to the minute, in the time zone of this machine."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right_from: int | None = None) -> Iterable[str]:
+    """Columns under their heads; the last one takes the room that is left. Cells are escaped.
+
+    From the column `right_from` on, cells are aligned to the right, as numbers are.
+    """
     shown = [heads, *([escape_control_chars(cell) for cell in row] for row in rows)]
     widths = [max(map(width_of, column)) for column in zip(*shown, strict=True)]
     room = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths[:-1]) - 2 * (len(heads) - 1))
     widths[-1] = min(widths[-1], room)
     for number, row in enumerate(shown):
-        cells = [ellipsize(cell, width) for cell, width in zip(row, widths, strict=True)]
-        line = "  ".join(
-            cell + " " * (width - width_of(cell)) for cell, width in zip(cells, widths, strict=True)
-        ).rstrip()
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            shown_cell = ellipsize(cell, width)
+            padding = " " * (width - width_of(shown_cell))
+            is_right = right_from is not None and column >= right_from
+            cells.append(padding + shown_cell if is_right else shown_cell + padding)
+        line = "  ".join(cells).rstrip()
         yield styled(line, "bold") if number == 0 else line
 
 
@@ -164,6 +178,13 @@ def data_writer() -> Callable[[bytes], object]:
 def write_json(value: object) -> None:
     """Write a value to standard output as indented JSON."""
     data_writer()(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def write_json_lines(values: Iterable[object]) -> None:
+    """Write values to standard output as JSON, one per line."""
+    write_bytes = data_writer()
+    for value in values:
+        write_bytes(msgspec.json.encode(value) + b"\n")
 
 
 def _pager() -> list[str]:

@@ -18,6 +18,7 @@ from random import uniform
 
 from antiphon.chat.models import find_model, models_from_environment
 from antiphon.chat.toolbox import Toolboxes
+from antiphon.cli.options import add_store, whole_number
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
@@ -35,10 +36,10 @@ _LONGEST_WAIT = 10.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--app", metavar="MODULE:BOOK", help="the RunBook to execute (default: the kind `chat`)")
+    add_store(parser)
     parser.add_argument(
-        "--store", metavar="PLACE", help="a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
+        "--slots", type=whole_number(1, 10_000), default=8, metavar="N", help="concurrent runs (default 8)"
     )
-    parser.add_argument("--slots", type=_count, default=8, metavar="N", help="concurrent runs (default 8)")
     parser.add_argument(
         "--lease",
         type=_seconds,
@@ -147,15 +148,9 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
 def _secrets() -> Iterator[str]:
     """The values to redact in the log: the keys in the environment."""
     for preset in PRESETS.values():
-        for variable in (*preset.key_variables, *preset.bearer_variables):
+        for variable in preset.secret_variables:
             if value := os.environ.get(variable, "").strip():
                 yield value
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:6]) <= 10_000:
-        raise argparse.ArgumentTypeError(f"invalid number {text!r}: expected 1-10000")
-    return int(text)
 
 
 def _seconds_or_none(text: str) -> float:

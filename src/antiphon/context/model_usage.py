@@ -27,12 +27,10 @@ class ModelCallUsage(Struct, frozen=True):
 
 def model_calls_of(entry: HistoryEntry) -> list[ModelCallUsage]:
     """The model calls that an entry records."""
-    metadata = entry.metadata
     if isinstance(entry, ModelOutputEntry):
-        return [ModelCallUsage(entry.origin or Origin(), metadata.usage if metadata is not None else None)]
-    if isinstance(entry, DebugLogEntry) and metadata is not None and metadata.extra:
-        return msgspec.convert(metadata.extra.get(_MODEL_CALLS, []), list[ModelCallUsage])
-    return []
+        return [ModelCallUsage(entry.origin or Origin(), entry.metadata.usage if entry.metadata is not None else None)]
+    listed = entry.extra(_MODEL_CALLS) if isinstance(entry, DebugLogEntry) else None
+    return msgspec.convert(listed, list[ModelCallUsage]) if listed else []
 
 
 def with_model_calls(metadata: EntryMetadata, calls: Sequence[ModelCallUsage]) -> EntryMetadata:

@@ -24,6 +24,7 @@ from antiphon.history import (
 from antiphon.history.transcript import entry_lines
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
+from antiphon.text import one_line, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +97,7 @@ async def summarize(snapshot: AgentHistorySnapshot, up_to: int, provider: Provid
 
 def extract(texts: list[str]) -> str:
     """The beginning of every text, oldest first; if that is too much, only the latest."""
-    lines = [" ".join(text.split()) for text in texts]
-    lines = [line if len(line) <= _MAX_LINE_CHARS else line[: _MAX_LINE_CHARS - 1] + "…" for line in lines]
+    lines = [shorten(one_line(text), _MAX_LINE_CHARS) for text in texts]
     size, kept = 0, 0
     for line in reversed(lines):
         size += len(line)

@@ -13,14 +13,22 @@ from msgspec import Struct, structs
 
 from antiphon.errors import ConversationError
 from antiphon.parts import NativeExtras
-from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning, ToolChoice
+from antiphon.wire.request import (
+    CachePrompt,
+    ModelRequest,
+    OutputFormat,
+    Reasoning,
+    ToolChoice,
+    read_cache_prompt,
+)
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """Settings of model calls. None: not set.
 
-    `reasoning` may be a word (`"high"`), `stop` one text, `tool_choice` a mode or the name of a tool. `native` has fields of one
-    format that no other has: `{"anthropic": {...}}`.
+    `reasoning` may be a word (`"high"`), `stop` one text, `tool_choice` a mode or the name of a tool. `cache_prompt` is how
+    long Anthropic keeps the prompt: five minutes (`True`), an hour (`"1h"`), not at all (`False`), or five minutes if a later
+    request is likely to repeat it (`"auto"`, the default). `native` has fields that only one format has: `{"anthropic": {...}}`.
     """
 
     max_output_tokens: int | None = None
@@ -40,6 +48,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
     metadata: dict[str, Any] | None = None
     service_tier: str | None = None
     cache_key: str | None = None
+    cache_prompt: CachePrompt | None = None
     store: bool | None = None
     native: NativeExtras | None = None
 
@@ -53,6 +62,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise ConversationError(f"{name}={value!r}: must be a number")
         _check_output_format(self.output_format)
+        if self.cache_prompt is not None:
+            try:
+                read_cache_prompt(self.cache_prompt)
+            except ValueError as error:
+                raise ConversationError(str(error)) from None
 
     def as_request(self) -> ModelRequest:
         """The settings as fields of a request."""
@@ -67,6 +81,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
             is_mode = self.tool_choice in ("auto", "none", "required")
             mode: Any = self.tool_choice if is_mode else "tool"
             fields["tool_choice"] = ToolChoice(mode, () if is_mode else (self.tool_choice,))
+        if self.cache_prompt is not None:
+            fields["cache_prompt"] = read_cache_prompt(self.cache_prompt)
         return ModelRequest(**fields)
 
 
@@ -116,6 +132,7 @@ _OTHER_NAMES = {
     "thinking": "reasoning",
     "response_format": "output_format",
     "extra_body": "native",
+    "cache_control": "cache_prompt",
 }
 """Names that provider SDKs use."""
 

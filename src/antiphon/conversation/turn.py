@@ -46,6 +46,9 @@ AGENT_PREFIX = "agent:"
 AGENT_CHANNEL = "agent"
 """The channel of messages that a route or a graph sends to an agent."""
 
+CONTINUE_PROMPT = "Continue from here."
+"""The message to an agent that gets no other."""
+
 
 _CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
@@ -96,7 +99,7 @@ class Turn:
                 open_call.result = current.result
                 if current.metadata is not None:  # of a call that finished before a crash
                     open_call.seconds = current.metadata.duration
-                    open_call.traceback = (current.metadata.extra or {}).get("traceback", "")
+                    open_call.traceback = current.extra("traceback") or ""
         elif kind is ApprovalRequestedEntry:
             self._request_approval(current)
         elif kind is HumanDecisionEntry:
@@ -109,6 +112,11 @@ class Turn:
         elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
             return Turn(current)
         return self
+
+    @property
+    def answer(self) -> str:
+        """The text of the last output; empty if there is none."""
+        return self.output.response_markdown if self.output is not None else ""
 
     @property
     def has_failed(self) -> bool:
@@ -168,8 +176,7 @@ class Turn:
 
 def end_reason(entry: HistoryEntry) -> str:
     """Why a turn was ended with this entry, if it was."""
-    metadata = entry.metadata
-    return str(metadata.extra.get("ended", "")) if metadata is not None and metadata.extra else ""
+    return str(entry.extra("ended") or "")
 
 
 def starts_turn(entry: HistoryEntry) -> bool:
@@ -411,9 +418,9 @@ def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
         if isinstance(entry, ModelOutputEntry):
             calls = tuple(call.tool_name for call in entry.tool_calls)
             if entry.origin:
-                model = "/".join(filter(None, (entry.origin.provider, entry.origin.model)))
+                model = entry.origin.name
             if entry.metadata:
-                agent = entry.metadata.source.removeprefix("agent:")
+                agent = entry.metadata.source.removeprefix(AGENT_PREFIX)
         elif isinstance(entry, ToolCallResultsEntry):
             failed += sum(result.status is not ToolExecutionStatus.SUCCESS for result in entry.results)
     return Round(

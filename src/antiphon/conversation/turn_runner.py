@@ -51,7 +51,6 @@ from antiphon.history import (
     HumanDecisionEntry,
     ModelInputEntry,
     ModelOutputEntry,
-    Origin,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
@@ -233,7 +232,10 @@ class TurnRunner:
         model_call = chat.start_model_call(
             model, tools, settings, notice, participants.source, bound or "", participants.next_executor
         )
-        listener = _DeltaEvents(self._emit, chat, self._output).handle if self._has_listener else None
+        listener = None
+        if self._has_listener:
+            model_call.options.on_retry = self._emit
+            listener = _DeltaEvents(self._emit, chat, self._output).handle
         if self._bounds.seconds is None:
             await model_call.run(listener)
         elif not await self._call_in_time(model_call, listener, self._bounds.seconds):
@@ -379,7 +381,7 @@ class _DeltaEvents:
                 self._outputs.feed(delta.index, delta.text)
         elif kind is PartStarted:
             if self._before is not None and self._before != self._chat.report.origin:
-                self._emit(ModelSwitched(_name(self._before), _name(self._chat.report.origin)))
+                self._emit(ModelSwitched(self._before.name, self._chat.report.origin.name))
             self._before = None
             # Of several candidates the log keeps the first, so only that one has events.
             event = None if delta.candidate else _EVENT_TYPES.get(type(delta.part))
@@ -398,7 +400,3 @@ _EVENT_TYPES: dict[type, type[TextDelta] | type[ThinkingDelta]] = {
     Refusal: TextDelta,
     Thinking: ThinkingDelta,
 }
-
-
-def _name(origin: Origin) -> str:
-    return "/".join(filter(None, (origin.provider, origin.model)))

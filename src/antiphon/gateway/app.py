@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from antiphon import __version__
 from antiphon.errors import AntiphonError, InvalidModelName, StoreError, UnknownResponse, WireError
-from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
-from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.admission import Admission, admit_client, refuse_route
+from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
@@ -23,16 +23,17 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import RequestContext, Services
-from antiphon.gateway.endpoints.background import SHAPES, create_in_background, requests_background
+from antiphon.gateway.endpoints.answer_shapes import SHAPES
+from antiphon.gateway.endpoints.background import create_in_background, requests_background
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
-from antiphon.gateway.endpoints.operations import readiness
 from antiphon.gateway.endpoints.pass_through import handle_pass_through
+from antiphon.gateway.endpoints.readiness import readiness
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
-from antiphon.gateway.http.errors import error_response, store_failure
+from antiphon.gateway.http.errors import error_response, internal_error, store_failure
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
@@ -51,8 +52,8 @@ from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
 
-_COSTS = frozenset({"generate", "embed", "compact", "pass"})
-"""What is refused once a budget is used up; a client can still list models and read its usage."""
+_CALLS_PROVIDERS = frozenset({"generate", "embed", "compact", "pass"})
+"""What calls a provider and records itself. It is refused once a budget is used up; a client can still list models."""
 _PAGE_ACTIONS = frozenset({"status", "status_logout", "status_switch"})
 """What a browser without a session gets the login form for."""
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
@@ -173,7 +174,10 @@ class Gateway:
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
             return readiness(loaded, has_details=find_operator(loaded, request) is not None)
-        if key.is_limited and (reached := await self.accounting.limit_reached(key, costs=action in _COSTS)) is not None:
+        if (
+            key.is_limited
+            and (reached := await self.accounting.limit_reached(key, costs=action in _CALLS_PROVIDERS)) is not None
+        ):
             limited = reached.response(endpoint.format)
             self._count(endpoint, limited, key.name, admission.started_at)
             return limited
@@ -201,7 +205,7 @@ class Gateway:
             response = await HANDLERS[action](context)
         except Exception as error:
             response = self._error_response(error, context)
-            if action in ("generate", "embed", "compact", "pass"):
+            if action in _CALLS_PROVIDERS:
                 return response
         self._count(endpoint, response, key.name, admission.started_at)
         return response
@@ -235,8 +239,7 @@ class Gateway:
             return error_response(context.endpoint.format, store_failure(error))
         if not context.request.is_recorded or isinstance(error, AntiphonError):  # else its line has the traceback
             logger.error("internal error while handling a request", exc_info=error)
-        message = f"internal error; see the log for request {context.request.request_id}"
-        return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
+        return internal_error(context.endpoint.format, context.request.request_id)
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         self.accounting.publish()

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.admin.database import OperatorDatabase
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
-from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.cache_watch import CacheWatch
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.tracing import RequestTracer
 from antiphon.gateway.routes import Endpoint
 from antiphon.gateway.state.background import BackgroundAnswers
@@ -45,11 +47,10 @@ class Services(Struct, kw_only=True):
     metrics: Metrics
     recent: RecentRequests
     spans: RequestTracer
-    budgets: Budgets = field(default_factory=Budgets)
-    database: OperatorDatabase | None = None
-    """The operator database; None: there is none."""
-    stored_keys: StoredKeys | None = None
+    database: OperatorDatabase
+    stored_keys: StoredKeys
     """Client keys in that database."""
+    budgets: Budgets = field(default_factory=Budgets)
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
     spent: SpendCounters | None = None
@@ -76,3 +77,9 @@ class RequestContext(Struct, frozen=True):
     key: ClientKey
     connection: ConnectionAnswers | None = None
     """The answers of the client's WebSocket connection, if it has one."""
+
+
+OnFinish: TypeAlias = Callable[[RequestTrace, RequestContext], None]
+"""Records a request that has ended."""
+Handler: TypeAlias = Callable[[RequestContext], Awaitable[Response]]
+"""Answers a request to a small endpoint."""

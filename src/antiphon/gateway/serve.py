@@ -19,8 +19,6 @@ from typing import Any
 from antiphon import __version__
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.admin.database import OperatorDatabase
-from antiphon.gateway.admin.ledger_totals import LedgerTotals
 from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
@@ -34,7 +32,8 @@ from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
-from antiphon.gateway.ledger.database import journal_folder, ledger_address, open_operator_database
+from antiphon.gateway.ledger.budget_totals import LedgerTotals
+from antiphon.gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
 from antiphon.gateway.observe.logs import configure_logs
@@ -110,31 +109,8 @@ async def serve(
     certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    database = OperatorDatabase(ledger_address(config, environ))
-    spent = SpendCounters(lambda: gateway.loaded.prices)
-    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices, spent)
-    totals = LedgerTotals(ledger, database, lambda: gateway.loaded.prices) if ledger is not None else None
-    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources, totals)
-    kept = config.gateway.state_seconds
-    state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
-    services = Services(
-        transport=HttpClient(environ),
-        state=state,
-        conversations=ConversationStore(state.file, seconds=kept, limit=config.gateway.state_limit),
-        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=kept)),
-        upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
-        media=MediaFetcher(),
-        limits=shared.limits if shared is not None else RateLimits(),
-        budgets=shared.budgets if shared is not None else Budgets(totals),
-        metrics=metrics,
-        recent=RecentRequests(snapshots=snapshots),
-        spans=tracer_from_environment(),
-        database=database,
-        stored_keys=StoredKeys(database),
-        ledger=ledger,
-        spent=spent,
-        shared=shared,
-    )
+    services = _open_services(config, environ, metrics, snapshots, lambda: gateway.loaded)
+    shared = services.shared
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
     gateway = Gateway(loaded, services)
     mounted = chat(gateway) if chat is not None else None
@@ -166,9 +142,8 @@ async def serve(
     if shared is not None:
         await shared.start()
         tasks.append(asyncio.create_task(shared.run()))
-    if shared is None:
+    else:
         tasks.append(asyncio.create_task(services.budgets.run()))
-    assert services.stored_keys is not None
     await services.stored_keys.try_refresh()
     tasks.append(asyncio.create_task(services.stored_keys.run()))
     if snapshots is not None:
@@ -215,10 +190,50 @@ async def serve(
             await asyncio.to_thread(services.ledger.close)
         gateway.refresh_gauges()  # with the rows that were written last
         metrics.close()
-        await asyncio.to_thread(database.close)
+        await asyncio.to_thread(services.database.close)
         await services.transport.aclose()
         if recording is not None:
             recording.close()
+
+
+def _open_services(
+    config: Config,
+    environ: Mapping[str, str] | None,
+    metrics: Metrics,
+    snapshots: WorkerSnapshots | None,
+    loaded: Callable[[], LoadedConfig],
+) -> Services:
+    """What all requests of the process share. `loaded` gives the configuration in use, once there is one."""
+    settings = config.gateway
+    seconds, limit = settings.state_seconds, settings.state_limit
+
+    def prices() -> PriceTable:
+        return loaded().prices
+
+    database = OperatorDatabase(ledger_address(config, environ))
+    spent = SpendCounters(prices)
+    ledger = _open_ledger(config, environ, prices, spent)
+    totals = LedgerTotals(ledger, database, prices) if ledger is not None else None
+    shared = cluster_sync(settings, environ, lambda: loaded().health_sources, totals)
+    state = ResponseStore(settings.state, seconds=seconds, limit=limit)
+    return Services(
+        transport=HttpClient(environ),
+        state=state,
+        conversations=ConversationStore(state.file, seconds=seconds, limit=limit),
+        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds)),
+        upstream_answers=UpstreamAnswers(state.file, seconds=seconds, limit=limit),
+        media=MediaFetcher(),
+        limits=shared.limits if shared is not None else RateLimits(),
+        budgets=shared.budgets if shared is not None else Budgets(totals),
+        metrics=metrics,
+        recent=RecentRequests(snapshots=snapshots),
+        spans=tracer_from_environment(),
+        database=database,
+        stored_keys=StoredKeys(database),
+        ledger=ledger,
+        spent=spent,
+        shared=shared,
+    )
 
 
 def _open_ledger(

@@ -110,10 +110,8 @@ def last_mark(history: AgentHistory) -> StepMark | None:
 
 def _marks(entries: Iterator[HistoryEntry] | Sequence[HistoryEntry]) -> Iterator[StepMark]:
     for entry in entries:
-        if isinstance(entry, DebugLogEntry) and entry.category == CATEGORY and entry.metadata and entry.metadata.extra:
-            fields = entry.metadata.extra.get(CATEGORY)
-            if isinstance(fields, dict):
-                yield msgspec.convert({**fields, "number": entry.sequence_number}, StepMark)
+        if isinstance(fields := entry.extra(CATEGORY), dict):
+            yield msgspec.convert({**fields, "number": entry.sequence_number}, StepMark)
 
 
 class Checkpoint(Struct, frozen=True):

@@ -132,6 +132,11 @@ class Origin(_Stored, frozen=True):
     format: str = ""
     model: str = ""
 
+    @property
+    def name(self) -> str:
+        """`provider/model`, or the one of them that is known."""
+        return "/".join(filter(None, (self.provider, self.model)))
+
 
 class HistoryEntry(_Stored, frozen=True, kw_only=True, tag_field="kind"):
     """One thing that happened."""
@@ -144,6 +149,11 @@ class HistoryEntry(_Stored, frozen=True, kw_only=True, tag_field="kind"):
     def kind(self) -> str:
         """The kind of the entry, as it is stored; one of `HistoryEntryKind` unless a newer version wrote it."""
         return str(self.__struct_config__.tag)
+
+    def extra(self, name: str) -> Any:
+        """What the metadata has under `name` in `extra`; None if they have nothing there."""
+        metadata = self.metadata
+        return metadata.extra.get(name) if metadata is not None and metadata.extra else None
 
 
 class SetSystemInstructionEntry(HistoryEntry, frozen=True, tag="set_system_instruction"):

@@ -40,8 +40,8 @@ HAND_OFF = "hand_off"
 
 def hand_off_of(entry: SetSystemInstructionEntry) -> dict[str, str] | None:
     """From whom an agent took over with this instruction, and why; None if it was not a hand-off."""
-    extra = entry.metadata.extra if entry.metadata else None
-    return extra.get(HAND_OFF) if extra else None
+    hand_off: dict[str, str] | None = entry.extra(HAND_OFF)
+    return hand_off
 
 
 def entry_lines(entry: HistoryEntry) -> Iterator[str]:
@@ -79,9 +79,8 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             yield f"(written by a newer version: {entry.why})"
     if entry.metadata and entry.metadata.error:
         yield f"error: {entry.metadata.error}"
-    if entry.metadata and entry.metadata.extra:
-        for call, text in (entry.metadata.extra.get("tracebacks") or {}).items():
-            yield f"traceback of {call}: {text}"
+    for call, text in (entry.extra("tracebacks") or {}).items():
+        yield f"traceback of {call}: {text}"
 
 
 def _part(part: Part) -> str:

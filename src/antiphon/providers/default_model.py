@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.providers.presets import PRESETS, Preset, first_set_variable
+from antiphon.providers.presets import PRESETS, first_set_variable
 
 PREFERRED: tuple[tuple[str, str], ...] = (
     ("anthropic", "claude-sonnet-5"),
@@ -85,12 +85,8 @@ def make_choice(model: str, kind: ChoiceKind, **values: str) -> ModelChoice:
 
 def _available(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for provider, model in PREFERRED:
-        if variable := first_set_variable(_keys(PRESETS[provider]), environ):
+        if variable := first_set_variable(PRESETS[provider].secret_variables, environ):
             yield f"{provider}/{model}", variable
     for provider, model in LOCAL_SERVERS:
         if variable := first_set_variable(PRESETS[provider].base_url_variables, environ):
             yield f"{provider}/{model}", variable
-
-
-def _keys(preset: Preset) -> tuple[str, ...]:
-    return (*preset.key_variables, *preset.bearer_variables)

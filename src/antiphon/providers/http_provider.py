@@ -23,11 +23,11 @@ from antiphon.history import ContextEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential, scrub_text
+from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.model_list import LISTING_TIMEOUTS, fetch_models
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
@@ -96,27 +96,39 @@ class HttpProviderClient(ProviderClient):
             raise ProviderSetupError(
                 f"{name} has no default URL; pass base_url={f', or set {variables}' if variables else ''}"
             )
-        self.name = name
-        self.preset = preset
-        self.base_url = normalize_base_url(base_url or preset.base_url, name)
-        self.credentials = _pool(name, preset, keys)
-        self._provider = Provider(
-            name,
-            preset,
-            self.base_url,
-            pool=self.credentials,
-            transport=transport or HttpClient(),
-            headers={"accept": "application/json", **(headers or {})},
-            timeouts=timeouts or Timeouts(),
-            retry=retry or RetryPolicy(),
-            api_version=api_version or "",
-            environ=environ,
-            capabilities=capabilities,
-            reasoning_as_text=reasoning_as_text,
-            clock=clock,
-            fraction=fraction,
-            sleep=sleep,
+        self._use(
+            Provider(
+                name,
+                preset,
+                normalize_base_url(base_url or preset.base_url, name),
+                pool=_pool(name, preset, keys),
+                transport=transport or HttpClient(),
+                headers={"accept": "application/json", **(headers or {})},
+                timeouts=timeouts or Timeouts(),
+                retry=retry or RetryPolicy(),
+                api_version=api_version or "",
+                environ=environ,
+                capabilities=capabilities,
+                reasoning_as_text=reasoning_as_text,
+                clock=clock,
+                fraction=fraction,
+                sleep=sleep,
+            )
         )
+
+    @classmethod
+    def of(cls, provider: Provider) -> HttpProviderClient:
+        """A client of a provider that is set up already, such as one of a gateway: the same keys, timeouts and connections."""
+        client = cls.__new__(cls)
+        client._use(provider)
+        return client
+
+    def _use(self, provider: Provider) -> None:
+        self._provider = provider
+        self.name = provider.name
+        self.preset = provider.preset
+        self.base_url = provider.base_url
+        self.credentials = provider.pool
         self._unrenamed_tools: tuple[object, ...] = ()  # tools whose names the provider accepts unchanged
 
     async def call_model(
@@ -128,7 +140,14 @@ class HttpProviderClient(ProviderClient):
             return self._request(context, options)
 
         target = Target(self.name, options.model)
-        call = ModelCall([target], prepare, options.report, accepts_empty=True, request_id=options.request_id)
+        call = ModelCall(
+            [target],
+            prepare,
+            options.report,
+            accepts_empty=True,
+            request_id=options.request_id,
+            on_retry=options.on_retry,
+        )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:
                 for delta in batch:
@@ -163,9 +182,8 @@ class HttpProviderClient(ProviderClient):
         """The names of the models that the provider lists; with `owner` those that are owned by it. Raises `AntiphonError`."""
         try:
             return await fetch_models(self._provider, timeouts, owner=owner)
-        except (AntiphonError, ValueError, TimeoutError) as error:
-            reason = scrub_text(str(error), self._provider.secrets)
-            raise ProviderSetupError(f"{self.name} does not list its models: {reason}") from None
+        except (AntiphonError, ValueError) as error:
+            raise ProviderSetupError(f"{self.name} does not list its models: {error}") from None
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -215,7 +233,7 @@ class HttpProviderClient(ProviderClient):
 
 def _pool(name: str, preset: Preset, keys: Keys | None) -> CredentialPool | None:
     if keys is None and preset.needs_key:
-        variables = " or ".join((*preset.key_variables, *preset.bearer_variables))
+        variables = " or ".join(preset.secret_variables)
         raise ProviderSetupError(
             f"{name} needs a key: set {variables} and use provider({preset.name!r}), or pass keys=[…]"
         )

@@ -27,7 +27,7 @@ from antiphon.wire import formats
 from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, PromptCaching
 
 SIGNATURE_FIELDS = frozenset(
     {
@@ -47,6 +47,7 @@ BOUND_BLOCKS = frozenset({"redacted_thinking", "thinking", "reasoning", "compact
 """Types of blocks that only the model that made them can read."""
 
 _OPERATORS = ("system", "developer")
+_AUTOMATIC = PromptCaching()
 _WHY = "reasoning signatures are accepted only by the provider, API and model that made them"
 
 
@@ -63,8 +64,6 @@ def render_call(
     context: Sequence[ContextEntry],
     options: ProviderCallOptions,
     target: Origin,
-    *,
-    stream: bool = True,
     **wire_options: Any,
 ) -> RenderedRequest:
     """The request for `target`. The renderer of earlier contexts of the conversation is kept in `context.memo`."""
@@ -73,7 +72,7 @@ def render_call(
     writer = memo.get(key)
     if writer is None:
         writer = memo[key] = ContextRenderer(target, **wire_options)
-    rendered: RenderedRequest = writer.write(context, options, stream=stream)
+    rendered: RenderedRequest = writer.write(context, options)
     return rendered
 
 
@@ -83,6 +82,7 @@ class ContextRenderer:
     def __init__(self, target: Origin, **wire_options: Any) -> None:
         self._target = target
         self._rule = formats[target.format].module.sequence_rule
+        self._has_breakpoints = formats[target.format].module.marked_messages > 0
         self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
         self._reset()
 
@@ -93,18 +93,20 @@ class ContextRenderer:
         self._checked_count = 0  # number of messages checked to be a legal sequence with every call answered
         self._ids: set[str] = set()  # ids of the calls in them
 
-    def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions, *, stream: bool) -> RenderedRequest:
-        """The body for `context`."""
+    def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> RenderedRequest:
+        """The body for `context`, which asks for a stream."""
         if list(context[: len(self._entries)]) != self._entries:
             self._reset()
         volatile = self._render_new(context[len(self._entries) :])
         settled = tuple(self._messages)
+        settings = options.settings
         request = structs.replace(
-            options.settings,
+            settings,
             messages=(*settled, *volatile[0]) if volatile[0] else settled,
             model=self._target.model,
             tools=options.tools,
-            stream=stream,
+            stream=True,
+            cache_prompt=_caching(settings.cache_prompt, context) if self._has_breakpoints else settings.cache_prompt,
         )
         repairs: list[Action] = []
         if not self._continues_legally(request.messages, len(settled)):
@@ -141,6 +143,16 @@ class ContextRenderer:
         return True
 
 
+def _caching(caching: PromptCaching | None, context: Sequence[ContextEntry]) -> PromptCaching:
+    """How the prompt is cached. A live screen is the last part of the last observation, and only of this request."""
+    caching = caching or _AUTOMATIC
+    for entry in reversed(context):
+        if type(entry) is not ModelOutputEntry:
+            screen = entry.live_screen
+            return structs.replace(caching, volatile_parts=1) if screen and not screen.isspace() else caching
+    return caching
+
+
 def _calls_in(messages: Sequence[Message]) -> list[str]:
     return [part.tool_call_id for message in messages for part in message.parts if type(part) is ToolCallRequest]
 
@@ -167,8 +179,7 @@ def messages_of(entry: ContextEntry, target: Origin, position: int = 0) -> tuple
 
 
 def _may_be_bound(part: Part) -> bool:
-    kind = type(part)
-    return (kind is Native) or (kind is not Native and getattr(part, "native", None) is not None)
+    return type(part) is Native or getattr(part, "native", None) is not None
 
 
 def _without_signatures(parts: Sequence[Part], path: str, losses: list[Loss]) -> tuple[Part, ...]:

@@ -46,7 +46,8 @@ class ProviderRouter(ProviderClient):
     `only_routes` only names in `roles` and `routes` are accepted. A target without a visible delta after `first_token_seconds`
     is given up if another one is left (None: it is waited for); `Timeouts.first_token` of a provider takes precedence. `circuit`
     says when a target that fails is skipped for a while. With `continue_streams` a text whose stream broke is finished by the
-    next target: from the shown text on, if the model can continue it, or if its own answer begins with that text.
+    next target: from the shown text on, if the model can continue it, or if its own answer begins with that text. `health` is
+    that of another user of the same targets, in place of one with the policy `circuit`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ProviderRouter(ProviderClient):
         first_token_seconds: float | None = FIRST_TOKEN_SECONDS,
         circuit: CircuitPolicy | None = None,
         continue_streams: bool = False,
+        health: TargetHealth | None = None,
     ) -> None:
         self.name = name
         self._first_token_seconds = first_token_seconds
@@ -71,7 +73,7 @@ class ProviderRouter(ProviderClient):
         self._environ = os.environ if environ is None else environ
         self._clients = dict(providers or {})
         measures = any(route.order == "fastest" for route in routes)
-        self.target_health = TargetHealth(circuit, measures=measures)
+        self.target_health = health or TargetHealth(circuit, measures=measures)
         arrange = self.target_health.arrange
         self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes, arrange=arrange)
 
@@ -131,6 +133,7 @@ class ProviderRouter(ProviderClient):
             health=self.target_health,
             continues=self._continues,
             prepare_prefix=prepare_prefix,
+            on_retry=options.on_retry,
         )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:

@@ -30,6 +30,7 @@ from antiphon.history import AgentHistory, HistoryStore, Lease, OpaqueEntry, Run
 from antiphon.runs.client import record_interrupted
 from antiphon.runs.registry import Kind
 from antiphon.runs.retry import RunOutcome, RunProgress, RunRetryPolicy, record_claim, record_note
+from antiphon.text import shorten
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -83,10 +84,10 @@ class RunExecution:
         except (WriterConflict, *TRANSIENT_STORE_ERRORS) as error:
             return RunOutcome("waiting", str(error), self._policy.delay(1))
         except AntiphonError as error:
-            return RunOutcome("failed", _truncate(str(error)))
+            return RunOutcome("failed", shorten(str(error), _MAX_REASON_CHARS))
         except Exception as error:
             logger.exception("run %s failed", self.run.id)
-            return RunOutcome("failed", _truncate(f"{type(error).__name__}: {error}"))
+            return RunOutcome("failed", shorten(f"{type(error).__name__}: {error}", _MAX_REASON_CHARS))
 
     async def _execute(self) -> RunOutcome | None:
         history = await self._open()
@@ -179,7 +180,3 @@ class RunExecution:
 def unknown_entry(history: AgentHistory) -> OpaqueEntry | None:
     """The first effective entry that a newer version wrote and this one does not know."""
     return next((entry for entry in history.effective if isinstance(entry, OpaqueEntry)), None)
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= _MAX_REASON_CHARS else text[: _MAX_REASON_CHARS - 1] + "…"

@@ -13,60 +13,46 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
 from antiphon.history.agent_history import AgentHistory
-from antiphon.parts import InputPart, Text
+from antiphon.parts import InputPart, Text, media_part
 from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
-from antiphon.sessions.media_parts import media_part
 from antiphon.sessions.programs import Program
 from antiphon.sessions.session_file import (
     SessionFile,
     Unreadable,
+    as_object,
+    as_objects,
     changed_time,
     parse_time,
     read_head_lines,
     read_json_lines,
     short_title,
+    text_of_content,
 )
 from antiphon.sessions.written import (
     SessionTarget,
     WrittenFile,
     WrittenSession,
     folder_of,
+    json_lines,
     model_of,
     new_session_id,
     notes_of,
     slug_of,
 )
 from antiphon.wire.request import Message
+from antiphon.wire.rules import name_set
 
 _VERSION = "2.1.0"
 """What written lines give as the version of the program: the first with these fields."""
-_OWN_CONTEXT = frozenset(
-    {
-        *(
-            "environment",
-            "model",
-            "session_context",
-            "date",
-            "prompt_snapshot",
-            "remote_session_change",
-            "output_style",
-        ),
-        *("deferred_tools_delta", "agent_listing_delta", "skill_listing", "mcp_instructions_delta", "todo_reminder"),
-        *(
-            "task_reminder",
-            "nested_memory",
-            "hook_success",
-            "hook_additional_context",
-            "diagnostics",
-            "total_tokens_reminder",
-        ),
-    }
+_OWN_CONTEXT = name_set(
+    "environment model session_context date prompt_snapshot remote_session_change output_style deferred_tools_delta "
+    "agent_listing_delta skill_listing mcp_instructions_delta todo_reminder task_reminder nested_memory hook_success "
+    "hook_additional_context diagnostics total_tokens_reminder"
 )
 """Attachments that the program makes by itself in each session. It makes them again; no other program needs them."""
 
@@ -82,13 +68,11 @@ class _Line(Struct, frozen=True):
 
     @property
     def message(self) -> dict[str, Any]:
-        message = self.data.get("message")
-        return message if isinstance(message, dict) else {}
+        return as_object(self.data.get("message"))
 
     @property
     def blocks(self) -> list[dict[str, Any]]:
-        content = self.message.get("content")
-        return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        return as_objects(self.message.get("content"))
 
     @property
     def answered(self) -> list[str]:
@@ -110,8 +94,7 @@ class _Line(Struct, frozen=True):
 
     @property
     def attachment(self) -> dict[str, Any]:
-        attachment = self.data.get("attachment")
-        return attachment if self.kind == "attachment" and isinstance(attachment, dict) else {}
+        return as_object(self.data.get("attachment")) if self.kind == "attachment" else {}
 
     @property
     def is_own_context(self) -> bool:
@@ -319,7 +302,7 @@ def _add(builder: HistoryBuilder, group: list[_Line]) -> None:
     if first.kind == "attachment":
         _add_attachment(builder, first)
     elif first.is_summary:
-        builder.compact(_text_of(first.message.get("content")), time=first.time)
+        builder.compact(text_of_content(first.message.get("content")), time=first.time)
     elif first.is_message:
         content = first.message.get("content")
         if len(group) > 1:
@@ -348,19 +331,17 @@ def _add_attachment(builder: HistoryBuilder, line: _Line) -> None:
     kind = attachment.get("type")
     if line.is_own_context:
         return
-    content = attachment.get("content")
-    file = content.get("file") if isinstance(content, dict) else None
+    file = as_object(as_object(attachment.get("content")).get("file"))
     part: InputPart | None = None
-    if isinstance(file, dict) and isinstance(file.get("base64"), str):
+    if isinstance(file.get("base64"), str):
         media_type = str(file.get("type") or "application/pdf")  # only images have a type
-        part = media_part(media_type, file["base64"], Path(str(attachment.get("filename") or "")).name)
-    elif isinstance(file, dict) and isinstance(file.get("content"), str):
+        part = media_part(media_type, file["base64"], name=Path(str(attachment.get("filename") or "")).name)
+    elif isinstance(file.get("content"), str):
         part = Text(f"Contents of {file.get('filePath') or attachment.get('filename')}:\n{file['content']}")
     elif kind == "queued_command" and isinstance(attachment.get("prompt"), str):
         part = Text(attachment["prompt"])
     else:
-        rendered = line.data.get("rendered")
-        texts = [_text_of(one.get("content")) for one in rendered if isinstance(one, dict)] if rendered else []
+        texts = [text_of_content(one.get("content")) for one in as_objects(line.data.get("rendered"))]
         if any(texts):
             part = Text("\n".join(texts))
     if part is None:
@@ -369,19 +350,12 @@ def _add_attachment(builder: HistoryBuilder, line: _Line) -> None:
     builder.add_message(Message("user", (part,)), line=line.number, time=line.time)
 
 
-def _text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("text"))
-
-
 def _prompt_of(data: dict[str, Any]) -> str:
     """The prompt of a user's line; empty for others, and for what the program wrote itself."""
     message = data.get("message")
     if data.get("type") != "user" or data.get("isMeta") or not isinstance(message, dict):
         return ""
-    text = _text_of(message.get("content"))
+    text = text_of_content(message.get("content"))
     return "" if text.startswith("<") else text
 
 
@@ -431,10 +405,9 @@ def write(history: AgentHistory, target: SessionTarget) -> WrittenSession:
     if target.title:
         lines.append({"type": "custom-title", "customTitle": target.title, "sessionId": session_id})
     folder = folder_of(target.home, "CLAUDE_CONFIG_DIR", ".claude") / "projects" / slug_of(target.folder)
-    data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     return WrittenSession(
         id=session_id,
-        files=(WrittenFile(folder / f"{session_id}.jsonl", data),),
+        files=(WrittenFile(folder / f"{session_id}.jsonl", json_lines(lines)),),
         command=f"claude --resume {session_id}",
         notes=tuple(notes),
     )

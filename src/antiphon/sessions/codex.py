@@ -14,24 +14,34 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
 from antiphon.history.agent_history import AgentHistory
-from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
+from antiphon.sessions.imported import HistoryBuilder, ImportedSession, branches_in_order, with_forks
 from antiphon.sessions.programs import Program
 from antiphon.sessions.session_file import (
     SessionFile,
     Unreadable,
+    as_object,
+    as_objects,
     changed_time,
     parse_time,
     read_head_lines,
     read_json_lines,
     short_title,
+    text_of_content,
 )
-from antiphon.sessions.written import SessionTarget, WrittenFile, WrittenSession, folder_of, new_session_id, notes_of
+from antiphon.sessions.written import (
+    SessionTarget,
+    WrittenFile,
+    WrittenSession,
+    folder_of,
+    json_lines,
+    new_session_id,
+    notes_of,
+)
 
 _VERSION = "0.166.0"
 """What written lines give as the version of the program: the one they were tried with."""
@@ -174,33 +184,18 @@ def read(path: Path) -> ImportedSession:
             f"{path} has no conversation of Codex; its sessions are in ~/.codex/sessions/YEAR/MONTH/DAY/rollout-….jsonl"
         )
     created = rollout.created or changed_time(path)
-    branches: list[Branch] = []
-    seen: set[int] = set()
-    for items in (
-        *rollout.abandoned,
-        rollout.items,
-    ):  # as they were written: the name of a branch stays when the file grows
-        report: list[Unreadable] = []
-        new = [str(item.line) for item in items if item.line not in seen]
-        if branches and not new:  # went back, and nothing was asked since
-            continue
-        name = new[0] if branches else ""
-        branches.append(Branch(name=name, entries=_entries(rollout, items, created, report)))
-        seen.update(item.line for item in items)
-        rollout.unreadable += [one for one in report if one not in rollout.unreadable]
-    first = next(
-        (
-            _prompt_of(item.body)
-            for item in (*rollout.items, *itertools.chain(*rollout.abandoned))
-            if _prompt_of(item.body)
-        ),
-        "",
+    branches = branches_in_order(
+        (*rollout.abandoned, rollout.items),
+        lambda item: str(item.line),
+        lambda items, report: _entries(rollout, items, created, report),
+        rollout.unreadable,
     )
+    prompts = (_prompt_of(item.body) for item in itertools.chain(rollout.items, *rollout.abandoned))
     session = SessionFile(
         program="codex",
         path=str(path),
         id=rollout.id,
-        title=short_title(first),
+        title=short_title(next(filter(None, prompts), "")),
         folder=rollout.folder,
         changed=changed_time(path),
         messages=len(rollout.items),
@@ -244,40 +239,30 @@ def _is_own_context(item: dict[str, Any]) -> bool:
         return False
     if item.get("role") in ("developer", "system"):
         return True
-    text = _text_of(item)
+    text = text_of_content(item.get("content"))
     return text.startswith(_OWN_TEXTS) or (_provenance(item) == {"harness"} and not text.startswith("<turn_aborted>"))
 
 
 def _is_compaction_output(data: dict[str, Any]) -> bool:
     """Whether a line has the summary as the model wrote it; the `compacted` line has it again."""
-    noted = data.get("metadata")
-    return isinstance(noted, dict) and bool(noted.get("compaction_output"))
+    return bool(as_object(data.get("metadata")).get("compaction_output"))
 
 
 def _provenance(item: dict[str, Any]) -> set[str]:
-    noted = item.get("internal_chat_message_metadata_passthrough")
-    kinds = noted.get("content_item_metadata") if isinstance(noted, dict) else None
+    noted = as_object(item.get("internal_chat_message_metadata_passthrough"))
     return {
         str(kind["provenance"].get("type"))
-        for kind in (kinds if isinstance(kinds, list) else ())
-        if isinstance(kind, dict) and isinstance(kind.get("provenance"), dict)
+        for kind in as_objects(noted.get("content_item_metadata"))
+        if isinstance(kind.get("provenance"), dict)
     }
-
-
-def _text_of(item: dict[str, Any]) -> str:
-    content = item.get("content")
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and block.get("text"))
 
 
 def _prompt_of(item: dict[str, Any]) -> str:
     if item.get("role") != "user":
         return ""
     content = item.get("content")
-    blocks = content if isinstance(content, list) else [{"text": content}]
-    texts = [str(block.get("text") or "") for block in blocks if isinstance(block, dict)]
+    blocks = as_objects(content) if isinstance(content, list) else [{"text": content}]
+    texts = [str(block.get("text") or "") for block in blocks]
     return " ".join(text for text in texts if text and not text.startswith(("<", "</")))
 
 
@@ -303,17 +288,16 @@ def write(history: AgentHistory, target: SessionTarget) -> WrittenSession:
             notes.append("the system instruction: Codex has its own; left out")
             continue
         lines.append({"timestamp": time, "type": "response_item", "payload": _full_item(item)})
-        text = _text_of(item)
+        text = text_of_content(item.get("content"))
         if text and item.get("role") in ("user", "assistant"):  # what the screen and the list of sessions show
             event = {"type": "user_message" if item["role"] == "user" else "agent_message", "message": text}
             lines.append({"timestamp": time, "type": "event_msg", "payload": event})
     stamp = f"{target.time:%Y-%m-%dT%H-%M-%S}"
     root = folder_of(target.home, "CODEX_HOME", ".codex")
     path = root / "sessions" / f"{target.time:%Y/%m/%d}" / f"rollout-{stamp}-{session_id}.jsonl"
-    data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     return WrittenSession(
         id=session_id,
-        files=(WrittenFile(path, data),),
+        files=(WrittenFile(path, json_lines(lines)),),
         command=f"codex resume {session_id}",
         notes=tuple(notes),
     )

@@ -17,6 +17,9 @@ from msgspec import Struct
 
 from antiphon.errors import SessionError
 from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
     Native,
     OutputPart,
     Part,
@@ -26,13 +29,15 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,
+    media_part,
 )
 from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
-from antiphon.sessions.media_parts import media_part
 from antiphon.sessions.programs import Program
 from antiphon.sessions.session_file import (
     SessionFile,
     Unreadable,
+    as_object,
+    as_objects,
     changed_time,
     parse_time,
     read_head_lines,
@@ -148,8 +153,7 @@ class _Reader:
 
     def _question(self, event: _Event, builder: HistoryBuilder) -> tuple[Part, ...]:
         parts: list[Part] = [Text(str(event.data.get("content") or ""))]
-        attachments = event.data.get("attachments")
-        for attachment in attachments if isinstance(attachments, list) else ():
+        for attachment in as_objects(event.data.get("attachments")):
             part = self._medium(attachment)
             if part is not None:
                 parts.append(part)
@@ -166,8 +170,7 @@ class _Reader:
             builder.report(event.number, "encrypted reasoning: only the API that made it can read it; left out")
         if data.get("content"):
             parts.append(Text(str(data["content"])))
-        requests = data.get("toolRequests")
-        for request in requests if isinstance(requests, list) else ():
+        for request in as_objects(data.get("toolRequests")):
             arguments = request.get("arguments")
             is_text = isinstance(arguments, str)
             parts.append(
@@ -187,8 +190,7 @@ class _Reader:
         content: list[ResultPart] = []
         if isinstance(result, dict):
             content.append(Text(str(result.get("content") or "")))
-            media = result.get("binaryResultsForLlm")
-            for reference in media if isinstance(media, list) else ():
+            for reference in as_objects(result.get("binaryResultsForLlm")):
                 part = self._medium(reference)
                 if part is None:
                     builder.report(event.number, f"a {reference.get('mimeType')} of the result is not in the session")
@@ -200,41 +202,35 @@ class _Reader:
         answered = ToolCallResult(names.get(call_id, ""), call_id, status, tuple(content))
         builder.add_message(Message("tool", (answered,)), line=event.number, time=event.time)
 
-    def _medium(self, reference: Any) -> Any:
+    def _medium(self, reference: dict[str, Any]) -> Image | Audio | Document | None:
         """The part of an attachment or result that has its data, or names it by its digest."""
-        if not isinstance(reference, dict):
-            return None
         asset = self._assets.get(str(reference.get("assetId")), reference)
         data = asset.get("data")
         if not isinstance(data, str) or not data:
             return None
         media_type = str(asset.get("mimeType") or reference.get("mimeType") or "application/octet-stream")
-        return media_part(media_type, data, str(reference.get("displayName") or ""))
+        return media_part(media_type, data, name=str(reference.get("displayName") or ""))
 
 
 def _event(number: int, line: dict[str, Any]) -> _Event:
-    data = line.get("data")
     return _Event(
         number,
         str(line.get("type") or ""),
         str(line.get("agentId") or ""),
-        data if isinstance(data, dict) else {},
+        as_object(line.get("data")),
         parse_time(line.get("timestamp")),
     )
 
 
 def _folder_in(data: dict[str, Any]) -> str:
-    context = data.get("context")
-    return str(context.get("cwd") or "") if isinstance(context, dict) else ""
+    return str(as_object(data.get("context")).get("cwd") or "")
 
 
 def _reasoning_blocks(data: dict[str, Any]) -> list[dict[str, Any]]:
     """The reasoning as Anthropic's API gave it, with signatures; empty for other providers."""
-    reasoning = data.get("reasoningBlocks")
-    if not isinstance(reasoning, dict) or not str(reasoning.get("provider")).startswith("anthropic"):
-        return []
-    blocks = reasoning.get("blocks")
-    return [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    reasoning = as_object(data.get("reasoningBlocks"))
+    is_signed = str(reasoning.get("provider")).startswith("anthropic")
+    return as_objects(reasoning.get("blocks")) if is_signed else []
 
 
 def _reasoning(data: dict[str, Any]) -> Iterable[OutputPart]:

@@ -10,7 +10,7 @@ are not kept by the program.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from antiphon.conversation.interchange import write_messages
 from antiphon.errors import SessionError
 from antiphon.history import HistoryEntry
 from antiphon.history.agent_history import AgentHistory
-from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
+from antiphon.sessions.imported import HistoryBuilder, ImportedSession, branches_in_order, with_forks
 from antiphon.sessions.programs import Program
 from antiphon.sessions.session_file import (
     SessionFile,
     Unreadable,
+    as_object,
+    as_objects,
     changed_time,
     parse_time,
     read_head_lines,
@@ -39,6 +41,7 @@ from antiphon.sessions.written import (
     WrittenFile,
     WrittenSession,
     folder_of,
+    json_lines,
     model_of,
     new_session_id,
     notes_of,
@@ -153,7 +156,7 @@ def _lines_of_object(path: Path) -> Iterator[dict[str, Any]]:
         return
     messages = data.pop("messages", None)
     yield data
-    yield from _objects(messages)
+    yield from as_objects(messages)
 
 
 def read(path: Path) -> ImportedSession:
@@ -167,21 +170,12 @@ def read(path: Path) -> ImportedSession:
             f"{path} has no conversation of Gemini CLI; its sessions are in ~/.gemini/tmp/PROJECT/chats/session-….jsonl"
         )
     created = parse_time(chat.head.get("startTime")) or changed_time(path)
-    branches: list[Branch] = []
-    seen: set[str] = set()
-    for path_messages in (
-        *chat.abandoned,
-        messages,
-    ):  # as they were written: names of branches stay when the file grows
-        report: list[Unreadable] = []
-        ids = [str(message.data.get("id")) for message in path_messages]
-        new = [message_id for message_id in ids if message_id not in seen]
-        if branches and not new:  # went back, and nothing was asked since
-            continue
-        name = new[0] if branches else ""
-        branches.append(Branch(name=name, entries=_entries(chat, path_messages, created, report)))
-        seen.update(ids)
-        chat.unreadable += [one for one in report if one not in chat.unreadable]
+    branches = branches_in_order(
+        (*chat.abandoned, messages),
+        lambda message: str(message.data.get("id")),
+        lambda path, report: _entries(chat, path, created, report),
+        chat.unreadable,
+    )
     prompts = (m.data for m in messages if m.data.get("type") == "user" and not m.is_own_context)
     titles = (_text_of(data.get("displayContent") or data.get("content")) for data in prompts)
     session = SessionFile(
@@ -203,7 +197,7 @@ def read(path: Path) -> ImportedSession:
 
 
 def _entries(
-    chat: _Chat, messages: list[_Message], created: datetime, unreadable: list[Unreadable]
+    chat: _Chat, messages: Sequence[_Message], created: datetime, unreadable: list[Unreadable]
 ) -> tuple[HistoryEntry, ...]:
     builder = HistoryBuilder(str(chat.path), "gemini", unreadable, created)
     answered: set[str] = set()
@@ -235,7 +229,7 @@ def _add_answer(builder: HistoryBuilder, message: _Message, answered: set[str]) 
     thought = _thoughts_of(data.get("thoughts"))
     parts: list[dict[str, Any]] = [{"text": thought, "thought": True}] if thought else []
     parts += _parts_of(data.get("content"))
-    calls = [call for call in _objects(data.get("toolCalls")) if isinstance(call.get("name"), str)]
+    calls = [call for call in as_objects(data.get("toolCalls")) if isinstance(call.get("name"), str)]
     for call in calls:
         named = {"id": call["id"]} if call.get("id") else {}
         parts.append({"functionCall": {**named, "name": call["name"], "args": call.get("args") or {}}})
@@ -267,7 +261,7 @@ def _results_of(call: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _thoughts_of(thoughts: object) -> str:
     """The summaries of thoughts. One without a subject continues the one before it."""
     text = ""
-    for thought in _objects(thoughts):
+    for thought in as_objects(thoughts):
         subject, words = str(thought.get("subject") or ""), str(thought.get("description") or "")
         if subject:
             text += ("\n\n" if text else "") + f"**{subject}**\n{words}"
@@ -286,10 +280,6 @@ def _parts_of(content: object) -> list[dict[str, Any]]:
     for part in content if isinstance(content, list) else ():
         parts += _parts_of(part) if not isinstance(part, list) else []
     return parts
-
-
-def _objects(values: object) -> list[dict[str, Any]]:
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _text_of(content: object) -> str:
@@ -323,13 +313,12 @@ def write(history: AgentHistory, target: SessionTarget) -> WrittenSession:
         "kind": "main",
     }
     messages = _written_messages(written.messages, model_of(history), target, notes)
-    data = b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *messages))
     root = _root(target.home)
     project, indexes = _project_files(root, target.folder)
     path = root / "tmp" / project / "chats" / f"session-{target.time:%Y-%m-%dT%H-%M}-{session_id[:8]}.jsonl"
     return WrittenSession(
         id=session_id,
-        files=(WrittenFile(path, data), *indexes),
+        files=(WrittenFile(path, json_lines((head, *messages))), *indexes),
         command=f"gemini --resume {session_id}",
         notes=tuple(notes),
     )
@@ -403,8 +392,7 @@ def _project_files(root: Path, folder: Path) -> tuple[str, tuple[WrittenFile, ..
     """The name of a project folder, and the files that make it known if it is new."""
     index = root / "projects.json"
     known = read_json_object(index) if index.exists() else {}
-    projects = known.get("projects")
-    projects = dict(projects) if isinstance(projects, dict) else {}
+    projects = dict(as_object(known.get("projects")))
     if isinstance(name := projects.get(str(folder)), str):
         return name, ()
     wanted = "".join(c if c.isalnum() else "-" for c in folder.name.lower()).strip("-") or "project"

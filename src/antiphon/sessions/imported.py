@@ -7,9 +7,11 @@ repair and unreadable message is reported with its line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -19,6 +21,8 @@ from antiphon.history import AgentHistory, CompactionEntry, HistoryEntry
 from antiphon.sessions.session_file import SessionFile, Unreadable
 from antiphon.wire import formats
 from antiphon.wire.request import Message
+
+M = TypeVar("M")
 
 
 class Branch(Struct, frozen=True, kw_only=True):
@@ -121,19 +125,35 @@ class HistoryBuilder:
         self._messages = []
 
 
+def branches_in_order(
+    paths: Iterable[Sequence[M]],
+    id_of: Callable[[M], str],
+    entries_of: Callable[[Sequence[M], list[Unreadable]], tuple[HistoryEntry, ...]],
+    unreadable: list[Unreadable],
+) -> list[Branch]:
+    """A branch for each list of messages that has new ones, in the order in which they were written.
+
+    A branch is named by its first new message, so that names stay when the file grows. What branches share is reported once.
+    """
+    branches: list[Branch] = []
+    seen: set[str] = set()
+    for messages in paths:
+        ids = list(map(id_of, messages))
+        new = [message_id for message_id in ids if message_id not in seen]
+        if branches and not new:  # the user went back, and asked nothing since
+            continue
+        report: list[Unreadable] = []
+        branches.append(Branch(name=new[0] if branches else "", entries=entries_of(messages, report)))
+        seen.update(ids)
+        unreadable += [one for one in report if one not in unreadable]
+    return branches
+
+
 def with_forks(branches: Sequence[Branch]) -> tuple[Branch, ...]:
     """The branches, those after the first as forks of it, with the number of entries they share."""
     first, *others = branches
-    forked = [
-        structs.replace(branch, parent=first.name, shared=_common(first.entries, branch.entries)) for branch in others
-    ]
+    forked = []
+    for branch in others:
+        shared = takewhile(operator.truth, map(operator.eq, first.entries, branch.entries))
+        forked.append(structs.replace(branch, parent=first.name, shared=sum(shared)))
     return (first, *forked)
-
-
-def _common(first: Sequence[HistoryEntry], second: Sequence[HistoryEntry]) -> int:
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count

@@ -27,11 +27,20 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,
+    media_part,
 )
 from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession, with_forks
-from antiphon.sessions.media_parts import media_at
 from antiphon.sessions.programs import Program
-from antiphon.sessions.session_file import SessionFile, Unreadable, changed_time, parse_time, short_title
+from antiphon.sessions.session_file import (
+    SessionFile,
+    Unreadable,
+    as_object,
+    as_objects,
+    changed_time,
+    parse_time,
+    short_title,
+)
+from antiphon.wire.media import inline_base64, is_web_url
 from antiphon.wire.request import Message
 
 _OWN_PARTS = frozenset({"step-start", "step-finish", "snapshot", "patch", "agent", "retry", "compaction", "subtask"})
@@ -130,8 +139,7 @@ def _branch(row: _Row, name: str, messages: Sequence[_Message], place: str, unre
 
 
 def _add(builder: HistoryBuilder, message: _Message) -> None:
-    times = message.info.get("time")
-    time = parse_time(times.get("created")) if isinstance(times, dict) else None
+    time = parse_time(as_object(message.info.get("time")).get("created"))
     parts: list[Part] = []
     results: list[ToolCallResult] = []
     for part in message.parts:
@@ -160,14 +168,12 @@ def _add(builder: HistoryBuilder, message: _Message) -> None:
 
 
 def _thinking(part: dict[str, Any]) -> OutputPart:
-    signature = _metadata(part).get("anthropic")
-    signed = signature.get("signature") if isinstance(signature, dict) else None
+    signed = as_object(_metadata(part).get("anthropic")).get("signature")
     return Thinking(str(part.get("text") or ""), native={"anthropic": {"signature": signed}} if signed else None)
 
 
 def _call(builder: HistoryBuilder, number: int, part: dict[str, Any]) -> tuple[ToolCallRequest, ToolCallResult | None]:
-    state = part.get("state")
-    state = state if isinstance(state, dict) else {}
+    state = as_object(part.get("state"))
     arguments = state.get("input")
     call = ToolCallRequest(
         str(part.get("tool") or ""),
@@ -179,25 +185,24 @@ def _call(builder: HistoryBuilder, number: int, part: dict[str, Any]) -> tuple[T
     if state.get("status") != "completed":
         return call, None
     content: list[ResultPart] = [Text(str(state.get("output") or ""))]
-    attachments = state.get("attachments")
-    for attachment in attachments if isinstance(attachments, list) else ():
+    for attachment in as_objects(state.get("attachments")):
         content += _file(builder, number, attachment)
     return call, ToolCallResult.of(call, *content)
 
 
 def _file(builder: HistoryBuilder, number: int, part: dict[str, Any]) -> list[Any]:
     url, media_type, name = (str(part.get(field) or "") for field in ("url", "mime", "filename"))
-    medium = media_at(url, media_type, name)
-    if medium is not None:
-        return [medium]
+    if (inline := inline_base64(url)) is not None:
+        return [media_part(inline.media_type, inline.data, name=name)]
+    if is_web_url(url):
+        return [media_part(media_type, url=url, name=name)]
     if not media_type.startswith(("text/", "application/x-directory")):  # the text of those is in a part of its own
         builder.report(number, f"file {name or url[:80]}: its content is not in the session")
     return []
 
 
 def _metadata(part: dict[str, Any]) -> dict[str, Any]:
-    metadata = part.get("metadata")
-    return metadata if isinstance(metadata, dict) and part.get("type") == "reasoning" else {}
+    return as_object(part.get("metadata")) if part.get("type") == "reasoning" else {}
 
 
 def _sessions(path: Path) -> list[_Row]:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import SessionError
+from antiphon.text import one_line, shorten
 
 _TITLE_LENGTH = 80
 _HEAD_BYTES = 256 * 1024
@@ -92,6 +93,23 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def as_object(value: object) -> dict[str, Any]:
+    """A JSON value as an object; empty if it is not one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_objects(value: object) -> list[dict[str, Any]]:
+    """The objects of a JSON list; none if it is not a list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def text_of_content(content: object) -> str:
+    """The text of a message whose content is a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block["text"]) for block in as_objects(content) if block.get("text"))
+
+
 def parse_time(value: object) -> datetime | None:
     """The time in a field: ISO 8601, or seconds or milliseconds since 1970. None if it is neither."""
     try:
@@ -115,8 +133,7 @@ def changed_time(path: Path) -> datetime:
 
 def short_title(text: str) -> str:
     """The first words of a prompt, on one line."""
-    words = " ".join(text.split())
-    return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1].rstrip() + "…"
+    return shorten(one_line(text), _TITLE_LENGTH)
 
 
 def _decode(data: bytes) -> Any:

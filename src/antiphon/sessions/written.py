@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.conversation.interchange import MessagesWritten
@@ -50,6 +52,11 @@ class SessionTarget(Struct, frozen=True, kw_only=True):
         """The time of a line: a millisecond after the line before it, in the notation of JavaScript."""
         time = self.time + timedelta(milliseconds=position)
         return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
+
+
+def json_lines(lines: Iterable[object]) -> bytes:
+    """Values as the lines of a JSON Lines file."""
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
 def notes_of(written: MessagesWritten) -> tuple[str, ...]:

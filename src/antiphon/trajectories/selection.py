@@ -28,12 +28,11 @@ from antiphon.history import (
     ModelInputEntry,
     ModelOutputEntry,
     OpaqueEntry,
-    Origin,
     RollbackEntry,
     ToolCallResultsEntry,
     encode_entry,
 )
-from antiphon.history.snapshot import ActiveSettings, EffectiveSpans, effective_entries
+from antiphon.history.snapshot import ActiveSettings
 from antiphon.parts import ToolExecutionStatus
 
 BRANCHES = ("current", "abandoned", "all")
@@ -267,11 +266,7 @@ def _abandoned_versions(history: AgentHistory) -> list[int]:
 
 
 def _entries_at(history: AgentHistory, version: int) -> list[HistoryEntry]:
-    spans = EffectiveSpans()
-    for entry in history.entries[:version]:
-        if isinstance(entry, RollbackEntry):
-            spans.roll_back(entry.sequence_number, entry.to, entry.kept)
-    return effective_entries(history.entries, spans.at(version))
+    return list(AgentHistory(history.entries[:version]).effective)
 
 
 def _approval_missing(turn: TrajectoryTurn) -> str:
@@ -287,8 +282,7 @@ def _failed_tool(turn: TrajectoryTurn) -> str:
 
 
 def _model_of(output: ModelOutputEntry) -> str:
-    origin = output.origin or Origin()
-    return "/".join(filter(None, (origin.provider, origin.model)))
+    return output.origin.name if output.origin else ""
 
 
 def _matches(name: str, pattern: str) -> bool:

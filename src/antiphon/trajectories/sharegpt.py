@@ -26,6 +26,7 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
+from antiphon.text import one_line, shorten
 from antiphon.trajectories.media_files import MediaFolder
 from antiphon.trajectories.selection import Trajectory
 from antiphon.trajectories.tool_definitions import definitions_for
@@ -107,7 +108,7 @@ class _ExampleWriter:
 
     def _call(self, call: ToolCallRequest, where: str) -> dict[str, Any]:
         try:
-            arguments: dict[str, Any] = {"input": call.arguments} if call.freeform else call.parse_arguments()
+            arguments = call.arguments_object()
         except ValueError as error:
             self.notes.append(f"{where}: lost call {call.tool_call_id}: {error}; exported under _raw")
             arguments = {"_raw": call.arguments}
@@ -196,5 +197,4 @@ def _definition(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 40 else line[:39] + "…")
+    return repr(shorten(one_line(text), 40))

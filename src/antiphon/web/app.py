@@ -128,7 +128,7 @@ class ChatApp:
         server = McpApi(mcp)
         replay = ReplayApi(self.conversations, turn)
         one = r"/conversations/(?P<id>[^/]+)"
-        self._doors: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
+        self._routes: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
             (re.compile(path), handlers)
             for path, handlers in {
                 "/state": {"GET": self._state},
@@ -205,7 +205,7 @@ class ChatApp:
         if self._is_closing:  # a page that was disconnected reconnects at once
             raise ApiError("the chat is stopping; come back when it is up again", 503, "stopping")
         path = "/" + request.path.removeprefix(API)
-        for pattern, handlers in self._doors:
+        for pattern, handlers in self._routes:
             if found := pattern.fullmatch(path):
                 handler = handlers.get(request.method)
                 if handler is None:

@@ -33,10 +33,10 @@ class DrawnText(Struct, frozen=True, tag="TextDelta", omit_defaults=True):
 
 
 class TextDrawing:
-    """Draws the text of one round after the other; `tell` gets the events."""
+    """Draws the text of one round after the other; `on_drawn` gets the events."""
 
-    def __init__(self, tell: Callable[[DrawnText], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_drawn: Callable[[DrawnText], None]) -> None:
+        self._on_drawn = on_drawn
         self._markdown = StreamedMarkdown()
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -48,7 +48,7 @@ class TextDrawing:
         if now >= self._next and self._timer is None:
             self._draw(text)
             return
-        self._tell(DrawnText(text))
+        self._on_drawn(DrawnText(text))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._next - now, self._draw_later)
 
@@ -67,4 +67,4 @@ class TextDrawing:
     def _draw(self, text: str) -> None:
         settled, unfinished = self._markdown.draw()
         self._next = time.monotonic() + INTERVAL * (1 + self._markdown.open_chars / _CHARS_PER_INTERVAL)
-        self._tell(DrawnText(text, settled, unfinished))
+        self._on_drawn(DrawnText(text, settled, unfinished))

@@ -26,6 +26,7 @@ from antiphon.conversation.events import (
     LoopEvent,
     LoopFinished,
     ModelSwitched,
+    RetryScheduled,
     RoundStarted,
     TextDelta,
     ThinkingDelta,
@@ -114,7 +115,7 @@ class EventBuffer:
         self._news = asyncio.Event()
         self.is_closed = False
 
-    def tell(self, event: ChatEvent) -> None:
+    def add(self, event: ChatEvent) -> None:
         """Add an event."""
         self.last += 1
         self._kept.append(NumberedEvent(self.last, self.last, event))
@@ -213,7 +214,16 @@ def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
         yield open_one
 
 
-_BEFORE_OUTPUT = (RoundStarted, ModelSwitched, TextDelta, ThinkingDelta, ToolCallDelta, CompactionNeeded, AgentSwitched)
+_BEFORE_OUTPUT = (
+    RoundStarted,
+    RetryScheduled,
+    ModelSwitched,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    CompactionNeeded,
+    AgentSwitched,
+)
 """The events that come before the output of their round."""
 
 
@@ -223,13 +233,13 @@ class EventOrder:
     def __init__(
         self,
         history: AgentHistory,
-        tell_entry: Callable[[HistoryEntry], None],
-        tell_event: Callable[[LoopEvent], None],
+        on_entry: Callable[[HistoryEntry], None],
+        on_event: Callable[[LoopEvent], None],
     ) -> None:
         self.reported_version = 0
         self._history = history
-        self._on_entry = tell_entry
-        self._on_event = tell_event
+        self._on_entry = on_entry
+        self._on_event = on_event
         self._rounds = self._outputs = 0
 
     def begin(self) -> None:

@@ -29,6 +29,7 @@ from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
 from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import target_of, write_body
+from antiphon.text import one_line, shorten
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -76,7 +77,7 @@ def draw_ahead(entries: Iterable[HistoryEntry]) -> None:
 def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
     """The entry as a row of the timeline."""
     metadata = entry.metadata
-    text = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())
+    text = one_line(" ".join(entry_lines(entry))[: _EXCERPT * 4])
     return {
         "sequence_number": entry.sequence_number,
         "kind": entry.kind,
@@ -86,7 +87,7 @@ def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, 
         "effective": is_effective,
         "seconds": metadata.duration if metadata else None,
         "tokens": tokens,
-        "excerpt": text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…",
+        "excerpt": shorten(text, _EXCERPT),
     }
 
 
@@ -133,7 +134,7 @@ def _view(
     written = write_body(snapshot, target, tools, settings)
     body = msgspec.json.decode(written.data)
     return {
-        "model": "/".join(filter(None, (target.provider, target.model))),
+        "model": target.name,
         "body": _shortened(body),
         "bytes": len(written.data),
         "losses": written.report.losses,

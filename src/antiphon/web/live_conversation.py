@@ -84,9 +84,9 @@ class LiveConversation:
         self.last_used = time.monotonic()
         self._is_local = is_local
         self._store_lock = asyncio.Lock()
-        self._drawing = TextDrawing(self.events.tell)
+        self._drawing = TextDrawing(self.events.add)
         self._partial = (partial_answers or PartialAnswers(None)).writer(chat.history)
-        self._order = EventOrder(chat.history, self._entry_appended, self._tell)
+        self._order = EventOrder(chat.history, self._entry_appended, self._publish)
         self._task: asyncio.Task[None] | None = None
         self._replay: Replay | None = None
         self._admit_turn: Callable[[], Awaitable[None]] | None = None
@@ -108,7 +108,7 @@ class LiveConversation:
         return not self._has_finished and self._task is not None and not self._task.done()
 
     @property
-    def is_noop(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether it can be closed: no turn, watcher or write is active."""
         return not (self.is_running or self.watchers or self.writing.locked() or self._store_lock.locked())
 
@@ -197,7 +197,7 @@ class LiveConversation:
 
     async def _play(self, content: Sequence[InputPart], number: int, started: asyncio.Future[None]) -> None:
         self._order.begin()
-        self.events.tell(TurnStarted(number))
+        self.events.add(TurnStarted(number))
         try:
             await self._stream(content, started)
             while self._continues_replay:
@@ -232,7 +232,7 @@ class LiveConversation:
         assert self._replay is not None, "checked when the turn ended"
         self._replay.advance()
         self._order.begin()
-        self.events.tell(TurnStarted(self.places.turn))
+        self.events.add(TurnStarted(self.places.turn))
 
     def _begin_title(self) -> None:
         """Let the model write a title after the first answer, in the background."""
@@ -243,7 +243,7 @@ class LiveConversation:
         title = await write_title(self)
         self.wants_title = False
         if title:
-            self.events.tell(TitleWritten(title))
+            self.events.add(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
         self._continues_replay = (
@@ -266,7 +266,7 @@ class LiveConversation:
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
         self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
-    def _tell(self, event: LoopEvent) -> None:
+    def _publish(self, event: LoopEvent) -> None:
         if isinstance(event, TextDelta):
             self._drawing.feed(event.text)
             return
@@ -275,8 +275,8 @@ class LiveConversation:
             self.failure = None
         if isinstance(event, LoopFinished) and event.error is not None:
             self.failure = self._failure_of(event.error)
-            self.events.tell(self.failure)
-        self.events.tell(event)
+            self.events.add(self.failure)
+        self.events.add(event)
 
     def _failure_of(self, error: ProviderError) -> TurnFailed:
         report = self.chat.report
@@ -292,14 +292,14 @@ class LiveConversation:
             status=error.status if error.status is not None else tried.status if tried else None,
             attempts=len(report.attempts),
             is_partial=isinstance(last, ModelOutputEntry) and bool(last.response_markdown),
-            key_variables=(*preset.key_variables, *preset.bearer_variables) if preset else (),
+            key_variables=preset.secret_variables if preset else (),
         )
 
     def _entry_appended(self, entry: HistoryEntry) -> None:
         if isinstance(entry, ModelOutputEntry):
             self._drawing.reset()
         self.places.update(self.chat.history.snapshot())
-        self.events.tell(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
+        self.events.add(EntryAppended(entry, self.places[entry.sequence_number], self._prices()))
 
     # Watchers.
 

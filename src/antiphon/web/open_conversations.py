@@ -138,7 +138,7 @@ class OpenConversations:
     def _evict_idle(self) -> None:
         """Close idle conversations; over the limit, the least recently used ones."""
         now = time.monotonic()
-        idle = sorted((live for live in self._open.values() if live.is_noop), key=lambda live: live.last_used)
+        idle = sorted((live for live in self._open.values() if live.is_idle), key=lambda live: live.last_used)
         spare = len(self._open) - self._most_open
         for live in idle:
             if spare >= 0 or now - live.last_used > self._idle_seconds:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.chat.commands import TextTooLong
+from antiphon.chat.mcp.servers import UnconfirmedCommand
 from antiphon.chat.uploads import UnsupportedFile, UploadTooLarge
 from antiphon.errors import (
     AntiphonError,
@@ -64,6 +65,7 @@ _STATUSES: tuple[tuple[type[AntiphonError], int, str], ...] = (
     (UnknownPlan, 404, "unknown_plan"),
     (PlanChanged, 409, "plan_changed"),
     (WriterConflict, 409, "conflict"),
+    (UnconfirmedCommand, 409, "unconfirmed"),
     (StoreLocked, 503, "busy"),
     (StoreFull, 507, "full"),
     (UploadTooLarge, 413, "too_large"),

@@ -108,6 +108,9 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     """Whether tools may be in namespaces and in messages."""
     repeats_settings: bool = False
     """Whether a response repeats settings of its request; they are in the module `echo`."""
+    marked_messages: int = 0
+    """How many user messages at the end of a request get a cache breakpoint (`mark_prompt` in `request.py`); 0: providers decide
+    themselves what they cache."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
     keep_alive: bytes = b": keep-alive\n\n"
@@ -145,6 +148,9 @@ class _RequestModule(Protocol):
     def scan_request(self, data: bytes) -> ModelRequest | None: ...
     def write_request(self, request: ModelRequest, losses: list[Loss], options: WriteOptions) -> dict[str, Any]: ...
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool: ...
+    def mark_prompt(
+        self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
+    ) -> None: ...
 
 
 class _ResponseModule(Protocol):
@@ -243,6 +249,16 @@ class Format:
         """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
         return self._must_flatten(request) or self._request.needs_whole_request(request, new)
 
+    def mark_prompt(
+        self, request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions
+    ) -> None:
+        """Mark how much of a written body is cached: in the body, and in the list of its last written messages.
+
+        `build_request` does the same; this is for a body that is written in parts. Marked entries of the list are replaced.
+        """
+        if request.cache_prompt is not None and self.module.marked_messages:
+            self._request.mark_prompt(request, body, messages, options)
+
     def _must_flatten(self, request: ModelRequest) -> bool:
         return TOOL_NAMESPACES in (request.native or ()) and not self.module.has_tool_namespaces
 
@@ -332,33 +348,37 @@ class Format:
             raise WireError(f"{self.name}: expected a JSON object as the body, got {json_type_name(value)}")
         return value
 
+    def _load(self, module: str) -> Any:
+        """A module of the format."""
+        return import_module(f"{self._package}.{module}")
+
     @cached_property
     def _request(self) -> _RequestModule:
-        return cast(_RequestModule, import_module(f"{self._package}.request"))
+        return cast(_RequestModule, self._load("request"))
 
     @cached_property
     def _response(self) -> _ResponseModule:
-        return cast(_ResponseModule, import_module(f"{self._package}.response"))
+        return cast(_ResponseModule, self._load("response"))
 
     @cached_property
     def _rules(self) -> _RulesModule:
-        return cast(_RulesModule, import_module(f"{self._package}.rules"))
+        return cast(_RulesModule, self._load("rules"))
 
     @cached_property
     def _errors(self) -> _ErrorsModule:
-        return cast(_ErrorsModule, import_module(f"{self._package}.errors"))
+        return cast(_ErrorsModule, self._load("errors"))
 
     @cached_property
     def _echo(self) -> Any:
-        return import_module(f"{self._package}.echo")
+        return self._load("echo")
 
     @cached_property
     def _stream_reader(self) -> Any:
-        return import_module(f"{self._package}.stream_reader")
+        return self._load("stream_reader")
 
     @cached_property
     def _stream_writer(self) -> Any:
-        return import_module(f"{self._package}.stream_writer")
+        return self._load("stream_writer")
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"

@@ -111,8 +111,7 @@ def format_path(root: str, path: SchemaPath) -> str:
 
 def must_be_wrapped(schema: dict[str, Any]) -> bool:
     """Whether the root is of another type than object, so that arguments must be put into a property."""
-    kind = schema.get("type")
-    return kind is not None and kind != "object" and not (isinstance(kind, list) and "object" in kind)
+    return schema.get("type") is not None and not is_object_schema(schema)
 
 
 def is_object_schema(node: dict[str, Any]) -> bool:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.parts import NativeExtras
+from antiphon.wire.request import SERVER_STATE
 
-_STORED_TURNS = frozenset(
-    {"previous_response_id", "previous_interaction_id", "conversation", "prompt", "thread", "cachedContent"}
-)
-
-_LABELLED = "openai-responses"
+_STORED_TURNS = frozenset(name for names in SERVER_STATE.values() for name in names)
+_FORMAT_WITH_ITEM_IDS = "openai-responses"
 """Its items have an id, by which only its own server finds them again."""
 
 
@@ -43,25 +41,40 @@ def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *kno
             losses.extend(
                 Loss(f"{path}.{name}", name, foreign_reason(origin, name))
                 for name, value in extras.items()
-                if not _says_nothing(origin, name, value)
+                if not _has_no_meaning_elsewhere(origin, name, value)
             )
 
 
-def _says_nothing(origin: str, name: str, value: Any) -> bool:
-    """Whether an extra tells another provider nothing: it is not content, and what it says is so without it.
+def _has_no_meaning_elsewhere(origin: str, name: str, value: Any) -> bool:
+    """Whether an extra changes nothing for another provider: it is not content, and states what is true without it.
 
-    The id of an item, that it is complete, a summary in one piece (its text is the thought), and Anthropic's note that the model
-    itself made a call. All of them are kept as extras of their origin, which gets them back.
+    These are the id of an item, that it is complete, a summary in one piece (its text is the thought), and Anthropic's note that
+    the model itself made a call. All of them stay extras of their origin, which gets them back.
     """
     if name == "caller":
         return bool(value == {"type": "direct"})
-    if origin != _LABELLED:
+    if origin != _FORMAT_WITH_ITEM_IDS:
         return False
     if name == "item":
-        return isinstance(value, dict) and all(_says_nothing(origin, *field) for field in value.items())
+        return isinstance(value, dict) and all(_has_no_meaning_elsewhere(origin, *field) for field in value.items())
     if name == "summary":
         return isinstance(value, list) and len(value) == 1 and value[0].keys() <= {"type", "text"}
     return value == "completed" if name == "status" else name == "id" and isinstance(value, str)
+
+
+def other_fields(fields: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """The fields of an object beside the `known` ones; null means absent."""
+    return {name: value for name, value in fields.items() if name not in known and value is not None}
+
+
+def foreign_block(path: str, what: str, origin: str) -> Loss:
+    """A block that only the format of its `origin` has."""
+    return Loss(path, what, f"block type specific to {origin}; dropped")
+
+
+def lose_candidates(losses: list[Loss], count: int, reason: str) -> None:
+    """Report the candidates after the first, for a format whose answers have one."""
+    losses.extend(Loss(f"others[{index}]", "candidate", f"{reason}; dropped") for index in range(count))
 
 
 def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *known: str) -> dict[str, Any]:

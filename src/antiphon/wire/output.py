@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -51,8 +51,14 @@ NOT_AN_ANSWER = "not_an_answer"
 """The code of an error that stands for an answer that cannot be read. It may be billed, so it is not asked for again."""
 
 
+def token_count(counts: Any, name: str) -> int:
+    """A number in a usage object; 0 if it is missing or not a whole number."""
+    value = counts.get(name) if type(counts) is dict else None
+    return value if type(value) is int else 0
+
+
 def kind_of_status(status: int | None) -> ErrorKind | None:
-    """The kind of error that an HTTP status tells; None if it tells of none."""
+    """The kind of error that an HTTP status means; None if it is not an error."""
     if status is None or status < 400:
         return None
     return _STATUSES.get(status) or ("server" if status >= 500 else "invalid_request")

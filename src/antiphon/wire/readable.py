@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import Audio, Image, Native, Text, Thinking
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, foreign_block
 from antiphon.wire.media import inline_base64, is_web_url
 from antiphon.wire.request import Message, ModelRequest
 
@@ -35,7 +35,7 @@ def readable_parts(native: Native, losses: list[Loss], path: str, target: str) -
     except (RecursionError, UnicodeError):  # nested too deeply, or not Unicode
         pieces = []
     if not pieces:
-        losses.append(Loss(path, name, f"block type specific to {native.origin}; dropped"))
+        losses.append(foreign_block(path, name, native.origin))
         return []
     losses.append(Loss(path, name, f"{target} has no such block; sent as text"))
     texts = "\n".join(piece for piece in pieces if isinstance(piece, str))

@@ -18,6 +18,7 @@ of one format only is a `Native` part at its place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -92,6 +93,36 @@ class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True
     native: NativeExtras | None = None
 
 
+class PromptCaching(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Whether and how long the provider keeps the prompt, where the request decides that (Anthropic). All other providers decide
+    it themselves, and it has no effect there.
+
+    `auto` caches a prompt that a later request is likely to repeat: it has tools, or more than one message. `volatile_parts` is
+    how many parts at the end of the last user message only this request has: what ends with them is never read again.
+    """
+
+    mode: Literal["auto", "always", "off"] = "auto"
+    lifetime: Literal["5m", "1h"] = "5m"
+    volatile_parts: int = 0
+
+
+CachePrompt: TypeAlias = bool | Literal["auto", "5m", "1h"]
+"""The same in settings: `True` is the same as `"5m"`."""
+
+
+def read_cache_prompt(value: CachePrompt) -> PromptCaching:
+    """The setting `cache_prompt` as part of a request. Raises `ValueError` with the values that it may have."""
+    if value is False:
+        return PromptCaching("off")
+    if value == "auto":
+        return PromptCaching()
+    if value is True or value == "5m":
+        return PromptCaching("always")
+    if value == "1h":
+        return PromptCaching("always", "1h")
+    raise ValueError(f'cache_prompt={value!r}: must be True (5 minutes), "5m", "1h", "auto" or False')
+
+
 SERVER_STATE = {
     "openai-responses": ("previous_response_id", "conversation", "prompt"),
     "anthropic": ("thread",),
@@ -101,6 +132,10 @@ SERVER_STATE = {
 """The parameters by which a server adds turns that it has stored. No other server has them."""
 TOOL_NAMESPACES = "openai-responses:namespaces"
 """A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
+CONTINUE_TEXT = "(continue)"
+"""A user turn that writers add where a conversation would be empty, or must not end with the model."""
+SYSTEM_NOTE_PREFIX = "[system note] "
+"""The beginning of a system message that is sent as a text of the user."""
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -130,8 +165,15 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
     metadata: dict[str, Any] | None = None
     service_tier: str | None = None
     cache_key: str | None = None
+    cache_prompt: PromptCaching | None = None
     store: bool | None = None
     native: NativeExtras | None = None
+
+
+def count_leading_system(messages: Sequence[Message]) -> int:
+    """How many messages at the start are instructions of a system or a developer."""
+    roles = ("system", "developer")
+    return next((index for index, message in enumerate(messages) if message.role not in roles), len(messages))
 
 
 def server_state(request: ModelRequest, origin: str) -> str | None:

@@ -43,7 +43,11 @@ MAX_CACHED_LENGTH = 256
 """Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
 _MAX_CACHED = 4096
 _NAMESPACE_ORIGIN = "openai-responses"
+_WHITESPACE = " \t\r\n"
+OBJECT_START = "{" + _WHITESPACE
+"""First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]+")
+_decode = msgspec.json.Decoder().decode
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -147,7 +151,24 @@ def raw_json_object(arguments: str) -> msgspec.Raw | None:
         raw = _skip_value(arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return raw if arguments.startswith("{") or arguments.lstrip(" \t\r\n").startswith("{") else None
+    return raw if arguments.startswith("{") or arguments.lstrip(_WHITESPACE).startswith("{") else None
+
+
+def parse_json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in a text; None if it is anything else."""
+    if text[:1] not in OBJECT_START or not text.lstrip(_WHITESPACE).startswith("{"):
+        return None
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return value if type(value) is dict else None
+
+
+def report_raw_arguments(losses: list[Loss], path: str, rule: str) -> None:
+    """Report arguments that are sent as `{"_raw": text}`, because a format or host requires an object."""
+    reason = f'arguments are not a JSON object; sent as {{"_raw": text}} ({rule})'
+    losses.append(Loss(f"{path}.arguments", "arguments", reason))
 
 
 class _FreeformInput(Struct):
@@ -342,23 +363,15 @@ def _wrap_value(arguments: str) -> str:
     return arguments if is_wrapped else msgspec.json.encode({"value": value}).decode()
 
 
-def _decode_object(arguments: str) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _unwrap_value(arguments: str) -> str:
-    value = _decode_object(arguments)
+    value = parse_json_object(arguments)
     if value is None or value.keys() != {"value"}:
         return arguments
     return msgspec.json.encode(value["value"]).decode()
 
 
 def _replace_keys(keys: dict[str, str], arguments: str) -> str:
-    value = _decode_object(arguments)
+    value = parse_json_object(arguments)
     if value is None or value.keys().isdisjoint(keys):
         return arguments
     return msgspec.json.encode({keys.get(key, key): inner for key, inner in value.items()}).decode()

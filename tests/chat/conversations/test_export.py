@@ -64,6 +64,14 @@ def test_a_shared_page_is_self_contained_and_nothing_in_it_runs() -> None:
     assert "https://e.com/?a=1&amp;b=2" in page
 
 
+def test_formulas_of_a_shared_page_keep_their_tags_and_attributes() -> None:
+    history = AgentHistory()
+    history.append(ModelOutputEntry((Text(r"$\boxed{x}$ and $\cancel{y}$"),)))
+    page = export("html", INFO, history.snapshot()).decode()
+    assert '<menclose notation="box">' in page
+    assert '<menclose notation="updiagonalstrike">' in page
+
+
 def test_markdown_has_the_whole_conversation_and_fences_that_hold() -> None:
     text = export("markdown", INFO, conversation().snapshot(), "zh").decode()
     assert text.startswith("# Herons ")

@@ -141,6 +141,7 @@ def test_disabled_expired_and_rotated_keys_are_401_in_the_clients_own_shape(
     [
         (b"{}", 400, "missing required field `name`"),
         (b"[]", 400, "Expected `object`"),
+        (b'{"name": "\xff"}', 400, "can't decode byte 0xff"),
         (b'{"name": " "}', 400, "name must be a line of text"),
         (b'{"name": "a\\nb"}', 400, "name must be a line of text"),
         (b'{"name": "x", "budget": 1}', 400, "unknown field `budget`"),

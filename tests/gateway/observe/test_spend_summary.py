@@ -9,12 +9,16 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, LedgerSettings
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon.gateway.ledger.recent_spend import RecentSpend
 from antiphon.gateway.ledger.row import UsageRow
-from antiphon.gateway.observe.spend_summary import DAYS, SpendReader, read_spend
+from antiphon.gateway.observe import spend_summary
+from antiphon.gateway.observe.spend_summary import DAYS, SpendReader, SpendSummary, read_spend
 from antiphon.providers.transport.client import HttpClient
 
 DAY = 86_400_000_000
@@ -52,7 +56,7 @@ def test_sums_by_key_model_and_day(tmp_path: Path) -> None:
     address = tmp_path / "ledger.db"
     rows = (row(1), row(2, key="phone", tokens=9000), row(3, days_ago=1), row(4, model="a-model-without-a-price"))
     write(address, *rows, row(5, days_ago=DAYS + 1))
-    spent = read_spend(loaded_with(address), datetime.now(UTC))
+    spent = read_spend(loaded_with(address), datetime.now(UTC), RecentSpend())
     assert spent.problem == ""
     assert [(one.key, one.calls) for one in spent.by_key] == [("phone", 1), ("laptop", 3)]
     assert [(one.model, one.calls, one.cost is None) for one in spent.by_model] == [
@@ -69,12 +73,12 @@ def test_sums_by_key_model_and_day(tmp_path: Path) -> None:
 
 def test_a_ledger_that_is_empty_off_or_broken(tmp_path: Path) -> None:
     now = datetime.now(UTC)
-    missing = read_spend(loaded_with(tmp_path / "missing.db"), now)
+    missing = read_spend(loaded_with(tmp_path / "missing.db"), now, RecentSpend())
     assert (missing.problem, missing.by_day) == ("", ())
     assert not (tmp_path / "missing.db").exists(), "reading creates nothing"
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"this is not a database" * 100)
-    assert read_spend(loaded_with(broken), now).problem
+    assert read_spend(loaded_with(broken), now, RecentSpend()).problem
     assert not asyncio.run(SpendReader().read(loaded_with(broken, enabled=False))).is_on
 
 
@@ -93,3 +97,23 @@ def test_it_is_read_at_most_every_few_seconds(tmp_path: Path) -> None:
         return counts
 
     assert asyncio.run(run()) == [1, 1, 3]
+
+
+def test_reading_that_takes_long_is_repeated_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, reads = [100.0], []
+
+    def slow_read(*_: object) -> SpendSummary:
+        clock[0] += 2.0
+        reads.append(clock[0])
+        return SpendSummary()
+
+    monkeypatch.setattr(spend_summary, "read_spend", slow_read)
+
+    async def run() -> None:
+        reader = SpendReader(clock=lambda: clock[0])
+        for _ in range(20):
+            await reader.read(loaded_with(tmp_path / "ledger.db"))
+            clock[0] += 3.0
+
+    asyncio.run(run())
+    assert reads == [102.0, 146.0]

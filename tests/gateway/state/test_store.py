@@ -376,6 +376,16 @@ def test_the_input_items_are_everything_it_was_made_from() -> None:
                 list_input_items(state.chain("resp_2"), wrong)
 
 
+def test_input_items_without_an_id_get_one_of_their_type() -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "4"}
+    with ResponseStore() as state:
+        state.store("resp_1", asked([{"role": "user", "content": "2 + 2?"}, call, result]), text_output("4"))
+        page = list_input_items(state.chain("resp_1"), {"order": "asc"})
+    assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
+    assert [item["id"].partition("_")[0] for item in page["data"]] == ["msg", "fc", "fco"]
+
+
 def test_a_response_without_input_has_no_items() -> None:
     with ResponseStore() as state:
         state.store("resp_1", asked([]), text_output("Hello."))

@@ -25,8 +25,17 @@ from antiphon.wire.format import WriteOptions
 from antiphon.wire.gemini.content import PLACEHOLDER_SIGNATURE
 from antiphon.wire.gemini.request import read_request
 from antiphon.wire.gemini.rules import check_request
-from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
-from antiphon.wire.vendors.google_parameters import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
+from antiphon.wire.request import (
+    CONTINUE_TEXT,
+    SYSTEM_NOTE_PREFIX,
+    Message,
+    ModelRequest,
+    OutputFormat,
+    Reasoning,
+    ToolChoice,
+    ToolDefinition,
+)
+from antiphon.wire.vendors.google import PLACEHOLDER_FIRST_TURN
 from wire.gemini.bodies import accepted_requests, legal, normalised, request_bodies
 from wire.gemini.sample_requests import FAILED, model, tool, user, write, written
 

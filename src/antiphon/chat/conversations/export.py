@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from antiphon.chat.markdown import Node, blocks_of
+from antiphon.chat.markdown import MATH_ATTRIBUTES, MATH_TAGS, Node, blocks_of
 from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.history import (
     AgentHistorySnapshot,
@@ -29,16 +30,12 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Image, Refusal, Text, Thinking, ToolCallRequest, text_of
+from antiphon.text import one_line
 from antiphon.wire.rules import name_set
 
 ExportFormat: TypeAlias = Literal["markdown", "json", "html"]
 
-_FENCE_ROOM = 3
 _TAGS = name_set("p span h2 h3 h4 h5 h6 ul ol li blockquote table thead tbody tr th td em strong del br hr code sup")
-_MATH = name_set(
-    "math mrow mi mo mn mtext ms mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd mstyle"
-    " mpadded mphantom"
-)
 _VOID = frozenset(("br", "hr"))
 _SCHEMES = frozenset(("http", "https", "mailto"))
 
@@ -87,7 +84,7 @@ def _json(info: ConversationInfo, snapshot: AgentHistorySnapshot, _: Mapping[str
 
 
 def _markdown(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping[str, str]) -> bytes:
-    blocks = [f"# {' '.join(info.title.split())}"]
+    blocks = [f"# {one_line(info.title)}"]
     for entry in snapshot.effective:
         match entry:
             case ModelInputEntry(channel="user"):
@@ -124,17 +121,13 @@ def _attachments(entry: ModelInputEntry) -> Iterator[str]:
 
 def _fenced(text: str, language: str = "") -> str:
     """A code block whose fence is longer than any in the text."""
-    longest, run = 0, 0
-    for letter in text:
-        run = run + 1 if letter == "`" else 0
-        longest = max(longest, run)
-    fence = "`" * max(_FENCE_ROOM, longest + 1)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _speaker(entry: ModelOutputEntry, texts: Mapping[str, str]) -> str:
-    origin = entry.origin
-    return "/".join(filter(None, (origin.provider, origin.model))) if origin else texts["answer"]
+    return entry.origin.name if entry.origin else texts["answer"]
 
 
 def _html(info: ConversationInfo, snapshot: AgentHistorySnapshot, texts: Mapping[str, str]) -> bytes:
@@ -207,15 +200,15 @@ def _tag(node: Node) -> str:
         return f'<a href="{address}" rel="noopener noreferrer nofollow">{inner}</a>' if address else inner
     if name in _VOID:
         return f"<{name}>"
-    if name in _MATH:
-        return f"<{name}{_display(attributes)}>{inner}</{name}>"
+    if name in MATH_TAGS:
+        return f"<{name}{_math_attributes(attributes)}>{inner}</{name}>"
     if name == "li" and (state := attributes.get("task")):
         return f"<li>{'☑' if state == 'done' else '☐'} {inner}</li>"
     return f"<{name}>{inner}</{name}>" if name in _TAGS else inner
 
 
-def _display(attributes: Mapping[str, Any]) -> str:
-    return ' display="block"' if attributes.get("display") == "block" else ""
+def _math_attributes(attributes: Mapping[str, Any]) -> str:
+    return "".join(f' {name}="{escape(str(value))}"' for name, value in attributes.items() if name in MATH_ATTRIBUTES)
 
 
 def _address(text: str) -> str:

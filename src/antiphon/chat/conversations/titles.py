@@ -17,6 +17,7 @@ from antiphon.parts import text_of
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE
+from antiphon.text import shorten
 from antiphon.wire.request import ModelRequest
 
 logger = logging.getLogger("antiphon.chat")
@@ -52,4 +53,4 @@ async def write_title(history: AgentHistory, provider: ProviderClient, model: st
         return ""
     lines = written.strip().splitlines()
     title = clean_title(lines[0].strip("#*\"'“”「」《》. 。") if lines else "")
-    return title if len(title) <= _MAX_TITLE_CHARS else title[: _MAX_TITLE_CHARS - 1] + "…"
+    return shorten(title, _MAX_TITLE_CHARS)

@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.chat.models import ChatModels, key_variables, models_from_environment
+from antiphon.chat.models import ChatModels, models_from_environment
 from antiphon.chat.setup.key_file import read_keys, write_keys
 from antiphon.errors import AntiphonError, ProviderSetupError
 from antiphon.providers.client import ProviderClient
@@ -170,7 +170,7 @@ class ModelSetup:
     def _known_sources(self) -> Iterator[ModelSource]:
         environ = self.environ
         for name in _with_keys(environ):
-            variable = first_set_variable(key_variables(PRESETS[name]), environ)
+            variable = first_set_variable(PRESETS[name].secret_variables, environ)
             yield self._source("key", name, variable, is_stored=variable in self._stored)
         for name, variable in _named_servers(environ):
             yield self._source("server", name, "" if variable in self._found else variable)
@@ -239,7 +239,7 @@ def _with_keys(environ: Mapping[str, str]) -> Iterator[str]:
     used: set[str] = set()
     for name in dict.fromkeys((*(name for name, _ in PREFERRED), *PRESETS)):
         preset = PRESETS[name]
-        variable = first_set_variable(key_variables(preset), environ) if preset.needs_key else ""
+        variable = first_set_variable(preset.secret_variables, environ) if preset.needs_key else ""
         has_address = preset.base_url or first_set_variable(preset.base_url_variables, environ)
         if variable and variable not in used and has_address and not preset.is_alternative:
             used.add(variable)

@@ -18,6 +18,7 @@ from typing import Literal
 from antiphon.chat.language import LANGUAGES, language_from_environment, use_language
 from antiphon.chat.session import ChatSession, ChatSettings, TurnSettings
 from antiphon.chat.setup.own_tools import own_tools
+from antiphon.cli.options import add_store, whole_number
 from antiphon.conversation import Bounds
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--model", metavar="NAME", help="provider/model (default: first provider whose API key is set)"
     )
-    parser.add_argument("--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or in your data folder)")
+    add_store(parser)
     parser.add_argument(
         "--resume", nargs="?", const="last", metavar="ID", help="resume a conversation by id (default: last)"
     )
@@ -62,7 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="with -p or a pipe: print every event as a line of JSON")
     parser.add_argument("--web", action="store_true", help="serve the chat page on localhost")
-    parser.add_argument("--port", type=_port, metavar="N", help="with --web: the port (default 8765; 0 for any)")
+    parser.add_argument(
+        "--port", type=whole_number(0, 65_535), metavar="N", help="with --web: the port (default 8765; 0 for any)"
+    )
     parser.add_argument("--open", action="store_true", help="with --web: open the page in your browser")
 
 
@@ -185,10 +188,4 @@ def _token_limit(text: str | None) -> int | Literal["auto"] | None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ConversationError(f"invalid --token-limit {text!r}: expected a number, 'auto' or 'off'")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 5 or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"invalid port {text!r}: expected 0-65535")
     return int(text)

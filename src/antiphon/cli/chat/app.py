@@ -279,7 +279,7 @@ class TerminalChat:
     # Turns.
 
     async def _played(self, content: Sequence[InputPart]) -> LoopFinished:
-        view: View = PlainView(tells_calls=True) if isinstance(self.editor, PlainInput) else self._turn_view
+        view: View = PlainView(shows_calls=True) if isinstance(self.editor, PlainInput) else self._turn_view
         return await run_turn(self.session, view, content)
 
     async def _decide(self) -> None:

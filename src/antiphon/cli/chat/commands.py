@@ -23,10 +23,11 @@ from antiphon.chat.conversations.export import ExportFormat, export
 from antiphon.chat.language import current_language, translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
 from antiphon.chat.spending import spending_of
-from antiphon.cli.bodies import atomic_write
 from antiphon.cli.chat.mcp_command import McpCommand
 from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line
+from antiphon.cli.formats.bodies import atomic_write
 from antiphon.cli.replay.comparison_table import comparison_lines
+from antiphon.cli.terminal import format_time
 from antiphon.conversation.compaction import compact
 from antiphon.conversation.replaying import Replay, compare
 from antiphon.errors import AntiphonError, ConversationError, StoreError
@@ -355,7 +356,7 @@ class Commands:
         listed = [info for info in session.store.list(limit=_LISTED + 1) if info.id != here and info.version]
         if not which:
             rows = [
-                (str(number), f"{info.updated.astimezone():%Y-%m-%d %H:%M}", info.id[-6:], info.title)
+                (str(number), format_time(info.updated), info.id[-6:], info.title)
                 for number, info in enumerate(listed[:_LISTED], 1)
             ]
             heads = ("", translate("CHANGED"), "ID", translate("TITLE"))

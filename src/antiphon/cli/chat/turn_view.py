@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TextIO
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.chat.language import translate
 from antiphon.chat.markdown import MarkdownBlocks
-from antiphon.chat.provider_errors import format_error
+from antiphon.chat.provider_errors import format_error, format_retry
 from antiphon.chat.session import ChatSession
 from antiphon.chat.spending import Spending
 from antiphon.cli.chat.render import Renderer, spending_note, tail
-from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
+from antiphon.cli.terminal import ellipsize, escape_control_chars, width_of, write_error, write_json_lines
 from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
@@ -32,6 +31,7 @@ from antiphon.conversation import (
     LoopEvent,
     LoopFinished,
     ModelSwitched,
+    RetryScheduled,
     RoundStarted,
     TextDelta,
     ThinkingDelta,
@@ -91,6 +91,7 @@ class TurnView:
         self._thinking_since = self._waiting_since = self._turn_since = 0.0
         self._running: dict[str, _Running] = {}
         self._model = ""
+        self._retry = ""
         self._last_kind = ""
         self._drawn: tuple[Any, str] = ((), "")
 
@@ -109,8 +110,11 @@ class TurnView:
                 self._thoughts.append(event.text)
             case RoundStarted():
                 self._model = event.model
+                self._retry = ""
                 self._waiting_since = monotonic()
                 self._turn_since = self._turn_since or self._waiting_since
+            case RetryScheduled():
+                self._retry = format_retry(event)
             case ToolCallStarted():
                 self._end_output()
                 self._running[event.call.tool_call_id] = _Running(event.call, monotonic())
@@ -192,7 +196,9 @@ class TurnView:
         for running in self._running.values():
             detail = running.message or running.call.arguments
             yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {detail}", "yellow")
-        if self._waiting_since:
+        if self._waiting_since and self._retry:
+            yield line(translate("{frame} {retry}  (Ctrl-C: stop)", frame=frame, retry=self._retry), "yellow")
+        elif self._waiting_since:
             waiting = translate(
                 "{frame} {model} {seconds:.0f} s  (Ctrl-C: stop)",
                 frame=frame,
@@ -288,11 +294,11 @@ class View(Protocol):
 class PlainView:
     """Writes only the text of the answer to standard output, and errors to standard error.
 
-    With `tells_calls`, tool calls are printed too, one line each, for a terminal that can only print.
+    With `shows_calls`, tool calls are printed too, one line each, for a terminal that can only print.
     """
 
-    def __init__(self, *, tells_calls: bool = False) -> None:
-        self._tells_calls = tells_calls
+    def __init__(self, *, shows_calls: bool = False) -> None:
+        self._shows_calls = shows_calls
         self._has_written = False
         self._is_in_line = False
         self._model = ""
@@ -305,14 +311,17 @@ class PlainView:
             case RoundStarted():
                 self._model = event.model
                 self._end_line()
-                if self._has_written and not self._tells_calls:
+                if self._has_written and not self._shows_calls:
                     self._write("\n")
-            case ToolCallStarted() if self._tells_calls:
+            case RetryScheduled() if retry := format_retry(event):
+                sys.stdout.flush()
+                write_error(f"antiphon: {retry}")
+            case ToolCallStarted() if self._shows_calls:
                 self._line(f"* {event.call.tool_name} {event.call.arguments}")
-            case ToolCallFinished() if self._tells_calls:
+            case ToolCallFinished() if self._shows_calls:
                 result = event.result.result_markdown
                 self._line(translate("  done in {seconds:.1f} s: {result}", seconds=event.seconds, result=result))
-            case ToolCallFailed() if self._tells_calls:
+            case ToolCallFailed() if self._shows_calls:
                 self._line(translate("  failed: {result}", result=event.result.result_markdown))
             case LoopFinished():
                 self._end_line()
@@ -324,8 +333,8 @@ class PlainView:
     def _finished(self, event: LoopFinished) -> None:
         if event.reason == "failed" and event.error is not None:
             sys.stdout.flush()
-            write_error(f"antiphon: {format_error(event.error, self._model, is_interactive=self._tells_calls)}")
-        elif self._tells_calls and event.reason not in ("answered", "approval"):
+            write_error(f"antiphon: {format_error(event.error, self._model, is_interactive=self._shows_calls)}")
+        elif self._shows_calls and event.reason not in ("answered", "approval"):
             self._line(f"({translate(END_MESSAGES.get(event.reason, event.reason))})")
 
     def _write(self, text: str) -> None:
@@ -346,7 +355,7 @@ class JsonView:
     """Every event as a line of JSON, its `type` being the name of the event."""
 
     def handle(self, event: LoopEvent) -> None:
-        data_writer()(msgspec.json.encode(event) + b"\n")
+        write_json_lines([event])
 
     async def flush(self) -> None:
         sys.stdout.flush()

@@ -13,6 +13,7 @@ from antiphon.chat.language import LANGUAGES, language_from_environment, transla
 from antiphon.chat.session import ChatSession, ChatSettings
 from antiphon.chat.setup.own_tools import own_tools
 from antiphon.cli.chat import add_turn_options, turn_settings
+from antiphon.cli.options import add_conversation, add_json, add_store, whole_number
 from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.conversation import Decision
@@ -28,7 +29,7 @@ _COLUMNS = 80
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("conversation", metavar="ID", help="an id, the beginning or end of one, or `last`")
+    add_conversation(parser)
     parser.add_argument(
         "-m",
         "--model",
@@ -53,8 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="calls that the log does not have: log stops there, ask asks you, run runs them (approvals hold), "
         "skip reports to the model that there is no result (default log)",
     )
-    parser.add_argument("--turns", type=_positive, metavar="N", help="replay at most N turns (default: all)")
-    parser.add_argument("--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or in your data folder)")
+    parser.add_argument("--turns", type=whole_number(1), metavar="N", help="replay at most N turns (default: all)")
+    add_store(parser)
     parser.add_argument("--no-tools", action="store_true", help="do not offer the built-in tools")
     parser.add_argument(
         "--tools", type=Path, action="append", default=[], metavar="FILE", help="your own tools (repeatable)"
@@ -66,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_turn_options(parser)
     parser.add_argument("--full", action="store_true", help="print answers and arguments in full length")
     parser.add_argument("--language", choices=LANGUAGES, help="language of the table (default: that of the locale)")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -120,12 +121,6 @@ async def _ask(call: ToolCallRequest) -> Decision | None:
         return None
     is_allowed = answer.strip().lower() in ("y", "yes", "是")
     return Decision(tool_call_id=call.tool_call_id, decision="approve" if is_allowed else "deny")
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:9] or 0) > 0):
-        raise argparse.ArgumentTypeError(f"invalid number {text!r}: expected 1 or more")
-    return int(text)
 
 
 def _step(text: str) -> str:

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from antiphon.cli.terminal import table, write, write_json
+from antiphon.cli.options import add_json
+from antiphon.cli.terminal import format_time, table, write, write_json
 from antiphon.sessions.programs import PROGRAMS, find_sessions
 from antiphon.sessions.session_file import SessionFile
 
@@ -17,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--folder", metavar="PROJECT", help="only those that worked in this folder")
     parser.add_argument("--limit", type=int, default=50, help="show this many (default 50)")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,8 +46,7 @@ def list_sessions(found: Sequence[SessionFile], names: Sequence[str], *, total: 
 
 
 def _row(session: SessionFile) -> tuple[str, str, str, str, str]:
-    changed = f"{session.changed.astimezone():%Y-%m-%d %H:%M}"
-    return session.program, changed, session.id, _short_folder(session.folder), session.title
+    return session.program, format_time(session.changed), session.id, _short_folder(session.folder), session.title
 
 
 def _short_folder(folder: str) -> str:

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.cli.bodies import atomic_write
+from antiphon.cli.formats.bodies import atomic_write
+from antiphon.cli.options import add_store
 from antiphon.cli.sessions.trajectories import configure_trajectories, misplaced_option, trajectory_lines
 from antiphon.cli.terminal import data_writer, write, write_error, write_json
 from antiphon.conversation.interchange import STRATEGIES, write_messages
 from antiphon.errors import SessionError, StoreError
 from antiphon.history.location import open_location, store_location
-from antiphon.history.private_files import make_private_folder
 from antiphon.history.store import HistoryStore
+from antiphon.private_files import make_private_folder
 from antiphon.sessions.programs import WRITABLE, load_program
 from antiphon.sessions.written import SessionTarget, WrittenFile, WrittenSession
 from antiphon.trajectories import TRAJECTORY_FORMATS
@@ -37,9 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--folder", metavar="PROJECT", help="with a program: the project folder of the session (default: this folder)"
     )
     parser.add_argument("--json", action="store_true", help="with a program: print id, files and command as JSON")
-    parser.add_argument(
-        "--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    )
+    add_store(parser)
 
 
 def configure_export(parser: argparse.ArgumentParser, targets: Iterable[str]) -> None:

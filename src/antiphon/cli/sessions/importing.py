@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from antiphon.cli.options import add_json, add_store
 from antiphon.cli.sessions import list_sessions
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.errors import SessionError
@@ -40,10 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the sessions instead of reading one")
     parser.add_argument("--as-new", action="store_true", help="import under a new id, even if it was imported before")
     parser.add_argument("--quiet", action="store_true", help="report only how many problems there are")
-    parser.add_argument(
-        "--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    )
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    add_store(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

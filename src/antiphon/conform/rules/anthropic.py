@@ -37,6 +37,7 @@ def check(body: dict[str, Any]) -> Iterator[Violation]:
     yield from _pairs(_merged(messages))
     yield from _tools(body)
     yield from _parameters(body, messages)
+    yield from _breakpoints(body, messages)
 
 
 def _message(message: Any, where: str, *, is_last: bool) -> Iterator[Violation]:
@@ -189,3 +190,25 @@ def _parameters(body: dict[str, Any], messages: list[Any]) -> Iterator[Violation
         choice = body.get("tool_choice")
         if isinstance(choice, dict) and choice.get("type") in ("any", "tool"):
             yield Violation("AN-19", "thinking", "Thinking may not be enabled when tool_choice forces tool use.")
+
+
+def _breakpoints(body: dict[str, Any], messages: list[Any]) -> Iterator[Violation]:
+    blocks = [*objects(body.get("tools")), *objects(body.get("system"))]
+    for message in objects(messages):
+        for block in objects(message.get("content")):
+            blocks += [block, *(objects(block.get("content")) if block.get("type") == "tool_result" else ())]
+    marked = [block for block in blocks if isinstance(block.get("cache_control"), dict)]
+    if len(marked) > 4:
+        text = f"A maximum of 4 blocks with cache_control may be provided. Found {len(marked)}."
+        yield Violation("AN-18", "", text)
+    is_short = False
+    for block in marked:
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            yield Violation("AN-18", "", f"{block['type']}.cache_control: Extra inputs are not permitted")
+        elif block.get("type") == "text" and not block.get("text"):
+            yield Violation("AN-18", "", "cache_control cannot be set for empty text blocks")
+        if block["cache_control"].get("ttl") != "1h":
+            is_short = True
+        elif is_short:
+            text = "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block."
+            yield Violation("AN-18", "", text)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.conversation.approval import pending_calls
 from antiphon.conversation.replaying.recorded_results import call_key, served_calls
@@ -138,12 +139,12 @@ def compare(*histories: AgentHistory) -> Comparison:
 
 def _shared_length(one: AgentHistorySnapshot, other: AgentHistorySnapshot) -> int:
     """How many entries both logs begin with. A copy keeps number and time, so these decide."""
-    count = 0
-    for first, second in zip(one.entries, other.entries, strict=False):
-        if first.timestamp != second.timestamp or type(first) is not type(second):
-            break
-        count += 1
-    return count
+    pairs = zip(one.entries, other.entries, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: _is_copy(*pair), pairs))
+
+
+def _is_copy(first: HistoryEntry, second: HistoryEntry) -> bool:
+    return first.timestamp == second.timestamp and type(first) is type(second)
 
 
 _Places: TypeAlias = "dict[tuple[int, int], Step]"
@@ -152,10 +153,8 @@ _Places: TypeAlias = "dict[tuple[int, int], Step]"
 def replayed_conversation(snapshot: AgentHistorySnapshot, at: int = 0) -> str | None:
     """The conversation that the last replay after entry `at` is of; None if there is none."""
     for entry in reversed(snapshot.entries.since(at)):
-        if isinstance(entry, DebugLogEntry) and entry.metadata is not None and entry.metadata.extra:
-            facts = entry.metadata.extra.get(REPLAY_NOTE)
-            if isinstance(facts, dict):
-                return str(facts.get("conversation", ""))
+        if isinstance(facts := entry.extra(REPLAY_NOTE), dict):
+            return str(facts.get("conversation", ""))
     return None
 
 
@@ -184,7 +183,7 @@ def _steps_of(snapshot: AgentHistorySnapshot, at: int, original: TurnIndex | Non
 
 def copied_from(entry: HistoryEntry) -> int | None:
     """The number of the entry that a replay sent again as this one, if it is such a copy."""
-    copied = entry.metadata.extra.get(REPLAY_OF) if entry.metadata is not None and entry.metadata.extra else None
+    copied = entry.extra(REPLAY_OF)
     return copied if isinstance(copied, int) else None
 
 
@@ -202,7 +201,7 @@ def _step(
     origin = output.origin
     return Step(
         entry=output.sequence_number,
-        model="/".join(filter(None, (origin.provider, origin.model))) if origin else "",
+        model=origin.name if origin else "",
         answer=output.response_markdown,
         calls=tuple(
             _call(call, results.get(call.tool_call_id), served, is_waiting=call.tool_call_id in waiting)
@@ -234,9 +233,7 @@ def _judged(step: Step | None, original: Step | None) -> Step | None:
     if step is None or step is original:
         return step
     same = original is not None and sorted(_keys(step.calls)) == sorted(_keys(original.calls))
-    return (
-        step if same else Step(**{**{name: getattr(step, name) for name in Step.__struct_fields__}, "is_same": False})
-    )
+    return step if same else structs.replace(step, is_same=False)
 
 
 def _keys(calls: Iterable[StepCall]) -> Iterator[tuple[str, bytes]]:

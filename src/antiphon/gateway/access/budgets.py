@@ -14,8 +14,7 @@ import asyncio
 import logging
 import time
 from calendar import monthrange
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import date, timedelta
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_UP, Decimal
 from math import inf
 from typing import Protocol
@@ -24,6 +23,7 @@ from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.refusals import LimitReached
+from antiphon.gateway.utc_time import DAY_SECONDS, date_of
 from antiphon.history import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
@@ -35,7 +35,6 @@ logger = logging.getLogger("antiphon.gateway")
 INTERVAL_SECONDS = 1.0
 _IDLE_SECONDS = 60.0
 NANO = Decimal("1e-9")
-_EPOCH = date(1970, 1, 1)
 
 
 class Amount(Struct, frozen=True):
@@ -43,6 +42,11 @@ class Amount(Struct, frozen=True):
 
     tokens: int = 0
     nanos: int = 0
+
+    @classmethod
+    def of(cls, tokens: int, cost: Decimal | None) -> Amount:
+        """Tokens and what they cost, rounded up; an unknown cost is 0."""
+        return cls(tokens, 0 if cost is None else int((cost / NANO).to_integral_value(ROUND_UP)))
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.tokens + other.tokens, self.nanos + other.nanos)
@@ -88,12 +92,10 @@ class Budgets:
         *,
         interval: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._exchange = exchange
         self._interval = interval
         self._clock = clock
-        self._sleep = sleep
         self._accounts: dict[str, _Account] = {}
         self._turn = asyncio.Lock()  # two exchanges at once would report the same usage twice
         self._unavailable_until = -inf
@@ -117,9 +119,8 @@ class Budgets:
         """Charge what a request used. A client without a budget is not counted."""
         if not client.has_budget:
             return
-        nanos = 0 if cost is None else int((cost / NANO).to_integral_value(ROUND_UP))
         now = self._clock()
-        self._account(client.name, now).add(_day_of(now), Amount(max(0, tokens), max(0, nanos)))
+        self._account(client.name, now).add(_day_of(now), Amount.of(max(0, tokens), cost))
 
     def used(self, client: ClientKey) -> Totals:
         """What a client has used of its day and month, as far as this process knows."""
@@ -140,7 +141,7 @@ class Budgets:
     async def run(self) -> None:
         """Exchange until cancelled."""
         while True:
-            await self._sleep(self._interval)
+            await asyncio.sleep(self._interval)
             try:
                 await self.flush()
             except Exception:  # a defect of ours must not end the loop
@@ -230,7 +231,7 @@ class _Account:
             ):
                 allowed = getattr(client, limit)
                 if allowed is not None and amount >= allowed:
-                    wait = max(1.0, end * 86_400 - now)
+                    wait = max(1.0, end * DAY_SECONDS - now)
                     return LimitReached(limit=limit, used=amount, allowed=allowed, wait=wait)
         return None
 
@@ -264,11 +265,6 @@ def month_start(day: int) -> int:
     return day - date_of(day).day + 1
 
 
-def date_of(day: int) -> date:
-    """A day since 1970 as a date."""
-    return _EPOCH + timedelta(days=day)
-
-
 def _end_of_month(day: int) -> int:
     first = month_start(day)
     month = date_of(first)
@@ -276,4 +272,4 @@ def _end_of_month(day: int) -> int:
 
 
 def _day_of(now: float) -> int:
-    return int(now // 86_400)
+    return int(now // DAY_SECONDS)

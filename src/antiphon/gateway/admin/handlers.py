@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from antiphon.errors import StoreError, WireError
-from antiphon.gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_key
+from antiphon.errors import WireError
+from antiphon.gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_key, rules_of
 from antiphon.gateway.admin.audit import Change, read_audit
 from antiphon.gateway.admin.stored_keys import (
     NameTaken,
@@ -24,14 +24,15 @@ from antiphon.gateway.admin.stored_keys import (
     StoredKeys,
     UnknownKey,
     deleted,
-    moment,
     rotated,
 )
 from antiphon.gateway.config.settings import KeyRules
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.request_fields import query_number, read_body_as
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
+from antiphon.gateway.utc_time import time_at, utc_text
 from antiphon.wire.output import ProviderError
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
@@ -50,7 +51,7 @@ class _Rotation(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def handle_create_key(context: RequestContext) -> Response:
     """Create a client key; the only response that contains it. Raises `WireError`."""
-    asked = _decoded(context, _NewKey)
+    asked = read_body_as(context.request.body or b"{}", _NewKey)
     name = asked.name.strip()
     if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
         raise WireError(f"name must be a line of text with at most {_LONGEST_NAME} characters")
@@ -62,13 +63,13 @@ async def handle_create_key(context: RequestContext) -> Response:
         return _conflict(message, "admin_key_required")
     if context.loaded.keys.configured_client(name) is not None:
         return _conflict(f"a key named {name!r} is in the configuration; choose another name", "name_taken")
-    rules = _normalized(KeyRules(**{field: getattr(asked, field) for field in KeyRules.__struct_fields__}))
+    rules = _with_zone(KeyRules(**rules_of(asked)))
 
     def change(key: StoredKey) -> Change:
         return Change.of(context.request, context.key, "create key", name, id=key.id, rules=_rules_json(rules))
 
     try:
-        key, secret = await _stored(context).create(name, rules, change)
+        key, secret = await context.services.stored_keys.create(name, rules, change)
     except NameTaken as error:
         return _conflict(str(error), "name_taken")
     return Response.json({**_key_json(key), "key": secret}, 201)
@@ -77,8 +78,8 @@ async def handle_create_key(context: RequestContext) -> Response:
 async def handle_list_keys(context: RequestContext) -> Response:
     """A page of all keys by name, those of the configuration too. Raises `WireError`."""
     query = context.request.query
-    limit = _number(query, "limit", _DEFAULT_PAGE, _LARGEST_PAGE)
-    stored = await _fresh(context)
+    limit = query_number(query, "limit", _DEFAULT_PAGE, most=_LARGEST_PAGE)
+    stored = await _refreshed_keys(context)
     rows = {client.name: _configured_json(client) for client in context.loaded.keys.clients}
     rows |= {key.name: _key_json(key) for key in stored.records}
     wanted = query.get("search", "").casefold()
@@ -93,13 +94,13 @@ async def handle_list_keys(context: RequestContext) -> Response:
 
 async def handle_get_key(context: RequestContext) -> Response:
     """One key, with what it used today and this month."""
-    stored = await _fresh(context)
+    stored = await _refreshed_keys(context)
     try:
         row, client = _key_json(key := stored.record(context.endpoint.resource)), stored.named(key.name)
     except UnknownKey:
         client = context.loaded.keys.configured_client(context.endpoint.resource)
         if client is None:
-            return _unknown(context)
+            return _key_not_found(context)
         row = _configured_json(client)
     assert client is not None, "a record has a client"
     return Response.json({**row, "usage": await usage_of(context, client)})
@@ -107,49 +108,45 @@ async def handle_get_key(context: RequestContext) -> Response:
 
 async def handle_change_key(context: RequestContext) -> Response:
     """Change models, limits, expiry or state of a key; null removes a limit. Raises `WireError`."""
-    try:
-        wanted = msgspec.json.decode(context.request.body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise WireError(f"{error}; send an object such as {{'budget_per_day': 5}}") from error
+    advice = "send an object such as {'budget_per_day': 5}"
+    wanted = read_body_as(context.request.body, dict[str, Any], advice=advice)
     is_disabled = wanted.pop("disabled", None)
     if is_disabled is not None and not isinstance(is_disabled, bool):
         raise WireError("Expected `bool` - at `$.disabled`")
-    return await _changed(context, "change key", wanted, is_disabled=is_disabled)
+    return await _change_rules(context, "change key", wanted, is_disabled=is_disabled)
 
 
 async def handle_disable_key(context: RequestContext) -> Response:
     """Stop accepting a key."""
-    return await _changed(context, "disable key", {}, is_disabled=True)
+    return await _change_rules(context, "disable key", {}, is_disabled=True)
 
 
 async def handle_enable_key(context: RequestContext) -> Response:
     """Accept a key again."""
-    return await _changed(context, "enable key", {}, is_disabled=False)
+    return await _change_rules(context, "enable key", {}, is_disabled=False)
 
 
 async def handle_rotate_key(context: RequestContext) -> Response:
     """Replace a key by a new one; the old one is accepted for `grace_seconds` more. Raises `WireError`."""
-    grace = _decoded(context, _Rotation).grace_seconds if context.request.body else 0.0
+    grace = read_body_as(context.request.body or b"{}", _Rotation).grace_seconds
     secret = new_key()
-    key = await _edited(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
+    key = await _edit_key(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
     return key if isinstance(key, Response) else Response.json({**_key_json(key), "key": secret})
 
 
 async def handle_delete_key(context: RequestContext) -> Response:
     """Delete a key. Its usage stays in the ledger."""
-    key = await _edited(context, "delete key", deleted)
+    key = await _edit_key(context, "delete key", deleted)
     return key if isinstance(key, Response) else Response.json({"id": key.id, "name": key.name, "deleted": True})
 
 
 async def handle_audit(context: RequestContext) -> Response:
     """The newest changes. Raises `WireError`."""
     query = context.request.query
-    limit = _number(query, "limit", _DEFAULT_PAGE, _LARGEST_PAGE)
-    before = _number(query, "before", 0, 1 << 62) if "before" in query else None
+    limit = query_number(query, "limit", _DEFAULT_PAGE, most=_LARGEST_PAGE)
+    before = query_number(query, "before", 0) or None
     database = context.services.database
-    rows = []
-    if database is not None and database.exists:
-        rows = await database.run(lambda opened: read_audit(opened, before=before, limit=limit))
+    rows = await database.read_rows(lambda opened: read_audit(opened, before=before, limit=limit))
     return Response.json({"changes": rows, "before": rows[-1].id if len(rows) == limit else None})
 
 
@@ -162,13 +159,10 @@ async def handle_spend(context: RequestContext) -> Response:
     by = tuple(name for name in DIMENSIONS if name in asked)
     until = _time(query, "until")
     since = _time(query, "since") or (until or datetime.now(UTC)) - timedelta(days=_UNLIMITED_DAYS)
-    rows: list[SpendRow] = []
-    database = context.services.database
-    if database is not None and database.exists:
-        keys = (query["key"],) if "key" in query else None
-        prices = context.loaded.prices
-        rows = await database.run(lambda opened: spend(opened, by, since=since, until=until, keys=keys, table=prices))
-    limit = _number(query, "limit", _LARGEST_PAGE, 100 * _LARGEST_PAGE)
+    keys = (query["key"],) if "key" in query else None
+    database, prices = context.services.database, context.loaded.prices
+    rows = await database.read_rows(partial(spend, by=by, since=since, until=until, keys=keys, table=prices))
+    limit = query_number(query, "limit", _LARGEST_PAGE, most=100 * _LARGEST_PAGE)
     return Response.json(
         {"since": since, "until": until, "rows": [spend_json(row, by) for row in rows[:limit]], "total": len(rows)}
     )
@@ -188,12 +182,11 @@ async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]
     database, prices = context.services.database, context.loaded.prices
     usage: dict[str, Any] = {}
     for period, (since, end) in starts.items():
-        rows: list[SpendRow] = []
-        if database is not None and database.exists:
-            rows = await database.run(partial(spend, by=("model",), since=since, keys=(client.name,), table=prices))
+        reading = partial(spend, by=("model",), since=since, keys=(client.name,), table=prices)
+        rows = await database.read_rows(reading)
         usage[period] = {
-            "since": moment_of(since),
-            "resets_at": moment_of(end),
+            "since": utc_text(since),
+            "resets_at": utc_text(end),
             **_sums(rows),
             "models": [spend_json(row, ("model",)) for row in rows],
         }
@@ -206,11 +199,6 @@ async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]
 def spend_json(row: SpendRow, by: tuple[Dimension, ...]) -> dict[str, Any]:
     """A row of spend as JSON; cost is in dollars, None if no price is known."""
     return {**{name: getattr(row, name) for name in by}, **_sums([row])}
-
-
-def moment_of(time: datetime) -> str:
-    """A time in UTC, to the second."""
-    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _sums(rows: list[SpendRow]) -> dict[str, Any]:
@@ -228,7 +216,7 @@ def _sums(rows: list[SpendRow]) -> dict[str, Any]:
     }
 
 
-async def _changed(
+async def _change_rules(
     context: RequestContext, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
 ) -> Response:
     if unknown := [name for name in wanted if name not in KeyRules.__struct_fields__]:
@@ -238,19 +226,19 @@ async def _changed(
     def edit(key: StoredKey) -> StoredKey:
         rules = {**msgspec.to_builtins(key.rules), **wanted}
         try:
-            changed = _normalized(msgspec.convert(rules, KeyRules))
+            changed = _with_zone(msgspec.convert(rules, KeyRules))
         except msgspec.ValidationError as error:
             raise WireError(str(error)) from error
         return structs.replace(key, rules=changed, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
 
     details = dict(wanted) if is_disabled is None or action != "change key" else {**wanted, "disabled": is_disabled}
-    key = await _edited(context, action, edit, **details)
+    key = await _edit_key(context, action, edit, **details)
     return key if isinstance(key, Response) else Response.json(_key_json(key))
 
 
-async def _edited(context: RequestContext, action: str, edit: Any, **details: Any) -> StoredKey | Response:
+async def _edit_key(context: RequestContext, action: str, edit: Any, **details: Any) -> StoredKey | Response:
     """The stored key of the path after a change, or the refusal."""
-    stored = await _fresh(context)
+    stored = await _refreshed_keys(context)
     try:
         known = stored.record(context.endpoint.resource)
         change = Change.of(context.request, context.key, action, known.name, id=known.id, **details)
@@ -260,31 +248,17 @@ async def _edited(context: RequestContext, action: str, edit: Any, **details: An
         if context.loaded.keys.configured_client(name) is not None:
             message = f"key {name!r} is in the configuration; change it there"
             return _conflict(message, "configured_key")
-        return _unknown(context)
+        return _key_not_found(context)
 
 
-async def _fresh(context: RequestContext) -> StoredKeys:
+async def _refreshed_keys(context: RequestContext) -> StoredKeys:
     """The stored keys as they are in the database now."""
-    stored = _stored(context)
+    stored = context.services.stored_keys
     await stored.refresh()
     return stored
 
 
-def _stored(context: RequestContext) -> StoredKeys:
-    stored = context.services.stored_keys
-    if stored is None:
-        raise StoreError("this gateway has no operator database")
-    return stored
-
-
-def _decoded(context: RequestContext, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(context.request.body or b"{}", type=kind)
-    except msgspec.DecodeError as error:
-        raise WireError(str(error)) from error
-
-
-def _normalized(rules: KeyRules) -> KeyRules:
+def _with_zone(rules: KeyRules) -> KeyRules:
     """Times without a zone are UTC."""
     expires = rules.expires
     if expires is None or expires.tzinfo is not None:
@@ -300,30 +274,24 @@ def _key_json(key: StoredKey) -> dict[str, Any]:
         "fingerprint": key.hash[:15],
         "disabled": key.is_disabled,
         **_rules_json(key.rules),
-        "created_at": moment(key.created_at),
-        "changed_at": moment(key.changed_at),
-        "rotated_at": moment(key.rotated_at),
-        "old_key_until": moment(key.old_until),
+        "created_at": _stored_time(key.created_at),
+        "changed_at": _stored_time(key.changed_at),
+        "rotated_at": _stored_time(key.rotated_at),
+        "old_key_until": _stored_time(key.old_until),
     }
 
 
+def _stored_time(microseconds: int) -> str | None:
+    return utc_text(time_at(microseconds)) if microseconds else None
+
+
 def _configured_json(client: ClientKey) -> dict[str, Any]:
-    rules = {field: getattr(client, field) for field in KeyRules.__struct_fields__}
-    return {"id": None, "name": client.name, "source": "configuration", "disabled": False, **rules}
+    return {"id": None, "name": client.name, "source": "configuration", "disabled": False, **rules_of(client)}
 
 
 def _rules_json(rules: KeyRules) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(rules)
     return found
-
-
-def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:
-    written = query.get(name, "")
-    if not written:
-        return default
-    if not (written.isascii() and written.isdigit()) or not 1 <= int(written[:20]) <= most:
-        raise WireError(f"{name} must be a number from 1 to {most}")
-    return int(written)
 
 
 def _time(query: Mapping[str, str], name: str) -> datetime | None:
@@ -341,6 +309,6 @@ def _conflict(message: str, code: str) -> Response:
     return error_response("", ProviderError(message, "conflict", code=code))
 
 
-def _unknown(context: RequestContext) -> Response:
+def _key_not_found(context: RequestContext) -> Response:
     message = f"no key {context.endpoint.resource[:200]!r}; see GET /admin/keys"
     return error_response("", ProviderError(message, "not_found", code="key_not_found"))

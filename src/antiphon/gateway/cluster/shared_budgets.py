@@ -8,7 +8,6 @@ reported. Counters expire with their period.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha1
 from typing import Any
 
 from antiphon.errors import SharedStoreUnavailable
@@ -19,17 +18,17 @@ from antiphon.gateway.access.budgets import (
     Totals,
     Unavailable,
     UsageReport,
-    date_of,
     month_start,
 )
-from antiphon.gateway.cluster.redis_store import PREFIX, Command, SharedStore
+from antiphon.gateway.cluster.redis_store import PREFIX, Command, SharedStore, StoreScript
+from antiphon.gateway.utc_time import DAY_SECONDS, date_of
 
 _MAX_BATCH = 256
-_KEPT_SECONDS = 2 * 86_400
+_KEPT_SECONDS = 2 * DAY_SECONDS
 _LONGEST_MONTH = 31
 
 # Keys: day and month. Values: tokens, nanos, when both expire, then the values of a counter that does not exist, or none.
-_SCRIPT = """
+_SCRIPT = StoreScript("""
 if redis.call('EXISTS', KEYS[2]) == 0 then
   if #ARGV == 4 then return {0} end
   redis.call('DEL', KEYS[1])
@@ -50,8 +49,7 @@ for number, key in ipairs(KEYS) do
   totals[2 * number + 1] = kept[2]
 end
 return totals
-"""
-_SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+""")
 
 
 class SharedBudgets:
@@ -74,16 +72,16 @@ class SharedBudgets:
     async def _count(self, reports: Sequence[UsageReport], today: int) -> list[Totals]:
         # What was charged before midnight goes to its own day; it is rare, and its totals are not needed.
         earlier = [
-            _command(report.client, day, amount, (Totals(amount, amount)))
+            _command(report.client, day, amount, Totals(amount, amount))
             for report in reports
             for day, amount in report.charged.items()
             if day != today
         ]
         if earlier:
-            await self._execute(earlier)
+            await self._store.run_script(_SCRIPT, earlier)
         charged = [report.charged.get(today, NOTHING) for report in reports]
-        answers = await self._execute(
-            [_command(report.client, today, amount) for report, amount in zip(reports, charged, strict=True)]
+        answers = await self._store.run_script(
+            _SCRIPT, [_command(report.client, today, amount) for report, amount in zip(reports, charged, strict=True)]
         )
         missing = [number for number, answer in enumerate(answers) if not int(answer[0])]
         if missing:
@@ -96,29 +94,17 @@ class SharedBudgets:
                 _command(reports[number].client, today, charged[number], totals)
                 for number, totals in zip(missing, first, strict=True)
             ]
-            for number, answer in zip(missing, await self._execute(commands), strict=True):
+            for number, answer in zip(missing, await self._store.run_script(_SCRIPT, commands), strict=True):
                 answers[number] = answer
         return [_totals(answer) for answer in answers]
-
-    async def _execute(self, commands: list[Command]) -> list[Any]:
-        answers = await self._store.execute(commands)
-        if any(isinstance(answer, Exception) for answer in answers):  # the server does not know the script, or lost it
-            await self._store.execute([("SCRIPT", "LOAD", _SCRIPT)])
-            missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
-            again = await self._store.execute([commands[number] for number in missing])
-            for number, answer in zip(missing, again, strict=True):
-                if isinstance(answer, Exception):
-                    raise SharedStoreUnavailable(f"shared store {self._store.address}: {answer}")
-                answers[number] = answer
-        return answers
 
 
 def _command(client: str, day: int, amount: Amount, first: Totals | None = None) -> Command:
     month = month_start(day)
     keys = (f"{PREFIX}spent:{client}:{date_of(day)}", f"{PREFIX}spent:{client}:{date_of(month):%Y-%m}")
-    ends = ((day + 1) * 86_400 + _KEPT_SECONDS, (month + _LONGEST_MONTH) * 86_400 + _KEPT_SECONDS)
+    ends = ((day + 1) * DAY_SECONDS + _KEPT_SECONDS, (month + _LONGEST_MONTH) * DAY_SECONDS + _KEPT_SECONDS)
     given = () if first is None else (first.day.tokens, first.day.nanos, first.month.tokens, first.month.nanos)
-    return ("EVALSHA", _SHA, 2, *keys, amount.tokens, amount.nanos, *ends, *given)
+    return _SCRIPT.call(keys, amount.tokens, amount.nanos, *ends, *given)
 
 
 def _totals(answer: Sequence[Any]) -> Totals:

@@ -29,33 +29,27 @@ _TIMEOUT = 1.0
 
 
 class SharedKeyHealth:
-    """The shared keys of some pools. `pools` gives the pools in use, each with the URL of its keys."""
+    """The shared keys and circuits. `sources` gives those in use, each with its URL."""
 
-    def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, HealthSource]]]) -> None:
+    def __init__(self, store: SharedStore, sources: Callable[[], Iterable[tuple[str, HealthSource]]]) -> None:
         self._store = store
-        self._pools = pools
+        self._sources = sources
         self._stored: dict[str, SharedHealth] = {}
         self._marker: str | None = None
         self._read_at = -inf
 
     async def sync(self, *, is_first: bool = False) -> None:
         """Write local changes and merge remote ones. `is_first`: the connection is new. Raises `SharedStoreUnavailable`."""
-        pools = [
-            (pool, partial(key_fingerprint, address=address, key=self._store.key)) for address, pool in self._pools()
-        ]
+        local = LocalHealth(self._sources(), self._store.key)
         offset = self._store.offset
-        known: dict[str, SharedHealth] = {}
-        for pool, named in pools:
-            for name, standing in pool.export_health(named).items():
-                known[name] = known.get(name, NO_COOLDOWNS).merge(standing.shift_clock(offset))
+        known = {name: health.shift_clock(offset) for name, health in local.export().items()}
         await self._read(known, is_all=is_first)
-        merged = {name: standing.merge(self._stored[name]) for name, standing in known.items()}
-        await self._write({name: standing for name, standing in merged.items() if standing != self._stored[name]})
-        for pool, named in pools:
-            pool.merge_health(named, {name: standing.shift_clock(-offset) for name, standing in merged.items()})
+        merged = {name: health.merge(self._stored[name]) for name, health in known.items()}
+        await self._write({name: health for name, health in merged.items() if health != self._stored[name]})
+        local.merge({name: health.shift_clock(-offset) for name, health in merged.items()})
 
     async def _read(self, names: Iterable[str], *, is_all: bool) -> None:
-        """Merge the store's state of these keys into the pools."""
+        """Read the store's state of these keys, as far as it may have changed."""
         names = list(names)
         now = time.monotonic()
         [marker] = await self._store.execute([("GET", _MARKER_KEY)], _TIMEOUT)
@@ -70,22 +64,42 @@ class SharedKeyHealth:
         if is_all:
             self._marker, self._read_at = marker, now
 
-    async def _write(self, standings: Mapping[str, SharedHealth]) -> None:
+    async def _write(self, changed: Mapping[str, SharedHealth]) -> None:
         """Write the state of these keys to the store."""
-        if not standings:
+        if not changed:
             return
         since = self._store.clock() - RETENTION_SECONDS
         commands: list[Command] = []
-        for name, standing in standings.items():
+        for name, health in changed.items():
             store_key = _store_key(name)
-            members = to_sorted_set(standing, self._store.clock())
+            members = to_sorted_set(health, self._store.clock())
             scores = [word for member, score in members.items() for word in (score, member)]
             commands.append(("ZADD", store_key, "GT", *scores))
             commands.append(("ZREMRANGEBYSCORE", store_key, "-inf", since))
             commands.append(("EXPIRE", store_key, _DAY))
         # The marker is written last: a process that sees it finds everything written before it.
         await self._store.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", _DAY)], _TIMEOUT)
-        self._stored.update(standings)
+        self._stored.update(changed)
+
+
+class LocalHealth:
+    """The keys and circuits of this process under the names that processes share, which are hashes with `key`."""
+
+    def __init__(self, sources: Iterable[tuple[str, HealthSource]], key: bytes) -> None:
+        self._sources = [(source, partial(key_fingerprint, address=url, key=key)) for url, source in sources]
+
+    def export(self) -> dict[str, SharedHealth]:
+        """What this process knows. Two sources may have the same key."""
+        known: dict[str, SharedHealth] = {}
+        for source, named in self._sources:
+            for name, health in source.export_health(named).items():
+                known[name] = known.get(name, NO_COOLDOWNS).merge(health)
+        return known
+
+    def merge(self, remote: Mapping[str, SharedHealth]) -> None:
+        """Add what other processes know."""
+        for source, named in self._sources:
+            source.merge_health(named, remote)
 
 
 def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:
@@ -93,12 +107,12 @@ def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:
     return blake2b(f"{address}\0{secret}".encode(), key=key, digest_size=16, person=b"antiphon").hexdigest()
 
 
-def to_sorted_set(standing: SharedHealth, now: float) -> dict[str, float]:
+def to_sorted_set(health: SharedHealth, now: float) -> dict[str, float]:
     """The health of a key as a sorted set."""
-    generation = standing.generation
-    members = {f"{generation} until {facet}": at for facet, at in standing.until.items()}
-    members |= {f"{generation} healed {facet}": at for facet, at in standing.cleared.items()}
-    if standing.is_disabled:
+    generation = health.generation
+    members = {f"{generation} until {scope}": at for scope, at in health.until.items()}
+    members |= {f"{generation} healed {scope}": at for scope, at in health.cleared.items()}
+    if health.is_disabled:
         members[f"{generation} disabled"] = inf
     if generation:
         members[f"{generation} begun"] = now
@@ -110,23 +124,23 @@ def from_sorted_set(answer: Iterable[object]) -> SharedHealth:
     words = iter(answer)
     until: dict[int, dict[str, float]] = {}
     cleared: dict[int, dict[str, float]] = {}
-    is_disabled: set[int] = set()
+    disabled: set[int] = set()
     last = 0
     for member, score in zip(words, words, strict=True):
         number, _, rest = str(member).partition(" ")
-        what, _, facet = rest.partition(" ")
+        what, _, scope = rest.partition(" ")
         if not number.isdecimal():
             continue
         generation, at = int(number), float(str(score))
         last = max(last, generation)
         if what == "until":
-            until.setdefault(generation, {})[facet] = at
+            until.setdefault(generation, {})[scope] = at
         elif what == "healed":
-            cleared.setdefault(generation, {})[facet] = at
+            cleared.setdefault(generation, {})[scope] = at
         elif what == "disabled":
-            is_disabled.add(generation)
+            disabled.add(generation)
     return SharedHealth(
-        generation=last, is_disabled=last in is_disabled, until=until.get(last, {}), cleared=cleared.get(last, {})
+        generation=last, is_disabled=last in disabled, until=until.get(last, {}), cleared=cleared.get(last, {})
     )
 
 

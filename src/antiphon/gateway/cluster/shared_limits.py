@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from hashlib import sha1
 from math import inf
 from typing import Any
 
@@ -23,7 +22,7 @@ from msgspec import Struct
 from antiphon.errors import SharedStoreUnavailable
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import WINDOW_SECONDS, RateLimits
-from antiphon.gateway.cluster.redis_store import PREFIX, REQUEST_TIMEOUT, Command, SharedStore
+from antiphon.gateway.cluster.redis_store import PREFIX, REQUEST_TIMEOUT, Command, SharedStore, StoreScript
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -34,7 +33,7 @@ _SLACK_SECONDS = 2 * REQUEST_TIMEOUT
 """A reported level was true some time between request and reply; the bucket may have refilled by this much since."""
 
 # For requests and for tokens: the size, what was taken without asking the store, and the highest possible level.
-_SCRIPT = """
+_SCRIPT = StoreScript("""
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
 local kept = redis.call('HMGET', KEYS[1], 'at', 'requests', 'tokens')
@@ -60,8 +59,7 @@ local function text(value) return string.format('%.17g', value or 0) end
 redis.call('HSET', KEYS[1], 'at', text(now), 'requests', text(requests), 'tokens', text(tokens))
 redis.call('PEXPIRE', KEYS[1], math.ceil(slowest * 60000) + 1000)
 return {granted, text(requests), text(tokens)}
-"""
-_SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+""")
 
 
 class SharedLimits(RateLimits):
@@ -110,7 +108,7 @@ class SharedLimits(RateLimits):
 
     async def join(self) -> None:
         """Start with a newly connected server. Raises `SharedStoreUnavailable`."""
-        await self._store.execute([("SCRIPT", "LOAD", _SCRIPT)])
+        await self._store.execute([_SCRIPT.load])
         await self.flush()
 
     async def flush(self) -> None:
@@ -155,21 +153,9 @@ class SharedLimits(RateLimits):
         async with self._turn:
             began = self._clock()
             exchanges = [self._build_exchange(account, count) for account, count in requested]
-            answers = await self._answers([exchange.command for exchange in exchanges])
+            answers = await self._store.run_script(_SCRIPT, [exchange.command for exchange in exchanges])
             for (account, _), exchange, answer in zip(requested, exchanges, answers, strict=True):
                 self._take(account, exchange, answer, began)
-
-    async def _answers(self, commands: list[Command]) -> list[Any]:
-        answers = await self._store.execute(commands)
-        missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
-        if missing:  # the server has lost the script
-            await self._store.execute([("SCRIPT", "LOAD", _SCRIPT)])
-            again = await self._store.execute([commands[number] for number in missing])
-            if any(isinstance(answer, Exception) for answer in again):
-                raise SharedStoreUnavailable(f"shared store {self._store.address} does not keep the loaded script")
-            for number, answer in zip(missing, again, strict=True):
-                answers[number] = answer
-        return answers
 
     def _build_exchange(self, account: _ClientAccount, count: int) -> _Exchange:
         """The exchange of one account."""
@@ -184,7 +170,7 @@ class SharedLimits(RateLimits):
             else:
                 sizes += (bucket.size, reported[-1], bucket.level + bucket.size * _SLACK_SECONDS / WINDOW_SECONDS)
         prefetch = int((client.requests_per_minute or 0) * _PREFETCH_SECONDS / WINDOW_SECONDS) if count else 0
-        command = ("EVALSHA", _SHA, 1, f"{PREFIX}limit:{client.name}", *sizes, max(count, prefetch))
+        command = _SCRIPT.call((f"{PREFIX}limit:{client.name}",), *sizes, max(count, prefetch))
         return _Exchange(command, reported[0], reported[1])
 
     def _take(self, account: _ClientAccount, exchange: _Exchange, answer: Sequence[Any], began: float) -> None:

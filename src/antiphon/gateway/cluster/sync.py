@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from antiphon.errors import SharedStoreUnavailable
 from antiphon.gateway.access.budgets import BudgetExchange, Budgets
-from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, parse_store_url
+from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore
 from antiphon.gateway.cluster.shared_budgets import SharedBudgets
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
+from antiphon.gateway.cluster.store_url import parse_store_url
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.credentials.shared_state import HealthSource
@@ -31,18 +32,18 @@ _STARTING_SECONDS = 3.0
 
 
 class ClusterSync:
-    """The state this process shares. `pools` gives the pools in use, each with the URL of its keys."""
+    """The state this process shares. `sources` gives the keys and circuits in use, each with its URL."""
 
     def __init__(
         self,
         store: SharedStore,
-        pools: Callable[[], Iterable[tuple[str, HealthSource]]],
+        sources: Callable[[], Iterable[tuple[str, HealthSource]]],
         ledger: BudgetExchange | None = None,
     ) -> None:
         self.store = store
         self.limits = SharedLimits(store)
         self.budgets = Budgets(SharedBudgets(store, ledger), interval=SYNC_SECONDS)
-        self._key_health = SharedKeyHealth(store, pools)
+        self._key_health = SharedKeyHealth(store, sources)
         self._logged_unavailable = False
 
     @property
@@ -114,11 +115,11 @@ class ClusterSync:
 def cluster_sync(
     settings: GatewaySettings,
     environ: Mapping[str, str] | None,
-    pools: Callable[[], Iterable[tuple[str, HealthSource]]],
+    sources: Callable[[], Iterable[tuple[str, HealthSource]]],
     ledger: BudgetExchange | None = None,
 ) -> ClusterSync | None:
     """The sync loop of a configuration; None if it names no store. `ledger` has the first values of budgets."""
-    return ClusterSync(open_shared_store(settings, environ), pools, ledger) if settings.shared else None
+    return ClusterSync(open_shared_store(settings, environ), sources, ledger) if settings.shared else None
 
 
 def open_shared_store(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> SharedStore:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.cluster.shared_health import key_fingerprint
+from antiphon.gateway.cluster.shared_health import LocalHealth
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.providers.credentials.health import CredentialStatus
-from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, HealthSource, SharedHealth
+from antiphon.providers.credentials.shared_state import HealthSource, SharedHealth
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
@@ -69,11 +68,8 @@ class WorkerHealth:
 
     def sync(self) -> None:
         """Publish what this worker knows and merge what the others know. Called every second by `publish_forever`."""
-        sources = [(source, partial(key_fingerprint, address=url, key=self._key)) for url, source in self._sources()]
-        health: dict[str, SharedHealth] = {}
-        for source, named in sources:
-            for name, known in source.export_health(named).items():
-                health[name] = health.get(name, NO_COOLDOWNS).merge(known)
+        local = LocalHealth(self._sources(), self._key)
+        health = local.export()
         self._snapshots.write(_KIND, _encode(_Snapshot(self._clock(), health, self._counts())))
         self._others = list(self._read_others())
         merged = dict(health)
@@ -83,8 +79,7 @@ class WorkerHealth:
                     merged[name] = merged[name].merge(known)
         changed = {name: known for name, known in merged.items() if known != health[name]}
         if changed:
-            for source, named in sources:
-                source.merge_health(named, changed)
+            local.merge(changed)
 
     def with_others(self, credentials: Credentials) -> dict[str, list[CredentialStatus]]:
         """The health of the keys with the calls of all workers."""
@@ -92,7 +87,8 @@ class WorkerHealth:
         others = [snapshot.counts for snapshot in self._others if snapshot.time >= fresh]
         return {
             provider: [
-                _added(status, [counts.get(provider, {}).get(status.name) for counts in others]) for status in statuses
+                _add_counts(status, [counts.get(provider, {}).get(status.name) for counts in others])
+                for status in statuses
             ]
             for provider, statuses in credentials.items()
         }
@@ -100,7 +96,9 @@ class WorkerHealth:
     def _counts(self) -> dict[str, dict[str, KeyCounts]]:
         return {
             provider: {
-                status.name: KeyCounts(status.calls, status.successes, status.failures, _plain(status.last_error))
+                status.name: KeyCounts(
+                    status.calls, status.successes, status.failures, _without_native(status.last_error)
+                )
                 for status in statuses
             }
             for provider, statuses in self._credentials().items()
@@ -116,7 +114,7 @@ class WorkerHealth:
                 self._logged_unreadable = True
 
 
-def _added(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> CredentialStatus:
+def _add_counts(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> CredentialStatus:
     known = [counts for counts in others if counts is not None]
     errors = [counts.last_error for counts in known if counts.last_error is not None]
     return structs.replace(
@@ -128,6 +126,6 @@ def _added(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> Cred
     )
 
 
-def _plain(error: ProviderError | None) -> ProviderError | None:
+def _without_native(error: ProviderError | None) -> ProviderError | None:
     """An error without the provider's own object."""
     return None if error is None else ProviderError(error.message, error.kind, status=error.status, code=error.code)

@@ -24,7 +24,7 @@ _STRING = re.compile(
     r'"""(?:\\.|[^\\])*?""""{0,2}' r"|'''.*?''''{0,2}" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'",
     re.DOTALL,
 )
-_STATIC_ROUTES = re.compile(r"[^,\]}#\n]+")
+_BARE_VALUE = re.compile(r"[^,\]}#\n]+")
 
 
 def line_numbers(text: str) -> Mapping[ConfigPath, int]:
@@ -45,16 +45,16 @@ class _Scanner:
         table: ConfigPath = ()
         while not self._accept("", blank=True):
             if self._accept("[["):
-                table = self._opened(self._names(), is_item=True)
+                table = self._open_table(self._names(), is_item=True)
                 self._at += 2
             elif self._accept("["):
-                table = self._opened(self._names(), is_item=False)
+                table = self._open_table(self._names(), is_item=False)
                 self._at += 1
             else:
                 self._pair(table)
         return self._lines
 
-    def _opened(self, names: list[str], *, is_item: bool) -> ConfigPath:
+    def _open_table(self, names: list[str], *, is_item: bool) -> ConfigPath:
         """The path of the table whose header is next."""
         path: ConfigPath = ()
         for name in names[:-1] if is_item else names:
@@ -89,7 +89,7 @@ class _Scanner:
                 self._pair(path)
                 self._accept(",", blank=True)
         else:
-            match = _STRING.match(self._text, self._at) or _STATIC_ROUTES.match(self._text, self._at)
+            match = _STRING.match(self._text, self._at) or _BARE_VALUE.match(self._text, self._at)
             assert match is not None
             self._at = match.end()
 

@@ -1,40 +1,32 @@
 """Background requests of every format that has them: start, get, follow and cancel.
 
-`SHAPES` holds what differs between formats: how an answer that is not complete looks. A request is checked before it is accepted,
-so that a wrong model or a malformed body is refused at once and not found out by polling.
+What differs between formats is how an answer that is not complete looks (`answer_shapes`). A request is checked before it is
+accepted, so that a wrong model or a malformed body is refused at once and not found out by polling.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import structs
 
 from antiphon.errors import AntiphonError, UnknownResponse, WireError
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.interaction_shape import InteractionShape
+from antiphon.gateway.context import OnFinish, RequestContext
+from antiphon.gateway.endpoints.answer_shapes import SHAPES
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
-from antiphon.gateway.endpoints.responses_api.shape import ResponseShape
 from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
 from antiphon.gateway.generate.prepare import top_level_fields
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.errors import error_response, internal_error
 from antiphon.gateway.http.messages import Response
-from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.gateway.state.background import AnswerShape, follow_stored
+from antiphon.gateway.state.background import follow_stored
 from antiphon.gateway.state.store import StoredResponse, own_messages, previous_response_id
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
 from antiphon.wire.output import ModelOutput, ProviderError
-
-SHAPES: Mapping[str, Callable[[str, bytes], AnswerShape]] = {
-    "openai-responses": ResponseShape,
-    "gemini-interactions": InteractionShape,
-}
-"""The shape of an answer, made of its id and the body of its request, by format."""
 
 _TRUE, _FALSE = b"true", b"false"
 _OVERDUE = ProviderError("the process that generated this answer has ended", "server")
@@ -48,9 +40,7 @@ def requests_background(context: RequestContext) -> bool:
     return _is(top_level_fields(body), "background", _TRUE)
 
 
-async def create_in_background(
-    context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]
-) -> Response:
+async def create_in_background(context: RequestContext, on_finish: OnFinish) -> Response:
     """Start an answer. Returns its object, or its events if the client asked for a stream."""
     body, format_name = context.request.body, context.endpoint.format
     fields = top_level_fields(body)
@@ -86,8 +76,7 @@ async def create_in_background(
         except AntiphonError:
             raise
         except Exception:  # a defect of ours, which the log line of the request reports
-            message = f"internal error; see the log for request {run.request.request_id}"
-            return error_response(format_name, ProviderError(message, "server"), status=500)
+            return internal_error(format_name, run.request.request_id)
 
     answer = await context.services.background.start(
         (context.key.name, answer_id),

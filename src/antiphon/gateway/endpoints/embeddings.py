@@ -10,16 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, WireError
 from antiphon.gateway.access.budgets import EMBEDDED, priced_targets
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
-from antiphon.gateway.endpoints.tokens import ESTIMATE_HEADER, decode_object
+from antiphon.gateway.endpoints.request_fields import read_object
+from antiphon.gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.generation import header_list
 from antiphon.gateway.generate.offline import OfflineProvider
@@ -47,15 +48,13 @@ from antiphon.wire.clients.embeddings import (
 from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import ProviderError
 
-Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
-
 OPENAI_FORMATS = ("openai-chat", "openai-responses")
 """The formats whose providers have `/v1/embeddings`."""
 _GEMINI_VERBS = {"": "embedContent", "batch": "batchEmbedContents"}
 _UNPROCESSABLE = 422
 
 
-async def handle_embeddings(context: RequestContext, on_finish: Finished) -> Response:
+async def handle_embeddings(context: RequestContext, on_finish: OnFinish) -> Response:
     """Answer a request for embeddings; `on_finish` gets its trace at the end."""
     trace = RequestTrace(
         request_id=context.request.request_id,
@@ -164,7 +163,7 @@ class _Embedding:
     @property
     def _request(self) -> EmbedRequest:
         if self._parsed is None:
-            self._parsed = self._shape.read_request(decode_object(self._context.request.body))
+            self._parsed = self._shape.read_request(read_object(self._context.request.body))
         return self._parsed
 
     def _answer(self, reply: WholeReply) -> Response:
@@ -225,7 +224,7 @@ def _read_gemini_usage(body: bytes) -> TokenUsage | None:
 
 def _rename_gemini_models(body: bytes, model: str) -> bytes:
     """The same body with another model, where it names one: in itself, or in each request of a batch."""
-    fields = decode_object(body)
+    fields = read_object(body)
     name = f"models/{model.removeprefix('models/')}"
     entries = fields.get("requests")
     for entry in [fields, *(entries if isinstance(entries, list) else ())]:

@@ -11,7 +11,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import ModelEntry, allowed_targets, model_not_found, usable_models
-from antiphon.gateway.endpoints.tokens import decode_object
+from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.http.messages import Response
 from antiphon.providers.engine.provider import Provider
 from antiphon.wire.capabilities import look_up
@@ -28,7 +28,7 @@ async def handle_tags(context: RequestContext) -> Response:
 
 async def handle_show(context: RequestContext) -> Response:
     """What is known about one model. Raises `WireError`."""
-    body = decode_object(context.request.body)
+    body = read_object(context.request.body)
     name = body.get("model") or body.get("name")
     if not isinstance(name, str):
         raise WireError("model: expected the name of a model")

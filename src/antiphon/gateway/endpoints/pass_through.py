@@ -13,8 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_plus, urlsplit
 
 import msgspec
@@ -22,10 +21,10 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.access.budgets import unknown_price
-from antiphon.gateway.access.upload_ticket import PARAMETER, UPLOAD_ID, new_ticket
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
+from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
-from antiphon.gateway.http.messages import Response, ResponseStream, header_text
+from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import CallReport
@@ -37,8 +36,6 @@ from antiphon.providers.engine.response_reader import error_from_transport
 from antiphon.providers.routes import Target
 from antiphon.providers.transport.pushed_body import PushedBody
 from antiphon.wire.output import ProviderError
-
-Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 
 _WITHOUT_COST = frozenset({"files", "uploads", "moderations"})
 """What a key with a money budget may send although it has no price."""
@@ -76,7 +73,7 @@ _RETURNED = frozenset(
 )
 _UPLOAD_HEADERS = "x-goog-upload-"
 _UPLOAD_URL = "x-goog-upload-url"
-_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, PARAMETER})
+_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, TICKET})
 _FREE = frozenset({"files", "uploads", "vector_stores", "moderations"})
 """Endpoints whose calls cost nothing by themselves."""
 _CREDENTIAL_STATUSES = (401, 402, 403)
@@ -85,15 +82,15 @@ _MAX_USAGE_BYTES = 1024 * 1024
 _SAFE = "/:@!$&'()*+,;=-._~"
 
 
-async def handle_pass_through(context: RequestContext, on_finish: Finished) -> Response:
+async def handle_pass_through(context: RequestContext, on_finish: OnFinish) -> Response:
     """Pass a request on; `on_finish` gets its trace at the end."""
-    return await _Passing(context, on_finish).respond()
+    return await _PassedRequest(context, on_finish).respond()
 
 
-class _Passing:
-    """One request."""
+class _PassedRequest:
+    """One request that is passed on."""
 
-    def __init__(self, context: RequestContext, on_finish: Finished) -> None:
+    def __init__(self, context: RequestContext, on_finish: OnFinish) -> None:
         self._context = context
         self._request = context.request
         self._endpoint = context.endpoint
@@ -139,13 +136,12 @@ class _Passing:
             return self._error(provider)
         trace.provider, trace.upstream_format = provider.name, provider.format
         self._context.services.spans.start(trace, request.headers)
-        prepared = self._forwarded(provider)
-        target = Target(provider.name, "")
-        call = ModelCall([target], partial(as_prepared, prepared), CallReport(attempts=trace.attempts))
+        prepared = self._build_request(provider)
+        call = forward_call(prepared, CallReport(attempts=trace.attempts))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
-            return self._failed(provider, prepared.last_error, failure.error)
+            return self._provider_error(provider, prepared.last_error, failure.error)
         finally:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
@@ -185,7 +181,7 @@ class _Passing:
         )
         return ProviderError(message, "not_found", 404, "provider_required")
 
-    def _forwarded(self, provider: Provider) -> ForwardedRequest:
+    def _build_request(self, provider: Provider) -> ForwardedRequest:
         request = self._request
         forwarded = {
             name: value
@@ -193,14 +189,10 @@ class _Passing:
             if name in _FORWARDED or (name.startswith(_UPLOAD_HEADERS) and name != _UPLOAD_URL)
         }
         forwarded |= self._trace.trace_headers or {}
-        url = upstream_url(provider, self._endpoint.format, request.path, self._endpoint.resource)
-        query = upstream_query(request.raw_query)
-        if query:
-            url += ("&" if "?" in url else "?") + query
         return ForwardedRequest(
             provider,
             "",
-            url,
+            forward_url(provider, self._endpoint.format, request, self._endpoint.resource),
             (request.body,) if request.body else (),
             forwarded,
             method=request.method,
@@ -208,7 +200,7 @@ class _Passing:
             stream_length=request.stream.length if request.stream is not None else None,
         )
 
-    def _failed(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
+    def _provider_error(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
         self._trace.error = error
         response = passed_on_error(self._endpoint.format, provider, written, error)
         return structs.replace(response, headers=self._with_own_upload_url(provider, response.headers))
@@ -225,24 +217,26 @@ class _Passing:
             return url
         own_scheme = "https" if self._context.loaded.config.gateway.tls_cert else "http"
         scheme = self._request.headers.get("x-forwarded-proto", own_scheme).partition(",")[0].strip()
-        kept = [part for part in parts.query.split("&") if part and not _is_own_parameter(part)]
-        kept.append(f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}")
+        kept = [_without_own_parameters(parts.query), f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}"]
         loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
         if loaded.secrets and self._context.key.name:
-            kept.append(f"{PARAMETER}={new_ticket(loaded, self._context.key.name, upload_id)}")
+            kept.append(f"{TICKET}={new_ticket(loaded, self._context.key.name, upload_id)}")
         path = parts.path[max(0, parts.path.find("/upload/")) :]
         origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
-        return f"{origin}{path}?{'&'.join(kept)}"
+        return f"{origin}{path}?{'&'.join(filter(None, kept))}"
 
     def _error(self, error: ProviderError) -> Response:
         self._trace.error = error
         return error_response(self._endpoint.format, error)
 
 
-async def as_prepared(request: ForwardedRequest, target: Target) -> ForwardedRequest:
-    """The request itself: it has only one target."""
-    del target
-    return request
+def forward_call(request: ForwardedRequest, report: CallReport) -> ModelCall:
+    """The call that sends a request to its provider, which is its only target."""
+
+    async def prepare(_: Target) -> ForwardedRequest:
+        return request
+
+    return ModelCall([Target(request.provider.name, "")], prepare, report)
 
 
 def passed_on_error(
@@ -265,9 +259,16 @@ def _returned_headers(provider: Provider, received: Mapping[str, str]) -> dict[s
     return headers
 
 
-def upstream_query(raw_query: str) -> str:
-    """The query of a client without the parameters that are the gateway's."""
-    return "&".join(part for part in raw_query.split("&") if part and not _is_own_parameter(part))
+def api_of(format_name: str) -> str:
+    """The API that a provider of that format has."""
+    return next(api for api, formats in _APIS.items() if format_name in formats)
+
+
+def forward_url(provider: Provider, api: str, request: ClientRequest, deployment: str = "") -> str:
+    """Where a request goes at a provider: its path and query, without the parameters that are the gateway's."""
+    url = upstream_url(provider, api, request.path, deployment)
+    query = _without_own_parameters(request.raw_query)
+    return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
 
 def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") -> str:
@@ -287,8 +288,9 @@ def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") 
     return preset.url_beside(quote(rest, safe=_SAFE), base_url, deployment, provider.api_version)
 
 
-def _is_own_parameter(part: str) -> bool:
-    return unquote_plus(part.partition("=")[0]) in _OWN_PARAMETERS
+def _without_own_parameters(query: str) -> str:
+    parts = query.split("&")
+    return "&".join(part for part in parts if part and unquote_plus(part.partition("=")[0]) not in _OWN_PARAMETERS)
 
 
 class _BodyRelay:

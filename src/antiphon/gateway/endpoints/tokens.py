@@ -14,10 +14,8 @@ from msgspec import Struct, structs
 from antiphon.context.tokens import CounterChain, LocalTokenizer
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.models import (
-    allowed_targets,
-    model_not_found,
-)
+from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
+from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import provider_error_response
@@ -37,6 +35,15 @@ from antiphon.providers.presets import Preset
 from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
+
+ESTIMATE_HEADER = "x-antiphon-estimate"
+"""The header of an estimated count."""
+
+_MESSAGE_TOKENS = 4
+"""Tokens of a message beside its text: the role, the start and the end."""
+_GEMINI_WRAPPER = "generateContentRequest"
+
+_counter = CounterChain([LocalTokenizer()])
 
 
 async def handle_count_tokens(context: RequestContext) -> Response:
@@ -100,16 +107,6 @@ def _address(context: RequestContext, target: Target) -> str | None:
     return count_url(provider.preset, provider.base_url, target.model, provider.api_version)
 
 
-ESTIMATE_HEADER = "x-antiphon-estimate"
-"""The header of an estimated count."""
-
-_MESSAGE_TOKENS = 4
-"""Tokens of a message beside its text: the role, the start and the end."""
-_GEMINI_WRAPPER = "generateContentRequest"
-
-_counter = CounterChain([LocalTokenizer()])
-
-
 class _Prompt(Struct, frozen=True):
     """Everything a request gives the model, as the one entry a counter reads."""
 
@@ -133,7 +130,7 @@ def read_count_request(format_name: str, body: bytes) -> ModelRequest:
     """The request to count. Gemini's may be wrapped in another."""
     if format_name != "gemini":
         return formats[format_name].read_request(body)
-    fields = decode_object(body)
+    fields = read_object(body)
     wrapped = fields.get(_GEMINI_WRAPPER)
     if wrapped is None:
         return formats[format_name].read_request(fields)
@@ -155,7 +152,7 @@ def rewrite_count_body(format_name: str, body: bytes, model: str) -> bytes:
     """The body for an upstream of the same format that calls the model `model`."""
     if format_name != "gemini":
         return replace_model(body, model)
-    fields = decode_object(body)
+    fields = read_object(body)
     wrapped = fields.get(_GEMINI_WRAPPER)
     if not isinstance(wrapped, dict) or "model" not in wrapped:
         return body  # the name is only in the URL
@@ -185,11 +182,3 @@ def _tool_text(tool: ToolDefinition | Native) -> Text:
 
 def _json_text(value: Any) -> Text:
     return Text(msgspec.json.encode(value).decode())
-
-
-def decode_object(body: bytes) -> dict[str, Any]:
-    """A body as a JSON object. Raises `WireError`."""
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"the body is not a JSON object: {error}") from error

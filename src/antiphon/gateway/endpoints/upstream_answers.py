@@ -7,13 +7,12 @@ except that `model` is the name that the client asked for, as in the answer to i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial, wraps
-from typing import TypeAlias
+from collections.abc import AsyncIterator
+from functools import wraps
 
 from antiphon.errors import TransportError, UnknownResponse
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.pass_through import as_prepared, passed_on_error, upstream_query, upstream_url
+from antiphon.gateway.context import Handler, RequestContext
+from antiphon.gateway.endpoints.pass_through import api_of, forward_call, forward_url, passed_on_error
 from antiphon.gateway.generate.answer_model import StreamModel, with_requested_model
 from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.gateway.http.errors import provider_error_response
@@ -22,19 +21,13 @@ from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import run_in_thread
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.forward import ForwardedRequest
-from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_transport
-from antiphon.providers.routes import Target
 from antiphon.providers.transport.request import read_body
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
 
-Handler: TypeAlias = Callable[[RequestContext], Awaitable[Response]]
-
-_APIS = {"openai-responses": "openai-chat", "gemini-interactions": "gemini"}
-"""The API whose addresses the paths of a format belong to."""
 _MAX_BYTES = 256 * 1024 * 1024
 
 
@@ -59,20 +52,17 @@ def asks_upstream(handler: Handler) -> Handler:
 
 async def _ask(context: RequestContext, known: UpstreamAnswer, provider: Provider) -> Response:
     request, format_name = context.request, context.endpoint.format
-    url = upstream_url(provider, _APIS[format_name], request.path)
-    query = upstream_query(request.raw_query)
     prepared = ForwardedRequest(
         provider,
         "",
-        f"{url}{'&' if '?' in url else '?'}{query}" if query else url,
+        forward_url(provider, api_of(format_name), request),
         (request.body,) if request.body else (),
         {},
         method=request.method,
         preferred_key=known.credential,
     )
-    call = ModelCall([Target(provider.name, "")], partial(as_prepared, prepared), CallReport())
     try:
-        reply = await call.reply()
+        reply = await forward_call(prepared, CallReport()).reply()
     except UpstreamFailed as failure:
         return passed_on_error(format_name, provider, prepared.last_error, failure.error)
     assert isinstance(reply, StreamReply), "nothing else is forwarded"
@@ -92,11 +82,9 @@ async def _ask(context: RequestContext, known: UpstreamAnswer, provider: Provide
     if request.method == "DELETE":
         services = context.services
         await run_in_thread(services.upstream_answers.forget, context.endpoint.resource, context.key.name)
-    if request.path.rstrip("/").endswith("/input_items"):
-        return Response(headers={**headers, "content-type": content_type}, body=body)
-    return Response(
-        headers={**headers, "content-type": content_type}, body=with_requested_model(format_name, body, known.model)
-    )
+    if not request.path.rstrip("/").endswith("/input_items"):
+        body = with_requested_model(format_name, body, known.model)
+    return Response(headers={**headers, "content-type": content_type}, body=body)
 
 
 async def _events(reply: StreamReply, format_name: str, requested_model: str) -> AsyncIterator[bytes]:

@@ -52,6 +52,12 @@ def error_response(
     return Response.json(body, status, all_headers)
 
 
+def internal_error(format_name: str, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
+    """The response to a request that a defect of ours ended."""
+    message = f"internal error; see the log for request {request_id}"
+    return error_response(format_name, ProviderError(message, "server"), status=500, headers=headers)
+
+
 def store_failure(error: StoreError) -> ProviderError:
     """The error for a client whose request needs a file or database of the gateway that fails; it is logged."""
     logger.error("a database of the gateway is not available: %s", error)

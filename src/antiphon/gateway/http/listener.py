@@ -25,7 +25,7 @@ from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.connection import ServerConnection
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.errors import error_response, internal_error
 from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.routes import error_format_for_path
@@ -189,9 +189,7 @@ class Listener:
 
     def internal_error(self, request_id: str) -> Response:
         """The gateway has a defect."""
-        message = f"internal error; see the log for request {request_id}"
-        headers = {"x-request-id": request_id, "server": SERVER_HEADER}
-        return error_response("", ProviderError(message, "server"), status=500, headers=headers)
+        return internal_error("", request_id, {"x-request-id": request_id, "server": SERVER_HEADER})
 
     def request_id_from(self, headers: Mapping[str, str]) -> str:
         """The id a client sent with its request, if it is valid; else a new one."""

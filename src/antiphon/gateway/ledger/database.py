@@ -7,21 +7,27 @@ are microseconds since 1970 and days are days since 1970, both UTC and integers.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import structs
 
 from antiphon.gateway.config.settings import Config
-from antiphon.history.location import data_folder, ensure_private_folder, is_postgres_url
+from antiphon.history.location import data_folder, display_location, ensure_private_folder, is_postgres_url
 from antiphon.history.sql.database import Database, SqliteDatabase
 from antiphon.history.sql.schema import Migration, migrate
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.providers.credentials.secret import Credential
 
+T = TypeVar("T")
+
 APPLICATION_ID = 0x414E544C  # "ANTL": neither a history nor the state of a gateway
 FILE_NAME = "ledger.db"
+_CLOSE_SECONDS = 10.0
 
 _USAGE = """
 CREATE TABLE names (id {identity}, name text NOT NULL UNIQUE);
@@ -174,3 +180,59 @@ def _open_postgres(address: str, *, create: bool, read_only: bool) -> Database:
         connections.close()
         raise
     return PostgresDatabase(connections)
+
+
+class OperatorDatabase:
+    """The database at an address, for code on the event loop of a process. It is opened at first use; calls run in threads.
+
+    An SQLite file that does not exist is only created by a change: a gateway that stores nothing leaves no file.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._lock = threading.Condition()
+        self._database: Database | None = None
+        self._calls = 0  # in progress
+
+    @property
+    def location(self) -> str:
+        """Where it is, as people may see it."""
+        return display_location(self._address)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is something to read; a server always is."""
+        return self._database is not None or is_postgres_url(self._address) or Path(self._address).exists()
+
+    async def read_rows(self, call: Callable[[Database], list[T]]) -> list[T]:
+        """What a call reads; nothing if the database does not exist yet. Raises `StoreError`."""
+        return await self.run(call) if self.exists else []
+
+    async def run(self, call: Callable[[Database], T]) -> T:
+        """The result of a call with the open database, in a thread. Raises `StoreError`."""
+        return await asyncio.to_thread(self.run_now, call)
+
+    def run_now(self, call: Callable[[Database], T]) -> T:
+        """The same in this thread."""
+        with self._lock:
+            if self._database is None:
+                self._database = open_operator_database(self._address)
+            database = self._database
+            self._calls += 1
+        try:
+            return call(database)
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._lock.notify_all()
+
+    def close(self) -> None:
+        """Close it when the calls in progress have ended; a later call opens it again.
+
+        SQLite crashes the process if a connection is closed while a thread uses it, so one that is stuck is left open.
+        """
+        with self._lock:
+            is_unused = self._lock.wait_for(lambda: not self._calls, _CLOSE_SECONDS)
+            database, self._database = self._database, None
+        if database is not None and is_unused:
+            database.close()

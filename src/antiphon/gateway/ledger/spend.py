@@ -1,9 +1,8 @@
 """What was spent, by key, model, provider and day: token sums of the ledger times the prices of now.
 
 Sums per day are kept per bucket: calls whose tokens have the same prices. The price of a bucket is linear in its six token
-sums, so the database multiplies and adds: a query reads sums, not rows. Rows are read for parts of a day, and for buckets that a
-newer price table splits. Prices are integers in the statement, so the result is exact. What has no known price is counted, and
-never 0.
+sums, so the database multiplies and adds (`price_expressions`): a query reads sums, not rows. Rows are read for parts of a day,
+and for buckets that a newer price table splits. What has no known price is counted, and never 0.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.gateway.ledger.price_expressions import MILLION, PriceExpressions, PricePeriod, price_rates
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, PriceClass, decode_variant
 from antiphon.gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
 from antiphon.history import TokenUsage
@@ -26,30 +26,18 @@ from antiphon.prices.table import PriceTable
 Dimension: TypeAlias = Literal["key", "model", "provider", "day"]
 DIMENSIONS: tuple[Dimension, ...] = ("key", "model", "provider", "day")
 
-_MILLION = 1_000_000
 _EPOCH = date(1970, 1, 1)
-_LATEST_DAY = 2_932_896  # 9999-12-31
+LATEST_DAY = 2_932_896  # 9999-12-31
 _BUCKETS_AT_ONCE = 400
 
-_RATE_COLUMNS = [f"{part}_{column}" for part in ("high", "low") for column in TOKEN_COLUMNS]
-_PRICE_COLUMNS = (
-    "bucket_id",
-    "grp",
-    "first_day",
-    "last_day",
-    "is_estimated",
-    "is_unknown",
-    "no_input",
-    "no_output",
-    *_RATE_COLUMNS,
-)
-_IS_UNPRICED = (
-    "(p.is_unknown = 1 OR p.no_input = 1 AND d.prompt_tokens > 0 OR p.no_output = 1 AND d.completion_tokens > 0)"
-)
 _DAILY = "daily"
 _ROWS = f"""(SELECT CAST(at / {DAY_MICROSECONDS} AS integer) AS day, key_id, bucket_id, 1 AS calls,
     CASE WHEN outcome_id = (SELECT id FROM names WHERE name = 'ok') THEN 0 ELSE 1 END AS failed_calls, {", ".join(TOKEN_COLUMNS)}
     FROM usage WHERE at >= :first_at AND at < :end_at)"""
+
+
+_Group: TypeAlias = tuple[str | None, str | None, str | None, int | None]
+"""Key, model, provider and day, each None if it was not asked for."""
 
 
 class SpendRow(Struct, frozen=True, kw_only=True, gc=False):
@@ -80,23 +68,22 @@ class _Bucket(Struct, frozen=True):
     metering: str
 
 
-class _Sums(Struct, gc=False):
+class _Sums(Struct, frozen=True, gc=False):
     """What is added up for one group: the numbers in the order of the statement, and the cost."""
 
-    numbers: list[int]
+    numbers: Sequence[int]
     cost: Decimal
 
-    def add(self, numbers: list[int], cost: Decimal) -> None:
-        self.numbers = [known + more for known, more in zip(self.numbers, numbers, strict=True)]
-        self.cost += cost
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums([*map(add, self.numbers, other.numbers)], self.cost + other.cost)
 
-    def row(self, key: str | None, model: str | None, provider: str | None, day: date | None) -> SpendRow:
+    def row(self, key: str | None, model: str | None, provider: str | None, day: int | None) -> SpendRow:
         calls, failed, estimated, unpriced, prompt, completion, cached, written, long_lived, reasoning = self.numbers
         return SpendRow(
             key=key,
             model=model,
             provider=provider,
-            day=day,
+            day=None if day is None else _EPOCH + timedelta(days=day),
             calls=calls,
             failed_calls=failed,
             estimated_calls=estimated,
@@ -122,8 +109,8 @@ def spend(
     """
     table = table or PriceTable()
     first_at = 0 if since is None else _microseconds(since)
-    end_at = _LATEST_DAY * DAY_MICROSECONDS if until is None else _microseconds(until)
-    query = _Query(database, tuple(by), keys, table)
+    end_at = LATEST_DAY * DAY_MICROSECONDS if until is None else _microseconds(until)
+    query = SpendQuery(database, tuple(by), keys, table)
     first_day, end_day = -(-first_at // DAY_MICROSECONDS), end_at // DAY_MICROSECONDS
     if first_day > end_day:  # within one day
         query.add_rows(first_at, end_at)
@@ -140,7 +127,7 @@ def spent_by_key(database: Database, key: str, since: datetime, table: PriceTabl
     return rows[0] if rows else SpendRow(cost=Decimal(0))
 
 
-class _Query:
+class SpendQuery:
     """One query, in parts: sums of whole days, and rows of parts of days."""
 
     def __init__(
@@ -158,7 +145,7 @@ class _Query:
             )
         ]
         self._groups: dict[tuple[str | None, str | None], int] = {}
-        self._sums: dict[tuple[Any, ...], _Sums] = {}
+        self._sums: dict[_Group, _Sums] = {}
         divided = [bucket for bucket in self._buckets if not self._has_one_price(bucket)]
         self._divided = {bucket.id: bucket for bucket in divided}
 
@@ -178,7 +165,7 @@ class _Query:
             condition.append(f"d.key_id = {ALL_KEYS}")
         elif self._key_ids is None:
             days_text = f"d.day = {first}" if end == first + 1 else f"d.day BETWEEN {first} AND {end - 1}"
-            condition = [days_text, f"d.key_id <> {ALL_KEYS}"]
+            condition = [days_text, f"d.key_id > {ALL_KEYS}"]
         else:
             condition.append(self._database.one_of("d.key_id", "keys"))
         self._add(_DAILY, condition, first, end, days=days)
@@ -191,14 +178,14 @@ class _Query:
         first, end = first_at // DAY_MICROSECONDS, -(-end_at // DAY_MICROSECONDS)
         self._add(_ROWS, condition, first, end, first_at=first_at, end_at=end_at)
 
+    def add_result(self, other: SpendQuery) -> None:
+        """What another query with the same dimensions found."""
+        for group, sums in other._sums.items():
+            self._add_sums(group, sums)
+
     def result(self) -> list[SpendRow]:
         """A row for each group."""
-        by_number = {number: group for group, number in self._groups.items()}
-        has_days = "day" in self._by
-        rows = [
-            sums.row(key, *by_number[number], _EPOCH + timedelta(days=day) if has_days else None)
-            for (key, number, day), sums in self._sums.items()
-        ]
+        rows = [sums.row(*group) for group, sums in self._sums.items()]
         return sorted(rows, key=attrgetter(*self._by)) if self._by else rows
 
     def _add(self, source: str, condition: Sequence[str], first: int, end: int, **values: Any) -> None:
@@ -221,56 +208,45 @@ class _Query:
         end: int,
         values: Mapping[str, Any],
     ) -> None:
-        periods = [period for bucket in buckets for period in self._periods(bucket, first, end)]
-        if not periods:
-            return
-        places = max((_decimal_places(rate) for _, rates in periods for rate in rates.values()), default=0)
-        prices = [[*facts, *_scaled(rates, places)] for facts, rates in periods]
-        used = {column for column, *values in zip(_PRICE_COLUMNS, *prices, strict=True) if any(values)}
-        values_text = ", ".join(f"({', '.join(map(str, price))})" for price in prices)
-        has_groups = "model" in self._by or "provider" in self._by
-        columns = {"d.key_id": "key" in self._by, "p.grp": has_groups, "d.day": "day" in self._by}
-        groups = [f"{column if is_used else 0} AS {column[2:]}" for column, is_used in columns.items()]
+        prices = PriceExpressions([period for bucket in buckets for period in self._periods(bucket, first, end)])
+        columns = {
+            "key_id": "d.key_id" if "key" in self._by else None,
+            "grp": prices.group if "model" in self._by or "provider" in self._by else None,
+            "day": "d.day" if "day" in self._by else None,
+        }
         # Only what differs: sums of one day are stored in the order of their keys, and need no sorting then.
-        grouped = ", ".join(column for column, is_used in columns.items() if is_used)
-        numbers = _number_expressions(used)
-        named, names = ("n.name", "JOIN names n ON n.id = s.key_id") if "key" in self._by else ("NULL", "")
+        grouped = [str(place) for place, column in enumerate(columns.values(), start=1) if column is not None]
+        # CROSS: else SQLite stores all sums before it finds the first name.
+        join = "CROSS JOIN names n WHERE n.id = s.key_id"
+        named, names = ("n.name", join) if "key" in self._by else ("NULL", "")
         statement = f"""
-WITH price ({", ".join(_PRICE_COLUMNS)}) AS (VALUES {values_text})
 SELECT {named}, s.* FROM (
-    SELECT {", ".join(groups)}, {", ".join(f"CAST(sum({number}) AS bigint)" for number in numbers)}
-    FROM {source} d CROSS JOIN price p
-    WHERE p.bucket_id = d.bucket_id AND d.day BETWEEN p.first_day AND p.last_day{"".join(f" AND {one}" for one in condition)}
-    {f"GROUP BY {grouped}" if grouped else "HAVING count(*) > 0"}
+    SELECT {", ".join(f"{column or 'NULL'} AS {name}" for name, column in columns.items())},
+        {", ".join("0" if number == "0" else f"CAST(sum({number}) AS bigint)" for number in prices.numbers)}
+    FROM {source} d WHERE {" AND ".join((prices.condition, *condition))}
+    {f"GROUP BY {', '.join(grouped)}" if grouped else "HAVING count(*) > 0"}
 ) s {names}
 """
-        unit = Decimal(1).scaleb(-places - 6)
-        sums = self._sums
-        for key, _, number, day, *found, high_sum, low_sum in self._database.rows(statement, replan=True, **values):
-            group, cost = (key, number, day), (high_sum * _MILLION + low_sum) * unit
-            if group in sums:
-                sums[group].add(found, cost)
-            else:
-                sums[group] = _Sums(found, cost)
+        unit, groups = prices.unit, [*self._groups]
+        for key, _, number, day, *found, high, low in self._database.rows(statement, replan=True, **values):
+            sums = _Sums(found, (high * MILLION + low) * unit if high else low * unit)
+            self._add_sums((key, *groups[number or 0], day), sums)
 
-    def _periods(self, bucket: _Bucket, first: int, end: int) -> Iterator[tuple[list[int], dict[str, Decimal]]]:
-        """The prices of a bucket from day to day: facts of the price row, and dollars per million by token column."""
+    def _add_sums(self, group: _Group, sums: _Sums) -> None:
+        known = self._sums.get(group)
+        self._sums[group] = sums if known is None else known + sums
+
+    def _periods(self, bucket: _Bucket, first: int, end: int) -> Iterator[PricePeriod]:
+        """The prices of a bucket in the days from `first` to before `end`."""
         known = self._table.find(bucket.model, bucket.provider)
         changes = (
-            {(price.since - _EPOCH).days for price in known.prices if price.since is not None}
+            {day_number(price.since) for price in known.prices if price.since is not None}
             if known is not None
             else set()
         )
-        starts = sorted({first, *(day for day in changes if first < day < end)})
-        for start, stop in zip(starts, [*starts[1:], end], strict=True):
+        for start in sorted({first, *(day for day in changes if first < day < end)}):
             rates = price_rates(bucket.provider, bucket.model, bucket.variant, bucket.price_class, start, self._table)
-            flags = [
-                bucket.metering == "estimated",
-                bucket.metering == "unknown",
-                "prompt_tokens" not in rates,
-                "completion_tokens" not in rates,
-            ]
-            yield [bucket.id, self._group(bucket), start, stop - 1, *map(int, flags)], rates
+            yield PricePeriod(bucket.id, start, self._group(bucket), bucket.metering, rates)
 
     def _add_divided(self, first: int, end: int, values: Mapping[str, Any]) -> None:
         """Buckets whose rows have different prices by now: row by row."""
@@ -300,22 +276,20 @@ JOIN names n ON n.id = d.key_id WHERE d.at >= :first_at AND d.at < :end_at AND {
                     table=self._table,
                 )
             )
-            group = (
-                key if "key" in self._by else None,
-                self._group(bucket),
-                at // DAY_MICROSECONDS if "day" in self._by else 0,
-            )
+            day = at // DAY_MICROSECONDS if "day" in self._by else None
+            group = (key if "key" in self._by else None, *self._names(bucket), day)
             numbers = [1, failed, int(bucket.metering == "estimated"), int(found is None), *tokens]
-            sums = self._sums.setdefault(group, _Sums([0] * len(numbers), Decimal(0)))
-            sums.add(numbers, Decimal(0) if found is None else found.total)
+            self._add_sums(group, _Sums(numbers, Decimal(0) if found is None else found.total))
 
     def _has_one_price(self, bucket: _Bucket) -> bool:
         known = self._table.find(bucket.model, bucket.provider)
         return known is None or bucket.price_class.has_one_price(known)
 
+    def _names(self, bucket: _Bucket) -> tuple[str | None, str | None]:
+        return (bucket.model if "model" in self._by else None, bucket.provider if "provider" in self._by else None)
+
     def _group(self, bucket: _Bucket) -> int:
-        group = (bucket.model if "model" in self._by else None, bucket.provider if "provider" in self._by else None)
-        return self._groups.setdefault(group, len(self._groups))
+        return self._groups.setdefault(self._names(bucket), len(self._groups))
 
     def _ids_of(self, keys: Sequence[str]) -> list[int]:
         found = self._database.rows(
@@ -324,70 +298,9 @@ JOIN names n ON n.id = d.key_id WHERE d.at >= :first_at AND d.at < :end_at AND {
         return [number for (number,) in found]
 
 
-def price_rates(
-    provider: str, model: str, variant: str, price_class: PriceClass, day: int, table: PriceTable
-) -> dict[str, Decimal]:
-    """What a million more tokens in each column cost on a day; a column without a known price is missing.
-
-    Columns are inclusive: a cached token is also one of the prompt, so its rate is the difference.
-    """
-
-    def cost(**tokens: Any) -> Decimal | None:
-        found = cost_of(
-            TokenUsage(**tokens),
-            model,
-            provider,
-            at=price_class.time(day),
-            variant=decode_variant(variant),
-            table=table,
-            prompt_size=price_class.above + 1,
-        )
-        return None if found is None else found.total
-
-    rates: dict[str, Decimal] = {}
-    prompt, completion = cost(prompt_tokens=_MILLION), cost(completion_tokens=_MILLION)
-    if prompt is not None:
-        written = cost(prompt_tokens=_MILLION, cache_write_tokens=_MILLION) or prompt
-        raw = {"cache_creation": {"ephemeral_1h_input_tokens": _MILLION}}
-        rates["prompt_tokens"] = prompt
-        rates["cached_tokens"] = _or(cost(prompt_tokens=_MILLION, cached_tokens=_MILLION), prompt) - prompt
-        rates["cache_write_tokens"] = written - prompt
-        long_lived = _or(cost(prompt_tokens=_MILLION, cache_write_tokens=_MILLION, raw=raw), written)
-        rates["cache_write_1h_tokens"] = long_lived - written
-    if completion is not None:
-        rates["completion_tokens"] = completion
-        reasoning = _or(cost(completion_tokens=_MILLION, reasoning_tokens=_MILLION), completion)
-        rates["reasoning_tokens"] = reasoning - completion
-    return rates
-
-
-def _number_expressions(used: set[str]) -> list[str]:
-    """What is added up, from a row `d` of sums and its price `p`; columns of prices that are 0 throughout are left out."""
-    costs = [
-        " + ".join(f"d.{column} * p.{part}_{column}" for column in TOKEN_COLUMNS if f"{part}_{column}" in used) or "0"
-        for part in ("high", "low")
-    ]
-    unpriced = "0"
-    if used & {"is_unknown", "no_input", "no_output"}:
-        unpriced = f"CASE WHEN {_IS_UNPRICED} THEN d.calls ELSE 0 END"
-        costs = [cost if cost == "0" else f"CASE WHEN {_IS_UNPRICED} THEN 0 ELSE {cost} END" for cost in costs]
-    estimated = "d.calls * p.is_estimated" if "is_estimated" in used else "0"
-    return ["d.calls", "d.failed_calls", estimated, unpriced, *(f"d.{column}" for column in TOKEN_COLUMNS), *costs]
-
-
-def _or(amount: Decimal | None, otherwise: Decimal) -> Decimal:
-    return otherwise if amount is None else amount
-
-
-def _decimal_places(rate: Decimal) -> int:
-    exponent = rate.normalize().as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0
-
-
-def _scaled(rates: Mapping[str, Decimal], places: int) -> list[int]:
-    """The rates as integers, each in two parts: products with the sums of years stay within 64 bits."""
-    whole = [int(rates.get(column, Decimal(0)).scaleb(places)) for column in TOKEN_COLUMNS]
-    return [rate // _MILLION for rate in whole] + [rate % _MILLION for rate in whole]
+def day_number(day: date) -> int:
+    """A day as it is stored."""
+    return (day - _EPOCH).days
 
 
 def _microseconds(at: datetime) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TypeAlias
 
+from antiphon.gateway.ledger.price_expressions import price_rates
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, UNBOUNDED, PriceClass, UsageRow
-from antiphon.gateway.ledger.spend import price_rates
 from antiphon.prices.table import PriceTable
 
 _MILLION = 1_000_000

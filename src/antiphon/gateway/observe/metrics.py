@@ -59,7 +59,7 @@ class _Snapshot(Struct, frozen=True):
 
 
 class Metrics:
-    """Everything the gateway counts. `files` shares it among workers; `models` are the names of the routes."""
+    """Everything the gateway counts. `snapshots` shares it among workers; `models` are the names of the routes."""
 
     def __init__(
         self,

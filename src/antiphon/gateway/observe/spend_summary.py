@@ -1,6 +1,7 @@
 """`SpendSummary`: what was spent in the last days by key, model and day, as the status page shows it.
 
-It is read from the usage ledger, which all workers and hosts write, in a thread and at most every few seconds.
+It is read from the usage ledger, which all workers and hosts write, in a thread and at most every few seconds; less often if
+reading takes long.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.recent_spend import RecentSpend
 from antiphon.gateway.ledger.spend import SpendRow, spend
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history.location import is_postgres_url
@@ -23,6 +25,8 @@ from antiphon.history.sql.database import Database
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
+_LEAST_PAUSE = 20.0
+"""How many times as long as reading took the result is used: the page takes at most a twentieth of a processor."""
 
 
 class SpendSummary(Struct, frozen=True, kw_only=True):
@@ -46,6 +50,7 @@ class SpendReader:
         self._clock = clock
         self._until = 0.0
         self._last = SpendSummary()
+        self._recent = RecentSpend()
         self._reading = asyncio.Lock()
 
     async def read(self, loaded: LoadedConfig) -> SpendSummary:
@@ -53,13 +58,14 @@ class SpendReader:
         if not loaded.config.ledger.enabled:
             return SpendSummary(is_on=False)
         async with self._reading:
-            if self._clock() >= self._until:
-                self._last = await run_in_thread(read_spend, loaded, datetime.now(UTC))
-                self._until = self._clock() + _KEPT_SECONDS
+            if (began := self._clock()) >= self._until:
+                self._last = await run_in_thread(read_spend, loaded, datetime.now(UTC), self._recent)
+                ended = self._clock()
+                self._until = ended + max(_KEPT_SECONDS, _LEAST_PAUSE * (ended - began))
             return self._last
 
 
-def read_spend(loaded: LoadedConfig, now: datetime) -> SpendSummary:
+def read_spend(loaded: LoadedConfig, now: datetime, recent: RecentSpend) -> SpendSummary:
     """The summary, from the database."""
     try:
         database = open_for_reading(loaded)
@@ -72,7 +78,7 @@ def read_spend(loaded: LoadedConfig, now: datetime) -> SpendSummary:
         since = midnight - timedelta(days=DAYS - 1)
         by_day = spend(database, ("day",), since=since, table=loaded.prices)
         return SpendSummary(
-            by_key=_largest_first(spend(database, ("key",), since=since, table=loaded.prices)),
+            by_key=_largest_first(recent.by_key(database, since.date(), now.date(), loaded.prices)),
             by_model=_largest_first(spend(database, ("model", "provider"), since=since, table=loaded.prices)),
             by_day=tuple(reversed(by_day)),
             today=next((row for row in by_day if row.day == now.date()), None),

@@ -142,12 +142,15 @@ class ConversationStore:
             _drop(db, number)
 
 
-def complete_item(item: Any) -> dict[str, Any]:
-    """An item as the API shows it: with a type, an id, and its content as a list."""
+def complete_item(item: Any, id_end: str = "") -> dict[str, Any]:
+    """An item as the API shows it: with a type, an id, and its content as a list.
+
+    `id_end` is the end of the id of an item without one, after the prefix of its type; empty: it is random.
+    """
     complete = {"type": "message", **item} if isinstance(item, dict) else {"type": "message", "content": item}
     kind = complete["type"]
     if not isinstance(complete.get("id"), str) or not complete["id"]:
-        complete["id"] = f"{_ITEM_PREFIXES.get(str(kind), 'item')}_{new_id()}"
+        complete["id"] = f"{_ITEM_PREFIXES.get(str(kind), 'item')}{id_end or f'_{new_id()}'}"
     if kind == "message":
         role = complete.setdefault("role", "user")
         complete.setdefault("status", "completed")

@@ -347,7 +347,7 @@ class KeyHealth:
         return {scope: self._cooldowns[scope] for scope in scopes if scope in self._cooldowns}
 
     def _cooldown(self, scope: str, last_call_number: int, now: float) -> Cooldown:
-        """The rest of a facet, begun if there is none."""
+        """The cooldown of a scope; a new one if there is none."""
         if len(self._cooldowns) >= _MAX_COOLDOWNS:
             self._cooldowns = {
                 name: cooldown for name, cooldown in self._cooldowns.items() if cooldown.available_at() > now

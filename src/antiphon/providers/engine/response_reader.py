@@ -73,7 +73,7 @@ class ResponseReader:
         return self._mark_finished(self._stream.feed(collected))
 
     def close(self, error: TransportError | None = None) -> list[ModelOutputDelta]:
-        """The body ended, or `transport_error` ended it: what was held back, and the terminal delta."""
+        """The body ended, or `error` ended it: what was held back, and the terminal delta."""
         deltas = self._stream.close() if self._stream is not None else read_whole(self._wire, b"".join(self._whole))
         if not deltas or not isinstance(deltas[-1], Finished | Failed):
             deltas.append(Failed(_CUT))

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import ProviderSetupError
-from antiphon.providers.model_name import quote_path
+from antiphon.providers.routes import quote_path
 
 AuthStyle: TypeAlias = Literal["bearer", "x-api-key", "x-goog-api-key", "api-key", "none"]
 
@@ -78,6 +78,11 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the service in signatures of AWS."""
     host: Literal["", "bedrock", "vertex"] = ""
     """Whose form of requests of the format it takes."""
+
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        """The variables that may have the key."""
+        return (*self.key_variables, *self.bearer_variables)
 
     def find_token_source(self, environ: Mapping[str, str]) -> str:
         """The key to use if none is given and no key variable is set; empty if it has none."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.history import HistoryEntry, ModelInputEntry, ModelOutputEntry
-from antiphon.parts import Audio, Document, Image, ResultPart, Text, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Audio, Image, ResultPart, Text, ToolCallResult, ToolExecutionStatus, media_part
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, GetPromptResult, Prompt, Resource, ResourceTemplate
@@ -155,11 +155,7 @@ def resource_part(resource: Any) -> ResultPart:
         text = base64.b64decode(resource.blob).decode(errors="replace")
     if text is not None:
         return Text(f"{resource.uri}\n{text}")
-    if media_type.startswith("image/"):
-        return Image(media_type, resource.blob)
-    if media_type.startswith("audio/"):
-        return Audio(media_type, resource.blob)
-    if media_type == "application/pdf":
-        return Document(media_type, resource.blob, name=str(resource.uri))
+    if media_type.startswith(("image/", "audio/")) or media_type == "application/pdf":
+        return media_part(media_type, resource.blob, name=str(resource.uri))
     size = len(resource.blob) * 3 // 4
     return Text(f"({resource.uri}: about {size:,} bytes of {media_type or 'unknown type'}, which cannot be shown)")

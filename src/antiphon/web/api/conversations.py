@@ -287,7 +287,7 @@ class ConversationApi:
         """The conversation, if no turn is running in it."""
         live = await self._opened(request)
         if live.is_running:
-            raise ApiError("a turn is being played; stop it first, or wait for its end", 409, "running")
+            raise ApiError("a turn is running; stop it, or wait until it ends", 409, "running")
         return live
 
     async def _settings_json(self, live: LiveConversation, request: ChatRequest) -> dict[str, Any]:

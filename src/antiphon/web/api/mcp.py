@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from antiphon.chat.mcp.servers import McpServers, UnconfirmedCommand
+from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.mcp.settings import ServerChange
 from antiphon.gateway.http.messages import Response
 from antiphon.web.request import ApiError, ChatRequest
@@ -52,19 +52,13 @@ class McpApi:
     async def change(self, request: ChatRequest) -> Response:
         """Change a server, switch it on or off, or set which of its calls need approval."""
         servers = self._known(request)
-        try:
-            await servers.change(request.id, request.read(ServerChange))
-        except UnconfirmedCommand as error:
-            raise ApiError(str(error), 409, "unconfirmed") from None
+        await servers.change(request.id, request.read(ServerChange))
         return self._answer(servers)
 
     async def test(self, request: ChatRequest) -> Response:
         """Connect to a server and report what it has."""
         servers = self._known(request)
-        try:
-            report = await servers.test(request.id, request.read(Confirmation).confirm)
-        except UnconfirmedCommand as error:
-            raise ApiError(str(error), 409, "unconfirmed") from None
+        report = await servers.test(request.id, request.read(Confirmation).confirm)
         return Response.json({"report": report, "servers": servers.views()})
 
     async def remove(self, request: ChatRequest) -> Response:

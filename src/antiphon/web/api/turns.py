@@ -23,7 +23,7 @@ from antiphon.web.request import ApiError, ChatRequest, parse_int
 MAX_RUNNING_TURNS = 64
 """How many turns run at once."""
 
-_RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt: true to speak over it"
+_RUNNING = "a turn is running; wait until it ends, stop it, or send interrupt: true to replace it"
 
 
 async def _nothing_to_prepare() -> None:
@@ -156,7 +156,7 @@ class TurnApi:
         live, decision = await self._opened(request), request.read(DecisionRequest)
         async with live.writing:
             if live.is_running:
-                raise ApiError("no call waits for a decision: a turn is being played", 409, "running")
+                raise ApiError("no call waits for a decision: a turn is running", 409, "running")
             if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
                 await self._models.admit(live.chat.model or self._models.default, request.key)
             await live.run_off_loop(lambda: _record(live, decision))
@@ -194,7 +194,7 @@ class TurnApi:
     async def admit(self, live: LiveConversation, model: str, key: ClientKey) -> None:
         """Count a turn of this client, or raise if it cannot start now; what it needs is prepared."""
         if not live.is_running and self._conversations.running >= self._most_running:
-            raise ApiError(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
+            raise ApiError(f"{self._most_running} turns are running already; try again soon", 503, "busy")
         await self._models.admit(model or self._models.default, key)
         await self._prepare_turn()
 

@@ -1,7 +1,8 @@
 """`GatewayChat`: the chat of a gateway, with its models, keys and limits, and a store that is opened on first use.
 
 The gateway keeps serving if the chat cannot: without a store, the chat reports the reason and everything else works. After a
-reload, the next answer comes from the reloaded models. Credentials and connections are those of the gateway.
+reload, the next answer comes from the reloaded models. Providers and the health of their targets are those of the gateway: what
+a request of a client finds out about a key or a target, the chat knows, and the other way round.
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, default_model, make_choice
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.http_provider import HttpProviderClient
-from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.transport.request import Timeouts
 from antiphon.tools.embedded import parse_setting
 from antiphon.web.access import AccessControl
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
@@ -132,7 +131,16 @@ def turn_settings(chat: ChatPageSettings) -> TurnSettings:
 def gateway_models(running: LoadedConfig) -> ChatModels:
     """The models of a gateway: those it lists, and one of each provider."""
     clients = {name: _client(running, name) for name in running.providers}
-    router = ProviderRouter(clients, routes=running.routes, environ={}, only_routes=running.only_routes)
+    settings = running.config.gateway
+    router = ProviderRouter(
+        clients,
+        routes=running.routes,
+        environ={},
+        only_routes=running.only_routes,
+        first_token_seconds=settings.first_token_seconds,
+        continue_streams=settings.continue_streams,
+        health=running.target_health,
+    )
     names = list(dict.fromkeys(_named(running)))
     if not names:
         raise ApiError("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
@@ -157,20 +165,6 @@ def _named(running: LoadedConfig) -> Iterator[str]:
 
 
 def _client(running: LoadedConfig, name: str) -> ProviderClient:
-    """A client for one of the gateway's upstreams, with its credentials and its connections."""
+    """A client of one of the gateway's upstreams."""
     upstream = running.providers[name]
-    if not isinstance(upstream, Provider):
-        return OfflineModel()
-    settings = next(one for one in running.config.providers if one.name == name)
-    return HttpProviderClient(
-        upstream.preset,
-        name=name,
-        base_url=upstream.base_url,
-        keys=upstream.pool or (),
-        headers=settings.headers,
-        environ=running.environ,
-        api_version=settings.api_version,
-        timeouts=Timeouts(connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds),
-        transport=upstream.transport,
-        retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
-    )
+    return HttpProviderClient.of(upstream) if isinstance(upstream, Provider) else OfflineModel()

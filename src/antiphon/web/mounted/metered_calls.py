@@ -87,14 +87,16 @@ class MeteredCalls(ProviderClient):
         if reached is not None:
             yield Failed(ProviderError(reached.message, "billing", code=reached.limit, retry_after=reached.wait))
             return
-        targets = _allowed_targets(key, model, loaded)
-        if isinstance(targets, ProviderError):
-            yield Failed(targets)
-            return
         options = structs.replace(options, request_id=next(_request_ids))
         call = _CallTrace(model, self._owner, options)
         try:
-            async with aclosing(router.call_targets(targets, context, options)) as deltas:  # type: ignore[type-var]
+            targets = _allowed_targets(key, model, loaded)
+            calls = (
+                _refused(targets)
+                if isinstance(targets, ProviderError)
+                else router.call_targets(targets, context, options)
+            )
+            async with aclosing(calls) as deltas:  # type: ignore[type-var]
                 async for delta in deltas:
                     call.observe(delta)
                     yield delta
@@ -153,6 +155,10 @@ class _CallTrace:
         trace.waiting_seconds = trace.seconds
 
 
-def _allowed_targets(key: ClientKey, model: str, loaded: LoadedConfig) -> list[Target] | ProviderError | None:
-    """The targets that a client with a money budget may use; None: all, because it has none."""
-    return priced_targets(key, loaded.resolve(model), loaded.prices) if key.has_money_budget else None
+async def _refused(error: ProviderError) -> AsyncIterator[ModelOutputDelta]:
+    yield Failed(error)
+
+
+def _allowed_targets(key: ClientKey, model: str, loaded: LoadedConfig) -> list[Target] | ProviderError:
+    """The targets that a client may use: those of the gateway's routes, and with a money budget those with a known price."""
+    return priced_targets(key, loaded.resolve(model), loaded.prices)

@@ -1,5 +1,6 @@
 """Anthropic's Messages API."""
 
+from antiphon.wire.anthropic.limits import MARKED_MESSAGES
 from antiphon.wire.format import FormatModule, FormatSignature
 from antiphon.wire.request import SequenceRule
 from antiphon.wire.rules import name_set
@@ -9,6 +10,7 @@ FORMAT_MODULE = FormatModule(
     sequence_rule=SequenceRule(merges_assistant_turns=True, unique_ids=True),
     required=frozenset({"max_tokens"}),
     options=frozenset({"version", "dialect"}),
+    marked_messages=MARKED_MESSAGES,
     embeds_raw_json=True,
     signature=FormatSignature(
         body_keys=name_set("system anthropic_version stop_sequences"),

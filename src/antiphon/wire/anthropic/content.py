@@ -33,15 +33,16 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.anthropic.cache_breakpoints import can_be_marked, with_breakpoint
 from antiphon.wire.anthropic.limits import is_blank
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.capabilities import MediaKind, format_capabilities
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, foreign_block, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
-from antiphon.wire.tool_calls import IdMapper, raw_json_object
+from antiphon.wire.tool_calls import IdMapper, raw_json_object, report_raw_arguments
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, block_type, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
@@ -143,11 +144,6 @@ def input_from_arguments(call: ToolCallRequest) -> Any:
     return raw_json_object(text)
 
 
-def report_raw_arguments(path: str, losses: list[Loss]) -> None:
-    reason = 'arguments are not a JSON object; sent as {"_raw": text} (AN-12)'
-    losses.append(Loss(f"{path}.arguments", "arguments", reason))
-
-
 def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
     """Invalid arguments as the value of `input`."""
     text = call.arguments
@@ -163,7 +159,7 @@ def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
             Loss(f"{path}.arguments", "characters", "Anthropic rejects lone surrogates; sent replacement characters")
         )
         return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
-    report_raw_arguments(path, losses)
+    report_raw_arguments(losses, path, "AN-12")
     return {"_raw": _SURROGATES.sub("\ufffd", text)}
 
 
@@ -209,7 +205,7 @@ def build_block(part: Text | Refusal | Thinking | ToolCallRequest, value: Any, n
 def report_unsupported(part: OutputPart, path: str, losses: list[Loss]) -> None:
     """Report a part that a response cannot have."""
     if isinstance(part, Native):
-        losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+        losses.append(foreign_block(path, "block", part.origin))
     else:
         kind = type(part).__name__.lower()
         losses.append(Loss(path, kind, f"Anthropic does not support {kind} in a response; dropped"))
@@ -408,10 +404,8 @@ class ContentWriter:
 
     def mark_block(self, block: Any, cache_control: dict[str, Any], path: str) -> Any:
         """A block with a cache breakpoint, unless it has one."""
-        if isinstance(block, CallBlock | ResultBlock):
-            block = {"type": block.__struct_config__.tag, **structs.asdict(block)}
-        if type(block) is dict and "cache_control" not in block and block.get("type") != "thinking":
-            block = {**block, "cache_control": cache_control}
+        if can_be_marked(block) and not (type(block) is dict and "cache_control" in block):
+            block = with_breakpoint(block, cache_control)
             self.cache_breakpoints.append((block, path))
         return block
 

@@ -1,9 +1,9 @@
 """How other hosts of the Messages API differ from Anthropic, as data, and a written body as such a host accepts it.
 
 Facts come from the hosts' own compatibility tables and from recorded refusals:
-- deepseek (api-docs.deepseek.com/guides/anthropic_api, DS-01): parameters that it ignores; a named tool needs thinking to be
-  off, and thinking is on by default; so do calls of this turn whose thinking is missing (it also refuses tools of type `custom`,
-  which are written without a type for every host);
+- deepseek (api-docs.deepseek.com/guides/anthropic_api, DS-01): parameters that it ignores, and cache breakpoints; a named tool
+  needs thinking to be off, and thinking is on by default; so do calls of this turn whose thinking is missing (it also refuses
+  tools of type `custom`, which are written without a type for every host);
 - moonshot: with thinking enabled it refuses calls without their thinking; without the parameter it does not;
 - minimax (platform.minimax.io/docs/api-reference/text-anthropic-api): parameters that it ignores; a temperature above 0.
 
@@ -35,6 +35,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     missing_thinking: Literal["", "disable", "omit"] = ""
     """What to do with `thinking` if calls of this turn lack theirs: turn it off, or leave it to the host."""
     min_temperature: float = 0.0
+    caches_marked_prompts: bool = True
+    """Whether `cache_control` has an effect. A host without it caches every prompt itself."""
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
@@ -44,6 +46,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             ignored=frozenset({"top_k", "container", "mcp_servers", "service_tier"}),
             named_tool_stops_thinking=True,
             missing_thinking="disable",
+            caches_marked_prompts=False,
         ),
         "moonshot": Dialect(host="Moonshot", missing_thinking="omit"),
         "minimax": Dialect(

@@ -49,6 +49,10 @@ SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
 RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
 """The blocks of a tool result (AN-15)."""
 THINKING_BLOCKS = ("thinking", "redacted_thinking")
+UNMARKED_BLOCKS = frozenset({*THINKING_BLOCKS, "fallback"})
+"""The blocks that cannot have a cache breakpoint (AN-18)."""
+MARKED_MESSAGES = 2
+"""How many user messages get a cache breakpoint, beside the tools and the system prompt: four in all (AN-18)."""
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 SERVER_CALL_ID = r"srvtoolu_[a-zA-Z0-9_]+"
 """AN-25."""

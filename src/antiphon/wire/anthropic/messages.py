@@ -30,7 +30,7 @@ from antiphon.wire.anthropic.limits import SERVER_CALLS, is_server_block
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message
+from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.vendors.anthropic import (
     DIRECT_CALLER,
     FORMAT,
@@ -40,10 +40,6 @@ from antiphon.wire.vendors.anthropic import (
     unread_fields,
     with_cache_control,
 )
-
-CONTINUE_TEXT = "(continue)"
-SYSTEM_NOTE_PREFIX = "[system note] "
-
 
 _ROLES = ("user", "assistant", "system")
 _MESSAGE_FIELDS = frozenset({"role", "content"})

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Native, Text
+from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
+from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
 from antiphon.wire.anthropic.dialects import apply_dialect, find_dialect
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
@@ -34,13 +35,14 @@ from antiphon.wire.anthropic.parameters import (
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
+from antiphon.wire.vendors.anthropic import FORMAT
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -128,7 +130,16 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body[name] = {**body[name], **value} if is_shared else value
     if options.dialect:
         apply_dialect(body, find_dialect(options.dialect), losses)
+    if request.cache_prompt is not None and not blocks.cache_breakpoints:
+        mark_prompt(request, body, body["messages"], options)
     return body
+
+
+def mark_prompt(request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions) -> None:
+    """Set the cache breakpoints of a written body whose last messages, or all of them, are in `messages`."""
+    if not options.dialect or find_dialect(options.dialect).caches_marked_prompts:
+        limit = look_up(request.model, FORMAT, options.capabilities).cache_breakpoints
+        mark_body(request, body, messages, limit)
 
 
 def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
@@ -137,5 +148,21 @@ def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
         return True
     if request.output_format is not None and request.output_format.kind == "json_object":
         return True
-    natives = (getattr(part, "native", None) or {} for message in new for part in (message, *message.parts))
-    return any("cache_control" in extras for native in natives for extras in native.values())
+    for message in new:
+        if message.native is not None and _has_mark(message.native):
+            return True
+        if any(map(_is_marked, message.parts)):
+            return True
+    return False
+
+
+def _is_marked(part: Part) -> bool:
+    if isinstance(part, Native):
+        return type(part.data) is dict and "cache_control" in part.data
+    if part.native is not None and _has_mark(part.native):
+        return True
+    return type(part) is ToolCallResult and any(map(_is_marked, part.content))
+
+
+def _has_mark(native: NativeExtras) -> bool:
+    return any("cache_control" in extras for extras in native.values())

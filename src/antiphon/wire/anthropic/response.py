@@ -26,8 +26,8 @@ from antiphon.wire.anthropic.content import (
 )
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.codec.typed_reader import UsageScanner
-from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.loss import Loss, lose_candidates, own_extras
+from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.readable import transcribe
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import IdMapper
@@ -38,22 +38,16 @@ def read_usage(raw: Any) -> TokenUsage | None:
     """The counts of a usage object; None if it is not an object."""
     if type(raw) is not dict:
         return None
-    cached, stored = _count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")
-    details = raw.get("output_tokens_details")
+    cached, stored = token_count(raw, "cache_read_input_tokens"), token_count(raw, "cache_creation_input_tokens")
     return TokenUsage(
-        prompt_tokens=_count(raw, "input_tokens") + cached + stored,
-        completion_tokens=_count(raw, "output_tokens"),
+        prompt_tokens=token_count(raw, "input_tokens") + cached + stored,
+        completion_tokens=token_count(raw, "output_tokens"),
         cached_tokens=cached,
         cache_write_tokens=stored,
-        reasoning_tokens=_count(details, "thinking_tokens") if type(details) is dict else 0,
+        reasoning_tokens=token_count(raw.get("output_tokens_details"), "thinking_tokens"),
         raw=raw,
         format=FORMAT,
     )
-
-
-def _count(raw: dict[str, Any], name: str) -> int:
-    value = raw.get(name)
-    return value if type(value) is int else 0
 
 
 def write_usage(usage: TokenUsage | None, is_same_format: bool, *, is_total: bool = False) -> dict[str, Any]:
@@ -161,8 +155,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         block = _write_block(part, is_same_format, f"parts[{position}]", losses)
         if block is not None:
             content.append(block)
-    reason = "Anthropic returns one candidate; dropped"
-    losses.extend(Loss(f"others[{number}]", "candidate", reason) for number in range(len(output.others)))
+    lose_candidates(losses, len(output.others), "Anthropic returns one candidate")
     report_created(output.created, losses)
     extras = own_extras(output.native, losses, "native", FORMAT)
     has_refusal = any(type(part) is Refusal for part in output.parts)

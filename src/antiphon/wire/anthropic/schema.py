@@ -225,8 +225,5 @@ def _unsupported_keywords(node: dict[str, Any], model: Capabilities) -> list[str
 
 
 def _is_open(node: dict[str, Any], model: Capabilities) -> bool:
-    kind = node.get("type")
-    is_object = (
-        kind == "object" or (isinstance(kind, list) and "object" in kind) or (kind is None and "properties" in node)
-    )
+    is_object = is_object_schema(node) or (node.get("type") is None and "properties" in node)
     return model.closed_schemas and is_object and node.get("additionalProperties") is not False

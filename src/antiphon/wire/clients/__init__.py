@@ -8,13 +8,12 @@ be read from an upstream, for hosts that serve them: then nothing is translated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from antiphon.wire import formats
-from antiphon.wire.format import Format, FormatModule
+from antiphon.wire.format import Format
 
 COMPLETIONS, OLLAMA, OLLAMA_GENERATE = "openai-completions", "ollama", "ollama-generate"
 CLIENT_ONLY = (COMPLETIONS, OLLAMA, OLLAMA_GENERATE)
@@ -23,39 +22,13 @@ CLIENT_ONLY = (COMPLETIONS, OLLAMA, OLLAMA_GENERATE)
 class ClientFormat(Format):
     """A format whose functions are all in one module of this package."""
 
-    @cached_property
-    def _everything(self) -> Any:
-        return import_module(f"antiphon.wire.clients.{self.name.removeprefix('openai-').replace('-', '_')}")
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._package = f"antiphon.wire.clients.{name.removeprefix('openai-').replace('-', '_')}"
 
-    @cached_property
-    def module(self) -> FormatModule:
-        """What the format declares about itself."""
-        module: FormatModule = self._everything.FORMAT_MODULE
-        return module
-
-    @cached_property
-    def _request(self) -> Any:
-        return self._everything
-
-    @cached_property
-    def _response(self) -> Any:
-        return self._everything
-
-    @cached_property
-    def _errors(self) -> Any:
-        return self._everything
-
-    @cached_property
-    def _rules(self) -> Any:
-        return self._everything
-
-    @cached_property
-    def _stream_reader(self) -> Any:
-        return self._everything
-
-    @cached_property
-    def _stream_writer(self) -> Any:
-        return self._everything
+    def _load(self, module: str) -> Any:
+        del module
+        return import_module(self._package)
 
 
 client_formats: Mapping[str, Format] = MappingProxyType(

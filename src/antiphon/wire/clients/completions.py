@@ -19,6 +19,7 @@ from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import Native, OutputPart, Refusal, Text
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -34,7 +35,7 @@ from antiphon.wire.openai_chat import response as chat
 from antiphon.wire.openai_chat.errors import read_error, write_error
 from antiphon.wire.openai_chat.parameters import read_parameters
 from antiphon.wire.openai_chat.stream_reader import StreamReader as ChatStreamReader
-from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.sse import SseEvent
@@ -193,22 +194,20 @@ def _reshaped(data: bytes) -> bytes:
     return _encode({**chunk, "object": "chat.completion.chunk", "choices": choices})
 
 
-class StreamWriter:
+class StreamWriter(DeltaWriter):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._head: dict[str, Any] = {}
         self._candidates: dict[int, int] = {}  # of each part that has text
         self._parts: dict[int, list[OutputPart]] = {}
-        self._usage: dict[str, Any] | None = None
-        self._is_finished = self._is_failed = False
+        self._is_finished = False
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes for one delta; there may be none."""
         if isinstance(delta, Failed):
-            self._is_failed = True
+            self._has_ended = True
             return b"data: " + _encode(write_error(delta.error)) + b"\n\n"
         if isinstance(delta, Started) or not self._head:
             self._start(delta if isinstance(delta, Started) else Started())
@@ -217,20 +216,19 @@ class StreamWriter:
         if isinstance(delta, PartDelta) and delta.index in self._candidates:
             return self._chunk(self._candidates[delta.index], delta.text) if delta.text else b""
         if isinstance(delta, UsageReported):
-            self._usage = chat.write_usage(delta.usage)
+            self._usage = delta.usage
         elif isinstance(delta, Finished):
             return self._finish(delta)
         return b""
 
     def close(self) -> bytes:
         """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
-        if self._is_failed:
-            return b""
-        if not self._is_finished:
-            return self.write(Failed(ProviderError(STREAM_CUT, "stream_cut")))
+        if self._has_ended or not self._is_finished:
+            return super().close()
         if self._usage is None:
             return _DONE
-        return b"data: " + _encode({**self._head, "choices": [], "usage": self._usage}) + b"\n\n" + _DONE
+        usage = chat.write_usage(self._usage)
+        return b"data: " + _encode({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> None:
         self._head = {

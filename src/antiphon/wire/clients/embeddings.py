@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, other_fields
 from antiphon.wire.rules import json_type_name
 
 
@@ -54,7 +54,7 @@ class Shape(Struct, frozen=True):
 def read_openai(body: dict[str, Any]) -> EmbedRequest:
     """A body of `/v1/embeddings`."""
     known = ("model", "input", "dimensions", "encoding_format")
-    extras = {name: value for name, value in body.items() if name not in known and value is not None}
+    extras = other_fields(body, known)
     return EmbedRequest(
         _texts(body.get("input"), "input"),
         _dimensions(body, "dimensions"),
@@ -136,7 +136,7 @@ def _read_gemini_entries(entries: list[Any]) -> EmbedRequest:
         fields = {**entry, **(settings if isinstance(settings, dict) else {})}
         dimensions.add(_dimensions(fields, "outputDimensionality"))
         known = ("model", "content", "outputDimensionality", "embedContentConfig")
-        extras |= {name: value for name, value in fields.items() if name not in known and value is not None}
+        extras |= other_fields(fields, known)
     if len(dimensions) > 1:
         raise WireError("outputDimensionality: the model of this request embeds all texts with the same one")
     return EmbedRequest(tuple(texts), dimensions.pop(), extras=extras)

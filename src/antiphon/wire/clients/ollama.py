@@ -19,6 +19,7 @@ import msgspec
 from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import Image, Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -34,7 +35,7 @@ from antiphon.wire.format import FormatModule
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
+from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, SequenceRule, ToolDefinition
 from antiphon.wire.rules import json_type_name
 
@@ -303,21 +304,18 @@ def _now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-class StreamWriter:
+class StreamWriter(DeltaWriter):
     """Deltas of any format in, JSON lines out. `model` is the name the client asked for."""
 
     fields_of = staticmethod(message_fields)
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
-        self._model = model
+        super().__init__(model)
         self._started_at = time.monotonic_ns()
         self._parts: dict[int, OutputPart] = {}
         self._arguments: dict[int, list[str]] = {}
         self._calls = 0
-        self._usage: TokenUsage | None = None
         self._reason: str | None = None
-        self._is_failed = False
 
     @property
     def keep_alive(self) -> bytes:
@@ -339,16 +337,14 @@ class StreamWriter:
         elif isinstance(delta, Finished):
             self._reason = delta.stop_reason if delta.candidate == 0 or self._reason is None else self._reason
         elif isinstance(delta, Failed):
-            self._is_failed = True
+            self._has_ended = True
             return msgspec.json.encode(write_error(delta.error)) + b"\n"
         return b""
 
     def close(self) -> bytes:
         """The last line, with usage; an error if nothing was finished."""
-        if self._is_failed:
-            return b""
-        if self._reason is None:
-            return self.write(Failed(ProviderError(STREAM_CUT, "stream_cut")))
+        if self._has_ended or self._reason is None:
+            return super().close()
         taken = time.monotonic_ns() - self._started_at
         return self._line("", "", [], _last_fields(self._reason, self._usage, taken))
 

@@ -5,14 +5,14 @@ as bytes; a request late in a long conversation costs as much as one in a short 
 
 A chunk is cut only where an assistant message follows another role's, and is written between two sentinel messages that are
 removed from the result. So it never merges with its neighbour, is never first or last, and needs no state of the writer.
-A format that needs the whole conversation (`needs_whole_request`) writes the body in full.
+A format that needs the whole conversation (`needs_whole_request`) writes the body in full. Cache breakpoints move with every
+request, so messages that may get one are kept as they were written, without breakpoints, and encoded again.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from msgspec import structs
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, count_leading_system
 
 _SENTINEL_TEXT = "\u2063antiphon: the conversation before\u2063"
 _BEFORE = Message("user", (Text(_SENTINEL_TEXT),))
@@ -41,6 +41,7 @@ class IncrementalRequestWriter:
         self._encoded_chunks: list[bytes] = []  # parts of the list, each with its comma
         self._losses: list[Loss] = []
         self._encoded_messages: tuple[Message, ...] = ()
+        self._open_entries: list[Any] = []  # what follows the chunks and may get a breakpoint
         self._head: ModelRequest | None = None
 
     def write(self, request: ModelRequest) -> bytes:
@@ -55,10 +56,11 @@ class IncrementalRequestWriter:
             raise surrogate_error(self._wire.name, request.messages) from error
 
     def _chunks(self, request: ModelRequest) -> list[bytes]:
-        head = structs.replace(request, messages=())
+        head = structs.replace(request, messages=(), cache_prompt=None)
         # The messages are nearly always the same objects, so that comparing them is cheap.
         if head != self._head or request.messages[: len(self._encoded_messages)] != self._encoded_messages:
             self._head, self._encoded_messages, self._encoded_chunks, self._losses = head, (), [], []
+            self._open_entries = []
         if self._wire.needs_whole_request(request, request.messages[len(self._encoded_messages) :]):
             body, self.losses = self._wire.build_request(request, self._options)
             return [msgspec.json.encode(body)]
@@ -66,43 +68,65 @@ class IncrementalRequestWriter:
         if cut > len(self._encoded_messages):
             self._encode_prefix(request, cut)
         new = request.messages[len(self._encoded_messages) :]
-        body, pieces, losses = self._encode_messages(request, new, is_last=True)
+        body, entries, losses = self._write_messages(request, new, is_last=True)
         self.losses = self._losses + losses
+        chunks = self._encoded_chunks
+        if self._open_entries:
+            entries = self._open_entries + entries
+        if request.cache_prompt is not None:
+            self._wire.mark_prompt(request, body, entries, self._options)
         head_bytes = msgspec.json.encode(body)[:-1]
         opening = b',"' if len(head_bytes) > 1 else b'"'
-        last = b",".join(pieces)
-        chunks = self._encoded_chunks
+        last = _join(entries)
         if chunks and not last:
             chunks = [*chunks[:-1], chunks[-1][:-1]]
         return [head_bytes, opening, self._list, b'":[', *chunks, last, b"]}"]
 
     def _encode_prefix(self, request: ModelRequest, cut: int) -> None:
         new = request.messages[len(self._encoded_messages) : cut]
-        _, pieces, losses = self._encode_messages(request, new, is_last=False)
-        if pieces:
-            self._encoded_chunks.append(b",".join(pieces) + b",")
+        _, entries, losses = self._write_messages(request, new, is_last=False)
+        if count := self._wire.module.marked_messages:
+            written = [*self._open_entries, *entries]
+            start = _first_open_entry(written, count)
+            entries, self._open_entries = written[:start], written[start:]
+        if entries:
+            self._encoded_chunks.append(_join(entries) + b",")
         self._losses += losses
         self._encoded_messages = request.messages[:cut]
 
-    def _encode_messages(
+    def _write_messages(
         self, request: ModelRequest, messages: Sequence[Message], *, is_last: bool
-    ) -> tuple[dict[str, Any], list[bytes], list[Loss]]:
-        """The rest of the body, and these messages as bytes."""
+    ) -> tuple[dict[str, Any], list[Any], list[Loss]]:
+        """The rest of the body, and what is written for these messages."""
         known = len(self._encoded_messages)
-        leading = takewhile(lambda message: message.role in ("system", "developer"), request.messages)
+        leading = request.messages[: count_leading_system(request.messages)]
         before = (*leading, _BEFORE) if known else ()
         after = () if is_last else (_AFTER,)
         body, losses = self._wire.build_request(
-            structs.replace(request, messages=(*before, *messages, *after)), self._options
+            structs.replace(request, messages=(*before, *messages, *after), cache_prompt=None), self._options
         )
         body = dict(body)
         written = body.pop(self._key)
         if before:
-            written = written[_sentinel_index(written) + 1 :]
+            written = written[_sentinel_index(written, range(len(written))) + 1 :]
         if after:
-            written = written[: _sentinel_index(written)]
-        entries = [msgspec.json.encode(entry) for entry in written]
-        return body, entries, _place_losses(losses, len(before), known - len(before), is_last=is_last)
+            written = written[: _sentinel_index(written, range(len(written) - 1, -1, -1))]
+        return body, written, _place_losses(losses, len(before), known - len(before), is_last=is_last)
+
+
+def _join(entries: Sequence[Any]) -> bytes:
+    return b",".join([msgspec.json.encode(entry) for entry in entries])
+
+
+def _first_open_entry(written: Sequence[Any], count: int) -> int:
+    """The index from which on `count` messages are the user's: those may be marked."""
+    for index in range(len(written) - 1, 0, -1):
+        entry = written[index]
+        if type(entry) is dict and entry.get("role") == "user":
+            count -= 1
+            if not count:
+                return index
+    return 0
 
 
 def _last_turn_boundary(messages: Sequence[Message], known: int) -> int:
@@ -124,12 +148,16 @@ def _is_never_dropped(message: Message) -> bool:
     )
 
 
-def _sentinel_index(written: list[Any]) -> int:
-    for index, entry in enumerate(written):
+def _sentinel_index(written: list[Any], places: range) -> int:
+    """Where the sentinel message is; it is nearly always at the first of the `places`."""
+    for index in places:
+        entry = written[index]
         content = (entry.get("content") or entry.get("parts")) if isinstance(entry, dict) else None
-        blocks = content if isinstance(content, list) else [{"text": content}]
-        if any(isinstance(block, dict) and block.get("text") == _SENTINEL_TEXT for block in blocks):
+        if content == _SENTINEL_TEXT:
             return index
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("text") == _SENTINEL_TEXT:
+                return index
     raise AssertionError("the writer dropped a sentinel message")
 
 

@@ -35,11 +35,18 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
-from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, tool_names
+from antiphon.wire.tool_calls import (
+    GENERATED_ID_PREFIX,
+    OBJECT_START,
+    CallIdTracker,
+    parse_json_object,
+    tool_names,
+)
 from antiphon.wire.vendors.google import (
     FORMAT,
+    call_arguments,
     field_spellings,
     has_mark,
     list_marks,
@@ -47,7 +54,6 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
-from antiphon.wire.vendors.google_parameters import call_arguments
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""
@@ -125,9 +131,6 @@ _EMPTY = spelling_mark("empty")
 _NO_ID = spelling_mark("no-id")
 
 _decode = msgspec.json.Decoder().decode
-_WHITESPACE = " \t\r\n"
-OBJECT_START = "{" + _WHITESPACE
-"""First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
 SUCCESS = ToolExecutionStatus.SUCCESS
 FAILED = ToolExecutionStatus.FAILED
 
@@ -185,21 +188,10 @@ def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus,
             status = FAILED if key == "error" else SUCCESS
             if type(value) is not str:
                 return status, encode(value).decode(), _WRAPPING_MARKS[f"{key}:json"]
-            if key == "result" or (key == "output" and parse_object(value) is not None):
+            if key == "result" or (key == "output" and parse_json_object(value) is not None):
                 return status, value, _WRAPPING_MARKS[key]
             return status, value, None
     return SUCCESS, encode(response).decode(), None
-
-
-def parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object in `text`; None if it is anything else."""
-    if text[:1] not in OBJECT_START or not text.lstrip(_WHITESPACE).startswith("{"):
-        return None
-    try:
-        value = _decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
-    return value if type(value) is dict else None
 
 
 def _read_result_media(part: Any) -> ResultPart:
@@ -245,7 +237,7 @@ def write_text_result(result: ToolCallResult, name: str, text: str) -> TextResul
 def _response_object(result: ToolCallResult, text: str) -> Any:
     if result.status is not SUCCESS and result.status != SUCCESS:
         return {"error": text}
-    value = parse_object(text)
+    value = parse_json_object(text)
     return _Output(text) if value is None else value
 
 
@@ -381,7 +373,7 @@ class ContentWriter:
     def foreign(self, part: Native, path: str) -> list[WrittenPart]:
         """A block of another format, as text and images; the text is first. In a response it is not sent."""
         if not self._is_request:
-            self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+            self.losses.append(foreign_block(path, "block", part.origin))
             return []
         written: list[WrittenPart] = []
         for readable in readable_parts(part, self.losses, path, "Gemini"):

@@ -7,7 +7,7 @@ from typing import Any
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
 from antiphon.wire.output import ErrorKind, ProviderError
 
-_WRITTEN: dict[ErrorKind, WrittenError] = {
+STATUSES: dict[ErrorKind, WrittenError] = {
     "invalid_request": WrittenError("INVALID_ARGUMENT", status=400),
     "context_length": WrittenError("INVALID_ARGUMENT", status=400),
     "too_large": WrittenError("INVALID_ARGUMENT", status=413),
@@ -27,7 +27,7 @@ _ERRORS = ErrorTable(
     format="gemini",
     code_field="status",
     read_fields=frozenset({"code", "status", "message"}),
-    written=_WRITTEN,
+    written=STATUSES,
     vendor_formats=("gemini",),
     any_code=False,
 )
@@ -40,7 +40,7 @@ def read_error(body: object, status: int | None = None) -> ProviderError:
 
 def write_error(error: ProviderError) -> dict[str, Any]:
     """An error body in Google's shape."""
-    row = _WRITTEN[error.kind]
+    row = STATUSES[error.kind]
     outer, inner = own_extras(error, _ERRORS)
     fields = {
         "code": row.status if error.status is None else error.status,

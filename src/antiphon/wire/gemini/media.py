@@ -12,11 +12,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any, TypeAlias
 
-from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
-)
+from antiphon.parts import Audio, Document, Image
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.google import (
@@ -25,8 +21,10 @@ from antiphon.wire.vendors.google import (
     gemini_extras,
     has_mark,
     native_extras,
+    read_base64,
     spelling_mark,
     split_fields,
+    write_base64,
 )
 
 Media: TypeAlias = Image | Audio | Document
@@ -35,8 +33,6 @@ _INLINE_DATA_FIELDS = field_spellings(("data", "mimeType", "displayName"))
 _FILE_DATA_FIELDS = field_spellings(("fileUri", "mimeType", "displayName"))
 _DISPLAY_NAME = spelling_mark("displayName")
 _UNTYPED = spelling_mark("untyped")
-_URL_SAFE = spelling_mark("urlSafe")
-_TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
 DEFAULT_MEDIA_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
 
@@ -86,10 +82,8 @@ def _build_media(
     marks = {**_DISPLAY_NAME} if is_named else {}
     if not media_type:
         marks |= _UNTYPED
-    data = source.get("data", "")
-    if "-" in data or "_" in data:
-        marks |= _URL_SAFE
-        source["data"] = data.translate(_TO_STANDARD)
+    if "data" in source:
+        source["data"] = read_base64(source["data"], marks)
     native = native_extras(extras, marks)
     if is_document:
         return Document(media_type, name=str(name) if is_named else "", native=native, **source)
@@ -147,4 +141,4 @@ def _inline_data(part: Media) -> dict[str, Any] | None:
         return None
     if not media_type:
         media_type = sniff_base64(data) or DEFAULT_MEDIA_TYPES[type(part)]
-    return {"mimeType": media_type, "data": data.translate(_TO_URL_SAFE) if has_mark(part.native, "urlSafe") else data}
+    return {"mimeType": media_type, "data": write_base64(data, part.native)}

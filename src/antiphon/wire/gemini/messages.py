@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini.content import (
-    OBJECT_START,
+    SUCCESS,
     ContentWriter,
     WrittenPart,
     build_result,
@@ -29,10 +29,11 @@ from antiphon.wire.gemini.content import (
     read_part,
 )
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message
-from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker
+from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, OBJECT_START, CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
+    add_required_turns,
     field_spellings,
     gemini_extras,
     has_mark,
@@ -40,7 +41,6 @@ from antiphon.wire.vendors.google import (
     spelling_mark,
     split_fields,
 )
-from antiphon.wire.vendors.google_parameters import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
 
 FUNCTION_ROLE = "function"
 """The former role of contents with results; also the mark of a message that had it."""
@@ -197,15 +197,16 @@ def write_turns(
             contents_writer.add(role, message.parts)
     contents_writer.close()
     contents = contents_writer.contents
-    if contents and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])):
-        contents.insert(0, _user_text(PLACEHOLDER_FIRST_TURN))
-        reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GM-05)'
-        writer.losses.append(Loss(f"messages[{start}]", "first turn", reason))
-    ends_with_model = bool(contents) and _is_model(contents[-1])
-    if not contents or (ends_with_model and (len(contents) == 1 or not capabilities.prefill)):
-        contents.append(_user_text(CONTINUE_TEXT))
-        reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" (GM-16)'
-        writer.losses.append(Loss("messages", "last turn", reason))
+    add_required_turns(
+        contents,
+        start,
+        capabilities,
+        writer.losses,
+        begins_with_call=bool(contents) and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])),
+        is_model=_is_model,
+        user_turn=_user_text,
+        rules=("GM-05", "GM-16"),
+    )
     return contents
 
 
@@ -337,28 +338,18 @@ class _ContentsWriter:
                     self.contents.append(part.data)
                     self.role = ""
                 else:
-                    losses.append(
-                        Loss(
-                            f"messages[{index}].parts[{position}]",
-                            "message",
-                            "message specific to another format; dropped",
-                        )
-                    )
+                    reason = "message specific to another format; dropped"
+                    losses.append(Loss(f"messages[{index}].parts[{position}]", "message", reason))
             return
         written, results = self._write_parts(message.parts, self._calls)
         note: WrittenPart | None = next((part for part in written if isinstance(part, dict) and "text" in part), None)
         is_system = message.role in ("system", "developer")
         if note is not None and is_system:
             written[written.index(note)] = {**note, "text": SYSTEM_NOTE_PREFIX + note["text"]}
-        losses.append(
-            Loss(
-                f"messages[{index}].role",
-                message.role,
-                "Gemini accepts system messages only at the start; sent as a user note"
-                if is_system
-                else f'unknown role "{message.role}"; sent as user',
-            )
-        )
+        reason = f'unknown role "{message.role}"; sent as user'
+        if is_system:
+            reason = "Gemini accepts system messages only at the start; sent as a user note"
+        losses.append(Loss(f"messages[{index}].role", message.role, reason))
         if written and self.role == "user":
             self._append(written, results)
         elif written:
@@ -381,6 +372,3 @@ def _sort_results_by_call(parts: list[Any], calls: list[ToolCallRequest], result
     sorted_numbers = sorted(range(len(written)), key=lambda number: order.get(results[number].tool_call_id, len(order)))
     for index, number in zip(indices, sorted_numbers, strict=True):
         parts[index] = written[number]
-
-
-SUCCESS = ToolExecutionStatus.SUCCESS

@@ -18,17 +18,23 @@ from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.google import (
     FORMAT,
-    SCHEMA_STYLES,
     field_spellings,
     has_mark,
     native_extras,
-    read_schema,
-    schema_style,
     spelling_mark,
     split_fields,
-    write_schema,
+    with_prefix,
+    without_prefix,
 )
-from antiphon.wire.vendors.google_parameters import THINKING_LEVELS, fit_seed, stop_limiter, thinking_level
+from antiphon.wire.vendors.google_parameters import (
+    THINKING_LEVELS,
+    fit_seed,
+    known_effort,
+    lose_format_details,
+    stop_limiter,
+    thinking_level,
+)
+from antiphon.wire.vendors.google_schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 
 MIN_BUDGET = 128
 """Sent instead of 0 to a model that always thinks and whose range is unknown."""
@@ -94,11 +100,8 @@ def _report_no_thinking(reasoning: Reasoning, extras: dict[str, Any], losses: li
 
 
 def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    effort, budget = reasoning.effort, reasoning.budget_tokens
+    effort, budget = known_effort(reasoning, losses), reasoning.budget_tokens
     has_levels = capabilities.accepts_thinking("level")
-    if effort is not None and effort not in EFFORT_BUDGETS:
-        losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort[:40]}"; dropped'))
-        effort = None
     if effort is not None and budget is not None:
         dropped = "budget_tokens" if has_levels else "effort"
         losses.append(
@@ -171,14 +174,7 @@ _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 _MODALITIES = "responseModalities"
 _TEXT_ONLY = spelling_mark("text-only")
 """The mark of `responseModalities: ["TEXT"]`, the default of every other format."""
-_GENERATION_FIELDS = field_spellings(
-    (
-        _MODALITIES,
-        *PARAMETER_TABLE.by_key,
-        "thinkingConfig",
-        *_OUTPUT_FIELDS,
-    )
-)
+_GENERATION_FIELDS = field_spellings((_MODALITIES, *PARAMETER_TABLE.by_key, "thinkingConfig", *_OUTPUT_FIELDS))
 
 
 def read_generation(
@@ -201,7 +197,7 @@ def read_generation(
                 values["reasoning"] = read_thinking(value)
         else:
             extras[name] = value
-    native.update((GENERATION_PREFIX + name, value) for name, value in extras.items())
+    native |= with_prefix(GENERATION_PREFIX, extras)
 
 
 def _is_integer(value: Any) -> bool:
@@ -244,19 +240,12 @@ def write_generation(
             config["thinkingConfig"] = thinking
     if has_mark(request.native, "text-only"):
         config[_MODALITIES] = ["TEXT"]
-    config.update(
-        (name[len(GENERATION_PREFIX) :], value) for name, value in native.items() if name.startswith(GENERATION_PREFIX)
-    )
-    return config
+    return config | without_prefix(GENERATION_PREFIX, native)
 
 
 def _write_output_format(output_format: OutputFormat, config: dict[str, Any], losses: list[Loss]) -> None:
     lose_native(losses, "output_format", output_format.native, FORMAT)
-    losses.extend(
-        Loss(f"output_format.{name}", name, f"Gemini does not support {name} in an output format; dropped")
-        for name in ("name", "description", "strict")
-        if getattr(output_format, name) is not None
-    )
+    lose_format_details(output_format, losses, "Gemini")
     config["responseMimeType"] = "text/plain" if output_format.kind == "text" else JSON_TYPE
     if output_format.kind != "json_schema" or output_format.schema is None:
         return

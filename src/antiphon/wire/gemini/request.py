@@ -29,7 +29,7 @@ from antiphon.wire.gemini.messages import (
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, count_leading_system
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
@@ -40,8 +40,10 @@ from antiphon.wire.vendors.google import (
     require_list,
     spelling_mark,
     split_fields,
+    with_prefix,
+    without_prefix,
 )
-from antiphon.wire.vendors.google_parameters import SERVICE_TIERS, UNSUPPORTED_TIERS, service_tier
+from antiphon.wire.vendors.google_parameters import is_service_tier, service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
@@ -81,7 +83,7 @@ def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: 
             _read_tool_config(value, values, native)
         elif name == "model" and type(value) is str:
             values["model"] = value
-        elif name == "serviceTier" and type(value) is str and value not in SERVICE_TIERS.keys() | UNSUPPORTED_TIERS:
+        elif name == "serviceTier" and is_service_tier(value):
             values["service_tier"] = value
         elif name == "store" and type(value) is bool:
             values["store"] = value
@@ -100,7 +102,7 @@ def _read_tool_config(config: dict[str, Any], values: dict[str, Any], native: di
             extras["functionCallingConfig"] = calling
         else:
             values["tool_choice"] = choice
-    native.update((_TOOL_PREFIX + name, value) for name, value in extras.items())
+    native |= with_prefix(_TOOL_PREFIX, extras)
 
 
 def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
@@ -133,9 +135,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
     messages = request.messages
-    leading = next(
-        (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
-    )
+    leading = count_leading_system(messages)
     if leading:
         system = write_system(messages[:leading], writer)
         if system is not None:
@@ -161,8 +161,7 @@ def _write_tool_config(
         calling = write_tool_choice(request.tool_choice, writer, tools)
         if calling is not None:
             config["functionCallingConfig"] = calling
-    config.update((name[len(_TOOL_PREFIX) :], value) for name, value in native.items() if name.startswith(_TOOL_PREFIX))
-    return config
+    return config | without_prefix(_TOOL_PREFIX, native)
 
 
 def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:

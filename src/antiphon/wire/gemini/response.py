@@ -27,13 +27,14 @@ from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
+    format_time,
     get_field,
     has_mark,
+    parse_time,
     require_list,
     spelling_mark,
     split_fields,
 )
-from antiphon.wire.vendors.google_parameters import format_time, parse_time
 
 
 def read_usage(raw: dict[str, Any]) -> TokenUsage:

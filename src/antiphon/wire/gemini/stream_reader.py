@@ -44,8 +44,7 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.tool_calls import CallIdTracker
-from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
-from antiphon.wire.vendors.google_parameters import parse_time
+from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, parse_time, split_fields
 
 NO_USAGE = msgspec.Raw()
 """The usage of a chunk without usage."""

@@ -22,17 +22,8 @@ from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    SCHEMA_STYLES,
-    as_list,
-    field_spellings,
-    native_extras,
-    read_schema,
-    schema_style,
-    split_fields,
-    write_schema,
-)
+from antiphon.wire.vendors.google import FORMAT, as_list, field_spellings, native_extras, split_fields
+from antiphon.wire.vendors.google_schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 
 
 def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:
@@ -138,7 +129,7 @@ def _write_declaration(
 ) -> dict[str, Any] | None:
     losses = writer.losses
     name = NAMES.to_wire(tool.name)
-    if name in names:  # GM-11
+    if name in names:
         losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GM-11)"))
         return None
     names.add(NAMES.declare(tool.name, path, losses))

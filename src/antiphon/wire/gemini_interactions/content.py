@@ -9,6 +9,7 @@ A thought is bound to its signature: in a request only thoughts of this API are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from antiphon.parts import (
     Image,
     Native,
     NativeExtras,
+    OutputPart,
     Part,
     Refusal,
     ResultPart,
@@ -34,11 +36,10 @@ from antiphon.wire.capabilities.accepted_media import fit_medium
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, RESULT_CONTENT
 from antiphon.wire.gemini_interactions.media import read_media, write_media
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.readable import readable_parts, transcribe
-from antiphon.wire.tool_calls import IdMapper, tool_names
-from antiphon.wire.vendors.google import has_mark, spelling_mark
-from antiphon.wire.vendors.google_parameters import call_arguments
+from antiphon.wire.tool_calls import IdMapper, parse_json_object, tool_names
+from antiphon.wire.vendors.google import call_arguments, has_mark, spelling_mark
 
 NAME = "the Interactions API"
 NAMES = tool_names(FORMAT)
@@ -49,14 +50,12 @@ STEP = "step"
 
 _SUCCESS, _FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
 _CONTENT_PARTS = (Text, Image, Audio, Document)
+STEP_FIELDS, THOUGHT_FIELDS = ("type", "content"), ("type", "summary")
+"""What is read of a step of the user or the model, and of a thought."""
 _CALL_FIELDS = frozenset({"type", "id", "name", "arguments"})
 _RESULT_FIELDS = frozenset({"type", "call_id", "name", "result", "is_error"})
 _OBJECT_MARK, _LIST_MARK = spelling_mark("object"), spelling_mark("list")
 _encode = msgspec.json.Encoder().encode
-
-
-def _extras(value: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    return {name: field for name, field in value.items() if name not in known and field is not None}
 
 
 def read_content(content: Any) -> Text | Image | Audio | Document | Native:
@@ -66,11 +65,22 @@ def read_content(content: Any) -> Text | Image | Audio | Document | Native:
         if len(content) == 2:
             return Text(content["text"])
         if STEP not in content:
-            extras = _extras(content, frozenset({"type", "text"}))
+            extras = other_fields(content, ("type", "text"))
             return Text(content["text"], native={FORMAT: extras} if extras else None)
     elif type(kind) is str and kind in MEDIA_KINDS and STEP not in content:
         return read_media(content) or Native(FORMAT, content)
     return Native(FORMAT, content)
+
+
+def read_answer_steps(steps: Iterable[Any]) -> list[OutputPart]:
+    """The parts of an answer. What is not a step of the model stays native."""
+    parts: list[OutputPart] = []
+    for step in steps:
+        if type(step) is dict and step.get("type") not in ("user_input", "function_result"):
+            read_model_step(parts, step)
+        else:
+            parts.append(Native(FORMAT, step))
+    return parts
 
 
 def read_model_step(turn: list[Any], step: dict[str, Any]) -> None:
@@ -94,7 +104,7 @@ def _read_output(turn: list[Any], step: dict[str, Any]) -> bool:
     parts = list(map(read_content, content))
     if any(type(part) is Native for part in parts):
         return False
-    fields = _extras(step, frozenset({"type", "content"})) if len(step) > 2 else {}
+    fields = other_fields(step, STEP_FIELDS) if len(step) > 2 else {}
     if fields or (turn and is_content_part(turn[-1])):
         parts[0] = with_step(parts[0], fields)
     turn.extend(parts)
@@ -119,7 +129,7 @@ def read_call(step: dict[str, Any]) -> ToolCallRequest | None:
         return None
     if arguments is not None and type(arguments) is not dict:
         return None
-    extras = {} if step.keys() <= _CALL_FIELDS else _extras(step, _CALL_FIELDS)
+    extras = {} if step.keys() <= _CALL_FIELDS else other_fields(step, _CALL_FIELDS)
     try:
         text = _encode(arguments).decode() if arguments else "{}"
     except (RecursionError, UnicodeEncodeError):
@@ -131,7 +141,7 @@ def _read_thought(step: dict[str, Any]) -> Thinking | None:
     summary = step.get("summary")
     if summary is not None and type(summary) is not list:
         return None
-    extras = _extras(step, frozenset({"type", "summary"}))
+    extras = other_fields(step, THOUGHT_FIELDS)
     contents = list(map(read_content, summary or ()))
     if not all(map(is_plain_text, contents)):
         extras["summary"] = summary  # it has images or citations: sent back as it came
@@ -148,7 +158,7 @@ def read_result(step: dict[str, Any]) -> ToolCallResult | None:
     call_id, name, result, is_error = (step.get(field) for field in ("call_id", "name", "result", "is_error"))
     if type(call_id) is not str or type(name) not in (str, type(None)) or type(is_error) not in (bool, type(None)):
         return None
-    extras = {} if step.keys() <= _RESULT_FIELDS else _extras(step, _RESULT_FIELDS)
+    extras = {} if step.keys() <= _RESULT_FIELDS else other_fields(step, _RESULT_FIELDS)
     native: NativeExtras = {FORMAT: extras} if extras else {}
     content: tuple[Any, ...]
     if type(result) is str:
@@ -205,7 +215,7 @@ class StepWriter:
         if part.origin == FORMAT:
             return [part.data]
         if not self._is_request:
-            self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+            self.losses.append(foreign_block(path, "block", part.origin))
             return []
         carried = readable_parts(part, self.losses, path, NAME)
         return [content for readable in carried for content in self.content(readable, path)]
@@ -261,11 +271,8 @@ class StepWriter:
 
 def _result_text(result: ToolCallResult, text: str) -> Any:
     if has_mark(result.native, "object"):
-        try:
-            value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return text
-        return value if isinstance(value, dict) else text
+        value = parse_json_object(text)
+        return text if value is None else value
     return [{"type": "text", "text": text}] if has_mark(result.native, "list") else text
 
 

@@ -5,25 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.gemini.errors import STATUSES
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _WRITTEN: dict[ErrorKind, WrittenError] = {
-    "invalid_request": WrittenError("invalid_request", "invalid_request", 400),
-    "context_length": WrittenError("invalid_request", "invalid_request", 400),
-    "too_large": WrittenError("invalid_request", "invalid_request", 413),
-    "authentication": WrittenError("unauthenticated", "unauthenticated", 401),
-    "billing": WrittenError("failed_precondition", "failed_precondition", 402),
-    "permission": WrittenError("permission_denied", "permission_denied", 403),
-    "not_found": WrittenError("not_found", "not_found", 404),
-    "conflict": WrittenError("aborted", "aborted", 409),
-    "timeout": WrittenError("deadline_exceeded", "deadline_exceeded", 504),
-    "rate_limit": WrittenError("resource_exhausted", "resource_exhausted", 429),
-    "overloaded": WrittenError("unavailable", "unavailable", 503),
-    "server": WrittenError("internal", "internal"),
-    "stream_cut": WrittenError("internal", "internal"),
-    "unknown": WrittenError("unknown", "unknown"),
+    kind: row._replace(code="invalid_request" if row.type == "INVALID_ARGUMENT" else row.type.lower())
+    for kind, row in STATUSES.items()
 }
+"""The codes are the statuses of generateContent in small letters, with one exception."""
 _ERRORS = ErrorTable(
     format=FORMAT,
     code_field="code",

@@ -12,25 +12,15 @@ from typing import Any, TypeAlias
 from antiphon.parts import Audio, Document, Image, NativeExtras
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import media_types
-from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
-from antiphon.wire.vendors.google import has_mark, spelling_mark
+from antiphon.wire.loss import Loss, other_fields, own_extras
+from antiphon.wire.media import media_type_of_url, parse_data_url, same_media_types, sniff_base64
+from antiphon.wire.vendors.google import has_mark, read_base64, spelling_mark, write_base64
 
 Media: TypeAlias = Image | Audio | Document
 
-_OTHER_NAMES = {
-    "image/jpg": "image/jpeg",
-    "audio/x-wav": "audio/wav",
-    "audio/wave": "audio/wav",
-    "audio/mp4": "audio/m4a",
-    "audio/x-m4a": "audio/m4a",
-    "video/quicktime": "video/mov",
-    "video/x-msvideo": "video/avi",
-}
 _DEFAULTS = {"image": "image/png", "audio": "audio/wav", "document": "application/pdf", "video": "video/mp4"}
 _READ_FIELDS = frozenset({"type", "data", "uri", "mime_type"})
-_UNTYPED, _VIDEO, _URL_SAFE = spelling_mark("untyped"), spelling_mark("video"), spelling_mark("urlSafe")
-_TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
+_UNTYPED, _VIDEO = spelling_mark("untyped"), spelling_mark("video")
 
 
 def read_media(content: dict[str, Any]) -> Media | None:
@@ -42,21 +32,16 @@ def read_media(content: dict[str, Any]) -> Media | None:
     source = data if uri is None else uri
     if type(source) is not str or not source or source.startswith("data:") or (data is not None and uri is not None):
         return None
-    extras = {name: value for name, value in content.items() if name not in _READ_FIELDS and value is not None}
+    extras = other_fields(content, _READ_FIELDS)
     native: NativeExtras = {FORMAT: extras} if extras else {}
     if media_type is None:
         native |= _UNTYPED
         if kind == "video":
             native |= _VIDEO
-    fields: dict[str, Any] = {"native": native or None}
-    if uri is not None:
-        fields["url"] = uri
-    else:
-        if not source.isascii():
-            return None
-        if "-" in source or "_" in source:
-            fields["native"] = native | _URL_SAFE
-        fields["data"] = source.translate(_TO_STANDARD)
+    if uri is None and not source.isascii():
+        return None
+    fields: dict[str, Any] = {"url": uri} if uri is not None else {"data": read_base64(source, native)}
+    fields["native"] = native or None
     if kind == "image":
         return Image(media_type or "", **fields)
     return Audio(media_type or "", **fields) if kind == "audio" else Document(media_type or "", **fields)
@@ -82,8 +67,10 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     is_untyped = has_mark(part.native, "untyped")
     if not media_type and not is_untyped:
         media_type = sniff_base64(data) if data else media_type_of_url(url)
-    media_type = _OTHER_NAMES.get(media_type.lower(), media_type.lower())
+    media_type = media_type.lower()
     kind = _kind(part, media_type)
+    if media_type not in media_types(kind):
+        media_type = next((name for name in same_media_types(media_type) if name in media_types(kind)), media_type)
     if not media_type and data and not is_untyped:
         media_type = _DEFAULTS[kind]
     if media_type and media_type not in media_types(kind):
@@ -95,7 +82,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     if not data:
         written["uri"] = url
     else:
-        written["data"] = data.translate(_TO_URL_SAFE) if has_mark(part.native, "urlSafe") else data
+        written["data"] = write_base64(data, part.native)
     if media_type:
         written["mime_type"] = media_type
     return {**written, **own_extras(part.native, losses, path, FORMAT)}

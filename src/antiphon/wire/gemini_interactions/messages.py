@@ -21,6 +21,7 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
     NAME,
+    STEP_FIELDS,
     StepWriter,
     is_content_part,
     read_content,
@@ -29,12 +30,12 @@ from antiphon.wire.gemini_interactions.content import (
     with_step,
     write_model_steps,
 )
-from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message
-from antiphon.wire.vendors.google_parameters import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
+from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS
+from antiphon.wire.loss import Loss, lose_native, other_fields
+from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
+from antiphon.wire.vendors.google import add_required_turns
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
-_INPUT_FIELDS = frozenset({"type", "content"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -104,9 +105,7 @@ class MessageListReader:
         if kind == "user_input":
             content = step.get("content")
             if type(content) is list and content:
-                extras = {
-                    name: value for name, value in step.items() if name not in _INPUT_FIELDS and value is not None
-                }
+                extras = other_fields(step, STEP_FIELDS)
                 native = {FORMAT: extras} if extras else None
                 self._add(Message("user", tuple(map(read_content, content)), None, native))
                 return
@@ -150,7 +149,7 @@ class MessageListReader:
 def is_content(entry: Any) -> bool:
     """Whether an entry of `input` is a content and not a step."""
     kind = entry.get("type") if isinstance(entry, dict) else None
-    return isinstance(kind, str) and kind in ("text", "image", "audio", "document", "video")
+    return kind == "text" or (isinstance(kind, str) and kind in MEDIA_KINDS)
 
 
 def as_entries(entries: Any) -> list[Any] | None:
@@ -171,17 +170,17 @@ def write_steps(
         list_writer.add(messages[index], index)
     list_writer.end_results()
     steps = list_writer.steps
-    if is_continued:
-        return steps
-    if steps and _type(steps[0]) == "function_call":
-        steps.insert(0, _user_text(PLACEHOLDER_FIRST_TURN))
-        reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GI-10)'
-        writer.losses.append(Loss(f"messages[{start}]", "first turn", reason))
-    ends_with_model = bool(steps) and is_model_step(steps[-1])
-    if not steps or (ends_with_model and (len(steps) == 1 or not capabilities.prefill)):
-        steps.append(_user_text(CONTINUE_TEXT))
-        reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" (GI-10)'
-        writer.losses.append(Loss("messages", "last turn", reason))
+    if not is_continued:
+        add_required_turns(
+            steps,
+            start,
+            capabilities,
+            writer.losses,
+            begins_with_call=bool(steps) and _type(steps[0]) == "function_call",
+            is_model=is_model_step,
+            user_turn=_user_text,
+            rules=("GI-10", "GI-10"),
+        )
     return steps
 
 
@@ -199,6 +198,13 @@ def _user_text(text: str) -> dict[str, Any]:
     return {"type": "user_input", "content": [{"type": "text", "text": text}]}
 
 
+def report_message_extras(message: Message, place: str, losses: list[Loss], *known: str) -> None:
+    """Report the name of a message, and its extras that are not of a `known` format."""
+    if message.name is not None:
+        losses.append(Loss(f"{place}.name", "name", f"{NAME} has no names of participants; dropped"))
+    lose_native(losses, place, message.native, *known)
+
+
 class _StepListWriter:
     """Writes messages into `steps`."""
 
@@ -209,10 +215,7 @@ class _StepListWriter:
     def add(self, message: Message, index: int) -> None:
         """Write one message."""
         place = f"messages[{index}]"
-        if message.name is not None:
-            self._writer.losses.append(Loss(f"{place}.name", "name", f"{NAME} has no names of participants; dropped"))
-        if message.native is not None:
-            lose_native(self._writer.losses, place, message.native, FORMAT)
+        report_message_extras(message, place, self._writer.losses, FORMAT)
         if message.role == "assistant":
             self.end_results()
             write_model_steps(message.parts, self._writer, self.steps, f"{place}.parts")

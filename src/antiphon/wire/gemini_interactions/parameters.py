@@ -12,15 +12,22 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.capabilities import Capabilities, effort_for_budget
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME
 from antiphon.wire.gemini_interactions.tools import read_tool_choice, write_tool_choice
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.vendors.google import has_mark, spelling_mark
-from antiphon.wire.vendors.google_parameters import THINKING_LEVELS, fit_seed, stop_limiter, thinking_level
+from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
+from antiphon.wire.vendors.google_parameters import (
+    THINKING_LEVELS,
+    fit_seed,
+    known_effort,
+    lose_format_details,
+    stop_limiter,
+    thinking_level,
+)
 
 JSON_TYPE = "application/json"
 PREFIX = "generation_config."
@@ -38,7 +45,6 @@ PARAMETER_TABLE = ParameterTable(
 """The parameters in `generation_config`."""
 
 _SUMMARIES = {"auto": "auto", "none": "omitted"}
-_TEXT_ONLY = spelling_mark("text-only")
 _FORMAT_LIST, _RAW_SCHEMA, _MIME_TYPE = spelling_mark("list"), spelling_mark("raw"), spelling_mark("mime")
 _MEDIA_FORMATS = frozenset({"text", "audio", "image", "video"})
 
@@ -59,7 +65,7 @@ def read_generation(config: dict[str, Any], values: dict[str, Any], native: dict
     shown = _SUMMARIES[extras.pop("thinking_summaries")] if is_known else None
     if effort is not None or shown is not None:
         values["reasoning"] = Reasoning(effort, shown=shown)
-    native.update((PREFIX + name, value) for name, value in extras.items())
+    native |= with_prefix(PREFIX, extras)
 
 
 def write_generation(
@@ -78,18 +84,14 @@ def write_generation(
             config["tool_choice"] = choice
     if request.reasoning is not None:
         _write_thinking(request.reasoning, config, capabilities, losses)
-    config.update((name[len(PREFIX) :], value) for name, value in native.items() if name.startswith(PREFIX))
-    return config
+    return config | without_prefix(PREFIX, native)
 
 
 def _write_thinking(
     reasoning: Reasoning, config: dict[str, Any], capabilities: Capabilities, losses: list[Loss]
 ) -> None:
     lose_native(losses, "reasoning", reasoning.native, FORMAT)
-    effort, path = reasoning.effort, "reasoning.effort"
-    if effort is not None and effort not in EFFORT_BUDGETS:
-        losses.append(Loss(path, "effort", f'unknown effort "{effort[:40]}"; dropped'))
-        effort = None
+    effort, path = known_effort(reasoning, losses), "reasoning.effort"
     if effort is not None and reasoning.budget_tokens is not None:
         reason = f"{NAME} accepts only a level; dropped (GI-07)"
         losses.append(Loss("reasoning.budget_tokens", "budget_tokens", reason))
@@ -152,11 +154,7 @@ def write_output_format(output_format: OutputFormat, body: dict[str, Any], losse
     """Put the output format into a body."""
     native = output_format.native
     lose_native(losses, "output_format", native, FORMAT)
-    losses.extend(
-        Loss(f"output_format.{name}", name, f"{NAME} does not support {name} in an output format; dropped")
-        for name in ("name", "description", "strict")
-        if getattr(output_format, name) is not None
-    )
+    lose_format_details(output_format, losses, NAME)
     written: dict[str, Any] | None = {"type": "text", "mime_type": JSON_TYPE}
     if output_format.kind == "text":
         written = {"type": "text", "mime_type": "text/plain"}

@@ -19,9 +19,15 @@ from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import NAME, StepWriter
+from antiphon.wire.gemini_interactions.content import StepWriter
 from antiphon.wire.gemini_interactions.limits import PARAMETERS
-from antiphon.wire.gemini_interactions.messages import MessageListReader, TypedStep, as_entries, write_steps
+from antiphon.wire.gemini_interactions.messages import (
+    MessageListReader,
+    TypedStep,
+    as_entries,
+    report_message_extras,
+    write_steps,
+)
 from antiphon.wire.gemini_interactions.parameters import (
     PREFIX,
     read_generation,
@@ -31,10 +37,10 @@ from antiphon.wire.gemini_interactions.parameters import (
 )
 from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, count_leading_system
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.google import has_mark, spelling_mark
-from antiphon.wire.vendors.google_parameters import SERVICE_TIERS, UNSUPPORTED_TIERS, service_tier
+from antiphon.wire.vendors.google_parameters import is_service_tier, service_tier
 
 _AGENT, _TEXT_ONLY = spelling_mark("agent"), spelling_mark("text-only")
 _entries = EntryReader(TypedStep, MessageListReader)
@@ -74,7 +80,7 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
             values["tools"] = read_tools(value)
         elif name in ("stream", "store") and type(value) is bool:
             values[name] = value
-        elif name == "service_tier" and type(value) is str and value not in SERVICE_TIERS.keys() | UNSUPPORTED_TIERS:
+        elif name == "service_tier" and is_service_tier(value):
             values["service_tier"] = value
         elif name == "response_modalities" and value == ["text"]:
             marks |= _TEXT_ONLY
@@ -100,9 +106,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     if request.model:
         body["agent" if has_mark(request.native, "agent") else "model"] = request.model
     messages = request.messages
-    leading = next(
-        (index for index, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
-    )
+    leading = count_leading_system(messages)
     system = _write_system(messages[:leading], losses)
     if system:
         body["system_instruction"] = system
@@ -137,9 +141,7 @@ def _write_system(messages: Sequence[Message], losses: list[Loss]) -> str:
     texts: list[str] = []
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
-        if message.name is not None:
-            losses.append(Loss(f"{place}.name", "name", f"{NAME} has no names of participants; dropped"))
-        lose_native(losses, place, message.native)
+        report_message_extras(message, place, losses)
         for position, part in enumerate(message.parts):
             path = f"{place}.parts[{position}]"
             if isinstance(part, Text | Refusal):

@@ -16,13 +16,13 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
-from antiphon.parts import Native, NativeExtras, OutputPart, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
 from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_model_step, write_model_steps
-from antiphon.wire.loss import Loss
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps, write_model_steps
+from antiphon.wire.loss import Loss, lose_candidates, other_fields
+from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name, name_set
-from antiphon.wire.vendors.google_parameters import format_time, parse_time
+from antiphon.wire.vendors.google import format_time, parse_time
 
 _READ_FIELDS = name_set("id object model status steps usage created")
 _STOP_REASONS: dict[str, StopReason] = {
@@ -56,12 +56,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
         raise WireError("not an interaction: it has neither status nor steps")
     if body.get("status") in FAILED_STATUSES:
         raise WireError(f"the interaction has the status {body['status']}")
-    parts: list[OutputPart] = []
-    for step in steps or ():
-        if type(step) is dict and step.get("type") not in ("user_input", "function_result"):
-            read_model_step(parts, step)
-        else:
-            parts.append(Native(FORMAT, step))
+    parts = read_answer_steps(steps or ())
     stop = read_stop_reason(body, parts)
     values = {field: body[field] for field in ("id", "model") if type(body.get(field)) is str}
     return ModelOutput(
@@ -91,7 +86,7 @@ def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopR
 
 def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras | None:
     """The fields of an Interaction that a `ModelOutput` has no field for."""
-    extras = {name: value for name, value in body.items() if value is not None and name not in _READ_FIELDS}
+    extras = other_fields(body, _READ_FIELDS)
     expected = status_fields(stop)
     if body.get("status") is not None and body["status"] != expected["status"]:
         extras["status"] = body["status"]
@@ -118,22 +113,17 @@ def read_usage(raw: Any) -> TokenUsage | None:
     """The counts, with the original object in `raw`."""
     if type(raw) is not dict:
         return None
-    thoughts = _count(raw, "total_thought_tokens")
+    thoughts = token_count(raw, "total_thought_tokens")
     return TokenUsage(
-        _count(raw, "total_input_tokens") + _count(raw, "total_tool_use_tokens"),
-        _count(raw, "total_output_tokens") + thoughts,
-        _count(raw, "total_cached_tokens"),
+        token_count(raw, "total_input_tokens") + token_count(raw, "total_tool_use_tokens"),
+        token_count(raw, "total_output_tokens") + thoughts,
+        token_count(raw, "total_cached_tokens"),
         0,
         thoughts,
-        _count(raw, "total_tokens"),
+        token_count(raw, "total_tokens"),
         raw,
         FORMAT,
     )
-
-
-def _count(raw: dict[str, Any], name: str) -> int:
-    value = raw.get(name)
-    return value if type(value) is int else 0
 
 
 def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
@@ -162,7 +152,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
 
 
 def report_candidates(count: int, losses: list[Loss]) -> None:
-    losses.extend(Loss(f"others[{index}]", "candidate", f"{NAME} gives one answer; dropped") for index in range(count))
+    lose_candidates(losses, count, f"{NAME} gives one answer")
 
 
 def to_interaction_id(response_id: str, format_name: str) -> str:

@@ -32,7 +32,7 @@ from antiphon.wire.gemini_interactions.tools import write_tool_choice, write_too
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation, json_type_name
 from antiphon.wire.vendors.google import unknown_field
-from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, THINKING_LEVELS, WORDING, service_tier
+from antiphon.wire.vendors.google_parameters import THINKING_LEVELS, WORDING, service_tier, stop_problem
 
 _STRINGS = ("model", "agent", "previous_interaction_id", "system_instruction", "response_mime_type")
 _BOOLEANS = ("background", "store", "stream")
@@ -82,10 +82,9 @@ def _check_generation_config(context: RuleContext) -> None:
         *PARAMETER_TABLE.check_refused(config, refused, WORDING),
     ):
         context.error(violation.rule, f"generation_config.{violation.path}", violation.message)
-    stops, level = config.get("stop_sequences"), config.get("thinking_level")
-    if isinstance(stops, list) and len(stops) > MAX_STOP_SEQUENCES:
-        message = f"stop_sequences has {len(stops)} entries but the maximum is {MAX_STOP_SEQUENCES}."
-        context.error("GI-07", "generation_config.stop_sequences", message)
+    if problem := stop_problem(config.get("stop_sequences")):
+        context.error("GI-07", "generation_config.stop_sequences", problem)
+    level = config.get("thinking_level")
     if level is not None:
         efforts, path = context.model.efforts, "generation_config.thinking_level"
         if not isinstance(level, str) or level not in THINKING_LEVELS:

@@ -23,11 +23,13 @@ from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, Pa
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
     STEP,
+    STEP_FIELDS,
+    THOUGHT_FIELDS,
     is_content_part,
     is_plain_text,
+    read_answer_steps,
     read_call,
     read_content,
-    read_model_step,
 )
 from antiphon.wire.gemini_interactions.errors import read_error
 from antiphon.wire.gemini_interactions.response import (
@@ -36,8 +38,9 @@ from antiphon.wire.gemini_interactions.response import (
     read_stop_reason,
     read_usage,
 )
+from antiphon.wire.loss import other_fields
 from antiphon.wire.output import StopReason
-from antiphon.wire.vendors.google_parameters import parse_time
+from antiphon.wire.vendors.google import parse_time
 
 
 class StreamEvent(Struct, gc=False):
@@ -125,10 +128,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
                 self._has_calls = True
                 opened.part = self._begin(ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native))
         elif kind == "thought":
-            extras = {
-                name: value for name, value in step.items() if name not in ("type", _SUMMARY) and value is not None
-            }
-            opened.part = self._begin(Thinking(native={FORMAT: extras}))
+            opened.part = self._begin(Thinking(native={FORMAT: other_fields(step, THOUGHT_FIELDS)}))
             for content in step[_SUMMARY] if type(step.get(_SUMMARY)) is list else ():
                 self._add_summary(opened, content)
         elif kind == "model_output":
@@ -217,9 +217,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         """The extras of the first part of a step, as for a whole answer."""
         if step.has_parts:
             return None
-        fields = {
-            name: value for name, value in step.step.items() if name not in ("type", "content") and value is not None
-        }
+        fields = other_fields(step.step, STEP_FIELDS)
         return {FORMAT: {STEP: fields}} if fields or is_content_part(self._last_part) else None
 
     def _add_thought(self, step: _Step, delta: dict[str, Any]) -> None:
@@ -275,21 +273,10 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         if not self._is_started:
             self._start(interaction)
         steps = interaction.get("steps")
-        if not self._steps and type(steps) is list:
-            self._read_steps(steps)
-        self._finish({**interaction, "status": status if status is not None else "completed"})
-
-    def _read_steps(self, steps: list[Any]) -> None:
-        """The parts of an answer that was not streamed."""
-        parts: list[OutputPart] = []
-        for step in steps:
-            if type(step) is dict and step.get("type") not in ("user_input", "function_result"):
-                read_model_step(parts, step)
-            else:
-                parts.append(Native(FORMAT, step))
-        for part in parts:
+        for part in read_answer_steps(steps) if not self._steps and type(steps) is list else ():  # not streamed
             self._has_calls |= type(part) is ToolCallRequest
             self._out.append(PartEnded(self._begin(part)))
+        self._finish({**interaction, "status": status if status is not None else "completed"})
 
     def _finish(self, interaction: dict[str, Any]) -> None:
         for step in self._steps.values():

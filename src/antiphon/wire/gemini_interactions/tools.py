@@ -11,7 +11,7 @@ from typing import Any
 from antiphon.parts import Native
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, NAMES
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
 
@@ -31,7 +31,7 @@ def _read_tool(tool: Any) -> ToolDefinition | Native:
         return Native(FORMAT, tool)
     if type(parameters) not in (dict, type(None)):
         return Native(FORMAT, tool)
-    extras = {field: value for field, value in tool.items() if field not in _FIELDS and value is not None}
+    extras = other_fields(tool, _FIELDS)
     return ToolDefinition(name, description, parameters, native={FORMAT: extras} if extras else None)
 
 
@@ -51,7 +51,7 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], losses: list[Loss]) 
         if name in names:
             losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GI-08)"))
             continue
-        names.add(name)
+        names.add(NAMES.declare(tool.name, path, losses))
         written.append(_write_tool(tool, name, losses, path))
     return written
 

@@ -29,7 +29,7 @@ from antiphon.parts import (
     ToolCallResult,
 )
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.content import (
     ContentPart,
@@ -90,7 +90,7 @@ def read_assistant(message: dict[str, Any], position: int, *, is_response: bool 
     if call is not None:
         known.add("function_call")
         parts.append(call)
-    extras = {key: value for key, value in message.items() if key not in known and value is not None}
+    extras = other_fields(message, known)
     state = {key: extras.pop(key) for key in REASONING_STATE_FIELDS.intersection(extras)}
     if state.get("reasoning_details") == []:
         del state["reasoning_details"]

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted
+from antiphon.wire.loss import other_fields
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import read_audio_output, read_generated_image, reasoning_text
 from antiphon.wire.openai_chat.content import read_part, thinking_text
@@ -296,8 +297,8 @@ class ChoiceReader:
             out.append(PartDelta(call.number, arguments))
 
     def _extend(self, call: _Call, fragment: dict[str, Any], called: dict[str, Any], out: Deltas) -> None:
-        own = {key: value for key, value in fragment.items() if key not in _FRAGMENT_KEYS and value is not None}
-        more = {key: value for key, value in called.items() if key not in _CALLED_KEYS and value is not None}
+        own = other_fields(fragment, _FRAGMENT_KEYS)
+        more = other_fields(called, _CALLED_KEYS)
         if more:
             own["custom" if call.freeform else "function"] = more
         if not own:

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, note
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -72,7 +72,7 @@ def _read_image(part: dict[str, Any]) -> Image | None:
     url, native = image.get("url"), unread_fields(part, FORMAT, ("type", "image_url")) or {}
     if type(url) is not str:
         return None
-    more = {key: value for key, value in image.items() if key != "url" and value is not None}
+    more = other_fields(image, ("url",))
     if type(more.get("detail")) is str:
         native.setdefault(OPENAI, {})["detail"] = more.pop("detail")
     if more:
@@ -133,7 +133,7 @@ def _read_thinking(part: dict[str, Any]) -> Thinking | None:
     text = pieces[0].get("text")
     if pieces != [{"type": "text", "text": text}] or type(text) is not str:
         return None
-    more = {key: value for key, value in part.items() if key not in ("type", "thinking") and value is not None}
+    more = other_fields(part, ("type", "thinking"))
     return Thinking(text, native={FORMAT: {"field": "thinking", **({"part": more} if more else {})}})
 
 
@@ -167,7 +167,7 @@ def write_part(
         if part.origin == FORMAT:
             return [part.data]
         if dialect is RESPONSE_DIALECT:  # for people the answer's own text is enough
-            losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
+            losses.append(foreign_block(path, "native", part.origin))
             return []
         carried = readable_parts(part, losses, path, "Chat Completions")
         return [block for readable in carried for block in write_part(readable, losses, path, dialect, model)]

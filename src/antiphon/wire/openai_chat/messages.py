@@ -34,7 +34,7 @@ from antiphon.parts import (
 from antiphon.wire import FORMATS
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.codec.typed_reader import ANY_TEXT, EntryReader, OnlyTextBlock, call_with_id, result_with_id
-from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
 from antiphon.wire.openai_chat.content import canonical_json, collapse_text, read_content, read_part, write_part
@@ -171,7 +171,7 @@ def read_messages(messages: list[Any]) -> tuple[Message, ...]:
 
 
 def _extras(message: dict[str, Any], *known: str) -> dict[str, dict[str, Any]] | None:
-    extras = {key: value for key, value in message.items() if key not in known and value is not None}
+    extras = other_fields(message, known)
     return {FORMAT: extras} if extras else None
 
 

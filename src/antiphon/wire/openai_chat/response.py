@@ -23,7 +23,7 @@ from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.codec.typed_reader import UsageScanner
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
@@ -96,8 +96,7 @@ def _read_choice(choice: Any, index: int, fields: dict[str, Any]) -> ModelOutput
     read = read_assistant(message or {}, index, is_response=True) if is_known else None
     if read is None:
         return ModelOutput(native={FORMAT: {"whole": choice}}, **fields)
-    known = ("message", "finish_reason")
-    extras = {key: value for key, value in choice.items() if key not in known and value is not None}
+    extras = other_fields(choice, ("message", "finish_reason"))
     if type(extras.get("index")) is int and extras["index"] == index:
         del extras["index"]
     if message and message.get("role", "assistant") not in ("assistant", None):
@@ -267,9 +266,9 @@ def read_usage(raw: Any) -> TokenUsage | None:
 
 def _count(value: Any, key: str) -> int:
     count: Any = value.get(key) if type(value) is dict else None
-    if count is None:
-        return 0
-    return int(count) if type(count) in (int, float) and 0 <= count < 2**53 else 0
+    if type(count) is int or type(count) is float:
+        return int(count) if 0 <= count < 2**53 else 0
+    return 0
 
 
 def write_usage(usage: TokenUsage) -> dict[str, Any]:

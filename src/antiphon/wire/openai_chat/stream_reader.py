@@ -18,13 +18,13 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.history.entries import TokenUsage
-from antiphon.wire.codec.stream import DeltaReader
+from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import read_usage
-from antiphon.wire.output import MAX_CANDIDATES, STREAM_CUT, ProviderError
+from antiphon.wire.output import MAX_CANDIDATES, ProviderError
 from antiphon.wire.sse import SseEvent, SseReader
 
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
@@ -111,7 +111,7 @@ class StreamReader(DeltaReader[SseEvent]):
             error = read_error(self._undecoded)
             if error.kind != "unknown" or error.code is not None:
                 return error
-        return ProviderError(STREAM_CUT, "stream_cut")
+        return CUT
 
     def _read(self, event: SseEvent) -> None:
         if self._is_over:

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from antiphon.parts import Native, ToolCallRequest
 from antiphon.wire.json_schema import first_strict_problem, with_object_root
-from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
@@ -31,6 +31,7 @@ from antiphon.wire.tool_calls import (
     LEGACY_FUNCTION_EXTRAS,
     is_legacy_function,
     raw_json_object,
+    report_raw_arguments,
 )
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 
@@ -68,7 +69,7 @@ def _read_tool(tool: Any) -> ToolDefinition | None:
     kind = tool.get("type", "function")
     if kind not in ("function", "custom") or type(tool.get(kind)) is not dict:
         return None
-    more = {key: value for key, value in tool.items() if key not in ("type", kind) and value is not None}
+    more = other_fields(tool, ("type", kind))
     return _read_definition(tool[kind], kind, more)
 
 
@@ -80,7 +81,7 @@ def _read_definition(function: dict[str, Any], kind: str, more: dict[str, Any]) 
     if type(parameters) not in (dict, type(None)) or type(strict) not in (bool, type(None)):
         return None
     known = _FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS
-    inner = {key: value for key, value in function.items() if key not in known and value is not None}
+    inner = other_fields(function, known)
     own = {**more, kind: inner} if inner else more
     if kind == "custom":
         return ToolDefinition(name, description, freeform=True, native={FORMAT: own} if own else None)
@@ -278,7 +279,7 @@ def read_call(call: Any, position: int) -> ToolCallRequest | None:
         return None
     index = ("index",) if call.get("index") == position and type(call.get("index")) is int else ()
     native = unread_fields(call, FORMAT, ("id", "type", kind, *index))
-    more = {key: value for key, value in called.items() if key not in ("name", text) and value is not None}
+    more = other_fields(called, ("name", text))
     if more:
         native = native or {}
         native.setdefault(FORMAT, {})[kind] = more
@@ -324,8 +325,6 @@ def arguments_as_object_text(call: ToolCallRequest, losses: list[Loss], path: st
     if is_object(call.arguments):
         return call.arguments
     if call.arguments.strip() not in ("", "null"):
-        losses.append(
-            Loss(f"{path}.arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (OC-07)')
-        )
+        report_raw_arguments(losses, path, "OC-07")
         return msgspec.json.encode({"_raw": call.arguments}).decode()
     return "{}"

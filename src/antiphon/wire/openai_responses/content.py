@@ -32,7 +32,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, note
-from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.loss import Loss, foreign_block, lose_native, other_fields, own_extras
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -302,7 +302,7 @@ def read_assistant_item(turn: list[Any], item: dict[str, Any], content: Any) -> 
     last = turn[-1] if turn else None
     fields: dict[str, Any] = {}
     if len(item) > (3 if "type" in item else 2):
-        fields = {field: value for field, value in item.items() if field not in MESSAGE_FIELDS and value is not None}
+        fields = other_fields(item, MESSAGE_FIELDS)
     if last is not None and type(last) is Thinking and "id" not in fields and _must_keep_missing_id(turn):
         fields["id"] = None
     if fields or type(last) is Text or type(last) is Refusal:
@@ -363,7 +363,7 @@ def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str
     elif isinstance(part, Native) and part.origin == FORMAT:
         yield part.data
     elif isinstance(part, Native):
-        losses.append(Loss(path, block_type(part), f"block type specific to {part.origin}; dropped"))
+        losses.append(foreign_block(path, block_type(part), part.origin))
     else:
         kind = type(part).__name__.lower()
         losses.append(Loss(path, kind, "a response of OpenAI Responses holds only text and calls; dropped"))

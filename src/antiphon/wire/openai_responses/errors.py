@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from antiphon.wire.errors import read_provider_error
 from antiphon.wire.output import ProviderError
 from antiphon.wire.vendors import openai
 
 
 def read_error(body: object, status: int | None = None) -> ProviderError:
     """The error in a body, whatever the body is."""
-    return openai.read_error(body, status, openai.RESPONSES_ERRORS)
+    return read_provider_error(body, status, openai.RESPONSES_ERRORS)
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:

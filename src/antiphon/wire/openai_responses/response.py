@@ -18,11 +18,11 @@ from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, lose_candidates, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
 from antiphon.wire.openai_responses.echo import DEFAULTS
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import OPENAI
 
@@ -84,7 +84,7 @@ def stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason
 
 def response_extras(body: dict[str, Any], reason: StopReason) -> NativeExtras | None:
     """The fields of a response that a `ModelOutput` has no field for."""
-    extras = {field: value for field, value in body.items() if value is not None and field not in _READ_FIELDS}
+    extras = other_fields(body, _READ_FIELDS)
     status = {"status": body.get("status"), "incomplete_details": body.get("incomplete_details")}
     if status != _status(reason):
         extras["status"] = status["status"]
@@ -118,20 +118,15 @@ def read_usage(usage: Any) -> TokenUsage | None:
         return None
     prompt, completion = usage.get("input_tokens_details"), usage.get("output_tokens_details")
     return TokenUsage(
-        _count(usage, "input_tokens"),
-        _count(usage, "output_tokens"),
-        _count(prompt, "cached_tokens"),
-        _count(prompt, "cache_write_tokens"),
-        _count(completion, "reasoning_tokens"),
-        _count(usage, "total_tokens"),
+        token_count(usage, "input_tokens"),
+        token_count(usage, "output_tokens"),
+        token_count(prompt, "cached_tokens"),
+        token_count(prompt, "cache_write_tokens"),
+        token_count(completion, "reasoning_tokens"),
+        token_count(usage, "total_tokens"),
         usage,
         FORMAT,
     )
-
-
-def _count(counts: Any, field: str) -> int:
-    value = counts.get(field) if type(counts) is dict else None
-    return value if type(value) is int else 0
 
 
 def write_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
@@ -154,10 +149,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
 
 
 def report_candidates(count: int, losses: list[Loss]) -> None:
-    losses.extend(
-        Loss(f"others[{index}]", "candidate", "OpenAI Responses supports one candidate; dropped")
-        for index in range(count)
-    )
+    lose_candidates(losses, count, "OpenAI Responses supports one candidate")
 
 
 def to_response_id(response_id: str, origin: str) -> str:

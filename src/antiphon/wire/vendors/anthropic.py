@@ -1,23 +1,19 @@
-"""Native extras of the Messages API, and its cache breakpoints.
+"""Native extras of the Messages API.
 
 Extras are in `native["anthropic"]` as they came. Null fields and empty lists of citations are left out, so they are not a loss
 elsewhere. An *empty* mapping marks the origin: "this came from an Anthropic body". Three things need that to be written back
 unchanged: file ids, which belong to one provider; system messages among the others, which only some models accept; and
 reasoning, which other formats state differently.
-
-The provider counts cache breakpoints in the order tools, system, messages, and accepts four: the last ones reach furthest, so
-those are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import other_fields
 
 FORMAT = "anthropic"
 _CHAT = "openai-chat"
@@ -30,7 +26,7 @@ def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras
     """What `fields` say beyond those that are `known`."""
     if fields.keys() <= known:
         return None
-    unread = {name: value for name, value in fields.items() if name not in known and value is not None}
+    unread = other_fields(fields, known)
     if unread.get("citations") == []:
         del unread["citations"]
     return {FORMAT: unread} if unread else None
@@ -75,47 +71,3 @@ def quote_value(value: Any) -> str:
 
 CacheBreakpoints = list[tuple[dict[str, Any], str]]
 """Written blocks with `cache_control`, each with the path of its part."""
-
-
-def limit_cache_breakpoints(
-    body: dict[str, Any], cache_breakpoints: CacheBreakpoints, limit: int, losses: list[Loss]
-) -> None:
-    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
-    if len(cache_breakpoints) <= limit and not any(_is_one_hour(block) for block, _ in cache_breakpoints):
-        return
-    paths = {id(block): path for block, path in cache_breakpoints}
-    breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
-    for block in breakpoints[: max(0, len(breakpoints) - limit)]:
-        del block["cache_control"]
-        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
-        losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
-    has_five_minutes = False
-    for block in breakpoints[max(0, len(breakpoints) - limit) :]:
-        if not _is_one_hour(block):
-            has_five_minutes = True
-        elif has_five_minutes:
-            block["cache_control"] = {**block["cache_control"], "ttl": "5m"}
-            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
-            losses.append(Loss(f"{paths[id(block)]}.cache_control.ttl", "ttl", reason))
-
-
-def _is_one_hour(block: dict[str, Any]) -> bool:
-    cache_control = block["cache_control"]
-    return isinstance(cache_control, dict) and cache_control.get("ttl") == "1h"
-
-
-def _cached_blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from _cached_in(body.get("tools"))
-    yield from _cached_in(body.get("system"))
-    for message in body["messages"]:
-        if isinstance(message, dict):
-            yield from _cached_in(message.get("content"))
-
-
-def _cached_in(blocks: Any) -> Iterator[dict[str, Any]]:
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict):
-            if "cache_control" in block:
-                yield block
-            if block.get("type") == "tool_result":
-                yield from _cached_in(block.get("content"))

@@ -1,30 +1,22 @@
-"""What the parameters of Google's two formats share: seeds, stop sequences, thinking levels, service tiers and the wording.
-
-The turns that the writers of both add, and how the arguments of a call become an object, are here too.
-"""
+"""What the parameters of Google's two formats share: seeds, stop sequences, thinking levels, service tiers and the wording."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from antiphon.parts import ToolCallRequest
-from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import Parameter, Refusal
-from antiphon.wire.tool_calls import raw_json_object
+from antiphon.wire.request import OutputFormat, Reasoning
 from antiphon.wire.vendors.google import to_snake_case
 
-PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
-"""A user turn added where the history would begin with a call (GM-05)."""
-CONTINUE_TEXT = "(continue)"
-"""A user turn added where the conversation would be empty or must not end with the model (GM-16)."""
-SYSTEM_NOTE_PREFIX = "[system note] "
 MAX_STOP_SEQUENCES = 5
 THINKING_LEVELS = frozenset({"minimal", "low", "medium", "high"})
-SERVICE_TIERS = {"default": "standard", "standard_only": "standard"}
-UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
+
+_TIERS = {"default": "standard", "standard_only": "standard"}
+"""Other providers' names of the standard tier."""
+_UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
 
 _INT32 = 2**31
 
@@ -48,6 +40,22 @@ def stop_limiter(rule: str) -> Callable[[tuple[str, ...], list[Loss]], list[str]
     return limit
 
 
+def stop_problem(stops: Any) -> str:
+    """What is wrong with the number of stop sequences; empty if nothing is."""
+    if not isinstance(stops, list) or len(stops) <= MAX_STOP_SEQUENCES:
+        return ""
+    return f"stop_sequences has {len(stops)} entries but the maximum is {MAX_STOP_SEQUENCES}."
+
+
+def known_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
+    """The effort of a request; None, and a loss, if it is not a word that the formats have."""
+    effort = reasoning.effort
+    if effort is None or effort in EFFORT_BUDGETS:
+        return effort
+    losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort[:40]}"; dropped'))
+    return None
+
+
 def thinking_level(effort: str, capabilities: Capabilities, losses: list[Loss], path: str, rule: str) -> str:
     """The level for an effort, or the nearest that the model has."""
     wanted = {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)
@@ -62,40 +70,24 @@ def thinking_level(effort: str, capabilities: Capabilities, losses: list[Loss], 
 
 def service_tier(tier: str, losses: list[Loss]) -> str | None:
     """The tier as Google names it; None, and a loss, if it has none of that name."""
-    if tier in UNSUPPORTED_TIERS:
+    if tier in _UNSUPPORTED_TIERS:
         losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier}"; dropped'))
         return None
-    return SERVICE_TIERS.get(tier, tier)
+    return _TIERS.get(tier, tier)
 
 
-def call_arguments(call: ToolCallRequest, losses: list[Loss], path: str, rule: str) -> Any:
-    """The arguments of a call as an object, unparsed where they are one."""
-    text = call.arguments
-    arguments: Any = {"input": text} if call.freeform else raw_json_object(text)
-    if arguments is None and text.strip():
-        reason = f'arguments are not a JSON object; sent as {{"_raw": text}} ({rule})'
-        losses.append(Loss(f"{path}.arguments", "arguments", reason))
-        return {"_raw": text}
-    return {} if arguments is None else arguments
+def is_service_tier(value: Any) -> bool:
+    """Whether a body has a tier that `service_tier` writes back unchanged."""
+    return type(value) is str and value not in _TIERS and value not in _UNSUPPORTED_TIERS
 
 
-def parse_time(time: Any) -> int | None:
-    """A time of the API in seconds."""
-    if type(time) is not str:
-        return None
-    try:
-        read = datetime.fromisoformat(time)
-        return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
-    except (ValueError, OverflowError):
-        return None
-
-
-def format_time(seconds: int) -> str | None:
-    """Seconds as a time of the API."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None
+def lose_format_details(output_format: OutputFormat, losses: list[Loss], target: str) -> None:
+    """Report what Google's output formats have no field for."""
+    losses.extend(
+        Loss(f"output_format.{name}", name, f"{target} does not support {name} in an output format; dropped")
+        for name in ("name", "description", "strict")
+        if getattr(output_format, name) is not None
+    )
 
 
 class GoogleWording:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import format_capabilities
-from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras
 from antiphon.wire.json_schema import is_object_schema, strict_problems
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
@@ -361,11 +361,6 @@ def _table(name: str) -> ErrorTable:
 
 
 CHAT_ERRORS, RESPONSES_ERRORS = _table("openai-chat"), _table("openai-responses")
-
-
-def read_error(body: object, status: int | None, table: ErrorTable) -> ProviderError:
-    """The error in a body of an OpenAI API or of a host that imitates it."""
-    return read_provider_error(body, status, table)
 
 
 def write_error(error: ProviderError, table: ErrorTable) -> dict[str, Any]:

@@ -7,18 +7,16 @@ also one that has the endpoint: an item of its own could be read by no other mod
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
-from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, own_messages
@@ -43,9 +41,7 @@ class _Answer(Struct):
     usage: Any = None
 
 
-async def handle_compact(
-    context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]
-) -> Response:
+async def handle_compact(context: RequestContext, on_finish: OnFinish) -> Response:
     """Compact a conversation. Raises `UnknownResponse` and `WireError`."""
     request = _wire.read_request(context.request.body)
     if not request.model:
@@ -68,10 +64,10 @@ async def handle_compact(
     answer = await Generation(run, on_finish).respond()
     if answer.status != 200 or not isinstance(answer.body, bytes):
         return answer
-    return Response.json(_compacted(expanded, answer.body), headers=_report_headers(answer))
+    return Response.json(_write_compaction(expanded, answer.body), headers=_report_headers(answer))
 
 
-def _compacted(request: ModelRequest, answer: bytes) -> dict[str, Any]:
+def _write_compaction(request: ModelRequest, answer: bytes) -> dict[str, Any]:
     summary = text_of(_wire.read_response(answer).parts)
     users = tuple(message for message in own_messages(request) if _is_from_user(message))
     items = _wire.write_request(ModelRequest(messages=users)).body["input"] if users else []

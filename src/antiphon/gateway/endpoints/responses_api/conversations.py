@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from antiphon.errors import WireError
 from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.endpoints.responses_api.stored import page_of_items
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.threads import run_in_thread
@@ -19,7 +18,7 @@ _MAX_METADATA = 16
 
 async def handle_create_conversation(context: RequestContext) -> Response:
     """Create a conversation, with metadata and items if given."""
-    body = _decode(context.request.body)
+    body = _read(context)
     store, owner = context.services.conversations, context.key.name
     created = await run_in_thread(store.create, owner, _metadata(body), _items(body) if body.get("items") else ())
     return Response.json(created.body)
@@ -33,7 +32,7 @@ async def handle_get_conversation(context: RequestContext) -> Response:
 
 async def handle_update_conversation(context: RequestContext) -> Response:
     """Replace the metadata of a conversation."""
-    metadata = _metadata(_decode(context.request.body))
+    metadata = _metadata(_read(context))
     store = context.services.conversations
     updated = await run_in_thread(store.update, context.endpoint.resource, context.key.name, metadata)
     return Response.json(updated.body)
@@ -48,7 +47,7 @@ async def handle_delete_conversation(context: RequestContext) -> Response:
 
 async def handle_add_items(context: RequestContext) -> Response:
     """Add items to a conversation."""
-    items = _items(_decode(context.request.body))
+    items = _items(_read(context))
     store = context.services.conversations
     added = await run_in_thread(store.add, context.endpoint.resource, context.key.name, items)
     return Response.json(page_of_items(added, {"order": "asc", "limit": str(_MAX_ITEMS)}))
@@ -80,11 +79,8 @@ def _split(context: RequestContext) -> tuple[str, str]:
     return conversation, item
 
 
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any]) if body else {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"the body is not a JSON object: {error}") from error
+def _read(context: RequestContext) -> dict[str, Any]:
+    return read_object(context.request.body or b"{}")
 
 
 def _metadata(body: dict[str, Any]) -> dict[str, Any]:

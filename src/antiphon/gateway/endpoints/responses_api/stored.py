@@ -21,12 +21,16 @@ from antiphon.gateway.endpoints.background import (
     delete_answer,
     followed_events,
 )
+from antiphon.gateway.endpoints.request_fields import query_number
 from antiphon.gateway.endpoints.upstream_answers import asks_upstream
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, StoredResponse
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
+
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 @asks_upstream
@@ -34,7 +38,8 @@ async def handle_get_response(context: RequestContext) -> Response:
     """Return a response as it is now, or its events with `stream=true`."""
     query = context.request.query
     if query.get("stream") == "true":
-        return await followed_events(context, _event_number(query.get("starting_after")))
+        after = query_number(query, "starting_after", -1, least=0, expected="the sequence_number of an event")
+        return await followed_events(context, after)
     return Response.json(await current_object(context))
 
 
@@ -63,10 +68,6 @@ async def handle_list_items(context: RequestContext) -> Response:
     return Response.json(list_input_items(await answer_chain(context), context.request.query))
 
 
-_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
-_PREFIXES = {"function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
-
-
 def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A page of the input items of a response. Raises `WireError` for an invalid query."""
     return page_of_items(list(_items(chain)), query or {})
@@ -84,7 +85,8 @@ def page_of_items(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict
         start = next((index for index, item in enumerate(items, 1) if item.get("id") == after), -1)
         if start < 0:
             raise WireError("after: there is no item with that id")
-    size = _page_size(query.get("limit"))
+    size = query_number(query, "limit", _DEFAULT_LIMIT, expected=f"a number from 1 to {_MAX_LIMIT}")
+    size = min(size, _MAX_LIMIT)
     page = items[start : start + size]
     return {
         "object": "list",
@@ -111,30 +113,7 @@ def _items(chain: Sequence[StoredResponse]) -> Iterator[dict[str, Any]]:
 def _input_items(stored: StoredResponse) -> Iterator[dict[str, Any]]:
     if not stored.input:
         return
-    prefix = blake2s(stored.id.encode(), digest_size=10).hexdigest()
+    stem = blake2s(stored.id.encode(), digest_size=10).hexdigest()
     written = formats[FORMAT].write_request(ModelRequest(messages=stored.input)).body["input"]
     for index, item in enumerate(written):
-        kind = item.setdefault("type", "message")
-        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{GENERATED_ID_MARK}{prefix}{index:02d}")
-        if kind == "message":
-            item.setdefault("status", "completed")
-            if isinstance(item.get("content"), str):
-                part = "output_text" if item.get("role") == "assistant" else "input_text"
-                item["content"] = [{"type": part, "text": item["content"]}]
-        yield item
-
-
-def _event_number(given: str | None) -> int:
-    if not given:
-        return -1
-    if not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise WireError(f"starting_after: expected the sequence_number of an event, got {given[:20]!r}")
-    return int(given)
-
-
-def _page_size(given: str | None) -> int:
-    if not given:
-        return _DEFAULT_LIMIT
-    if not (given.isascii() and given.isdigit() and len(given) < 10 and int(given) > 0):
-        raise WireError(f"limit: expected a number from 1 to {_MAX_LIMIT}, got {given[:20]!r}")
-    return min(int(given), _MAX_LIMIT)
+        yield complete_item(item, f"{GENERATED_ID_MARK}{stem}{index:02d}")

@@ -21,7 +21,7 @@ from msgspec import structs
 from antiphon.errors import AntiphonError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import Admission
 from antiphon.gateway.context import Services
-from antiphon.gateway.endpoints.responses_api.shape import ResponseShape, empty_response
+from antiphon.gateway.endpoints.answer_shapes import ResponseShape, empty_response
 from antiphon.gateway.endpoints.responses_api.steering import (
     MAX_QUEUED,
     Failure,

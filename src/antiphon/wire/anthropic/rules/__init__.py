@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints
 from antiphon.wire.anthropic.content import IDS, ContentWriter, repair_input
 from antiphon.wire.anthropic.media import write_image
 from antiphon.wire.anthropic.messages import MessageListWriter
@@ -39,7 +40,6 @@ from antiphon.wire.anthropic.tools import write_choice, write_tools
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import lose_native
 from antiphon.wire.rules import Rule, RuleBook, Violation
-from antiphon.wire.vendors.anthropic import limit_cache_breakpoints
 
 __all__ = ["RULES", "check_request", "check_sequence"]
 

@@ -27,9 +27,7 @@ from antiphon.wire.gemini.rules.parameters import (
 )
 from antiphon.wire.gemini.tools import write_tool_choice, write_tools
 from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation
-from antiphon.wire.vendors.google import (
-    FORMAT,
-)
+from antiphon.wire.vendors.google import FORMAT
 
 __all__ = ["RULES", "check_request", "check_sequence"]
 

@@ -6,25 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire.capabilities import EFFORTS, format_capabilities, tool_name_matcher
-from antiphon.wire.gemini.limits import (
-    MODES,
-    NOT_WITH_CACHED_CONTENT,
-    PARAMETER_SPELLINGS,
-)
+from antiphon.wire.gemini.limits import MODES, NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    as_list,
-    check_schema,
-    get_field,
-    spelling_used,
-    to_snake_case,
-    unknown_field,
-)
-from antiphon.wire.vendors.google_parameters import MAX_STOP_SEQUENCES, WORDING
+from antiphon.wire.vendors.google import FORMAT, as_list, get_field, spelling_used, to_snake_case, unknown_field
+from antiphon.wire.vendors.google_parameters import WORDING, stop_problem
+from antiphon.wire.vendors.google_schema import check_schema
 
 
 def check_names(context: RuleContext) -> None:
@@ -57,10 +46,8 @@ def check_generation_config(context: RuleContext) -> None:
         *PARAMETER_TABLE.check_refused(numbers, refused, WORDING),
     ):
         context.error(violation.rule, f"{key}.{spelling_used(config, violation.path)}", violation.message)
-    stops = get_field(config, "stopSequences")
-    if isinstance(stops, list) and len(stops) > MAX_STOP_SEQUENCES:
-        message = f"stop_sequences has {len(stops)} entries but the maximum is {MAX_STOP_SEQUENCES}."
-        context.error("GM-14", f"{key}.{spelling_used(config, 'stopSequences')}", message)
+    if problem := stop_problem(get_field(config, "stopSequences")):
+        context.error("GM-14", f"{key}.{spelling_used(config, 'stopSequences')}", problem)
     _check_thinking(context, config, key)
     schema = get_field(config, "responseSchema")
     if schema is not None:

@@ -1,0 +1,1 @@
+"""`antiphon convert`, `check` and `repair`: bodies of the API formats from files or standard input."""
