@@ -21,7 +21,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model docs test test-all floors budget lint types page-types format bench pictures fuzz clean
+.PHONY: run demo web serve local-model docs test test-all floors budget checks lint types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -41,10 +41,10 @@ local-model: $(READY)   ## talk to the small real model that runs in process
 docs: $(READY)        ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --quiet
 
-test: $(READY) $(BROWSER) lint types   ## set up and run every everyday check
+test: $(BROWSER) checks   ## set up and run every everyday check
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
 
-test-all: $(READY) $(BROWSER) lint types   ## the same with the long tests
+test-all: $(BROWSER) checks   ## the same with the long tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
@@ -53,11 +53,14 @@ floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies
 budget: $(READY)        ## count the instructions of the hot paths, and compare with the budget
 	$(BIN)/python -m pytest tests/test_budget.py
 
+checks: $(READY) $(TSC)   ## what needs no run: formatting, lint and types, at the same time
+	@$(MAKE) --no-print-directory -j3 lint types page-types
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(READY) page-types
+types: $(READY)
 	$(BIN)/mypy
 
 page-types: $(TSC)      ## type-check the JavaScript of the page, where npm is installed

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 MAP = [
     "closing",
     "text",
+    "private_files",
     "errors",
     "conform",
     "parts",
@@ -61,6 +63,7 @@ def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+@cache
 def parsed(module: Path) -> ast.Module:
     """The module's tree. Python 3.11 fails if a collection in the midst of parsing logs an error, so none runs meanwhile."""
     gc.disable()
@@ -83,34 +86,41 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(SOURCE)))
-def test_imports_go_up_the_map(module: Path) -> None:
-    package = package_of(module)
+def test_imports_go_up_the_map() -> None:
+    assert [problem for module in modules() for problem in imports_against_the_map(module)] == []
+
+
+def imports_against_the_map(module: Path) -> Iterator[str]:
+    package, path = package_of(module), module.relative_to(SOURCE).as_posix()
     if package in ("__init__", "__main__"):
         return  # the door may name every room
-    assert package in MAP, f"{package} is not on the map"
-    tree = parsed(module)
-    for name in imports(tree):
+    if package not in MAP:
+        yield f"{path}: {package} is not on the map"
+        return
+    for name in imports(parsed(module)):
         if name.startswith("antiphon.") and name != "antiphon.__version__":
             known = name.split(".")[1]
-            if (module.relative_to(SOURCE).as_posix(), known) in EXCEPTIONS:
+            if (path, known) in EXCEPTIONS:
                 continue
-            assert MAP.index(known) <= MAP.index(package), f"{package} must not import {known}"
-            assert known not in FORBIDDEN.get(package, ()), f"{package} must not import {known}"
+            if MAP.index(known) > MAP.index(package) or known in FORBIDDEN.get(package, ()):
+                yield f"{path}: {package} must not import {known}"
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(SOURCE)))
-def test_eager_imports_are_the_core(module: Path) -> None:
+def test_eager_imports_are_the_core() -> None:
     # A workflow must be a class of a module, and pytest itself loads its plugin; their headers say so.
-    if module.name in ("temporal_workflow.py", "pytest_plugin.py"):
-        return
+    others = [module for module in modules() if module.name not in ("temporal_workflow.py", "pytest_plugin.py")]
+    assert [problem for module in others for problem in eager_imports_of_extras(module)] == []
+
+
+def eager_imports_of_extras(module: Path) -> Iterator[str]:
     tree = parsed(module)
     tried = [node for block in tree.body if isinstance(block, ast.Try) for node in block.body]
     at_once = [node for node in [*tree.body, *tried] if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in at_once:
         for name in imports(ast.Module([node], [])):
             root = name.split(".")[0]
-            assert root in CORE or root in sys.stdlib_module_names, f"{root} belongs to an extra"
+            if root not in CORE and root not in sys.stdlib_module_names:
+                yield f"{module.relative_to(SOURCE)}: {root} belongs to an extra; import it in the function that needs it"
 
 
 def test_folders_have_at_most_fifteen_files() -> None:

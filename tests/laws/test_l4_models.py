@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations, islice
 from typing import Any
 
@@ -150,26 +151,36 @@ def lost_media(request: ModelRequest, body: dict[str, Any], paths: set[str]) -> 
                     yield f"{path}: {medium.media_type} was lost without a report"
 
 
+SHARE = pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["a quarter", "all"])
+"""In the everyday run a family gets a quarter of the requests, and the next family another quarter."""
+
+
+@SHARE
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_setting_is_accepted_by_every_family(family: Family, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_setting_is_accepted_by_every_family(family: Family, share: int) -> None:
     count, found = 0, []
     for model in family.examples:
         for target in family.home:
-            for request in requests_of_settings():
+            for request in islice(requests_of_settings(), FAMILIES.index(family) % share, None, share):
                 count += 1
                 found += [f"{model} in {target}: {problem}" for problem in problems(request, family, model, target)]
-    with capsys.disabled():
-        print(f"\n  {family.name}: {count} requests", end="")
-    assert count > 200
+    assert count > 200 // share
     assert sorted(set(found))[:10] == []
 
 
+@cache
+def sampled_requests(source: str) -> tuple[dict[str, Any], ...]:
+    """Some of the recorded requests in a format."""
+    return (*islice(accepted_requests(source), 0, None, 12), *islice(client_requests(source), 0, None, 3))
+
+
+@SHARE
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_recorded_requests_are_accepted_by_every_family(family: Family) -> None:
+def test_recorded_requests_are_accepted_by_every_family(family: Family, share: int) -> None:
     found, model = [], family.examples[-1]
     for target in family.home:
         for source in FORMATS:
-            for body in (*islice(accepted_requests(source), 0, None, 12), *islice(client_requests(source), 0, None, 3)):
+            for body in sampled_requests(source)[FAMILIES.index(family) % share :: share]:
                 if source == target and "anthropic_version" in body:
                     continue  # of a host that names the model in the URL, where no alias is possible
                 request = formats[source].read_request(body)
@@ -196,13 +207,14 @@ def captured_requests() -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((source, record["request"]) for record in records if isinstance(record["request"], dict))
 
 
+@SHARE
 @pytest.mark.parametrize("family", RECENT, ids=lambda family: family.name)
-def test_every_captured_request_is_accepted_by_recent_models(family: Family) -> None:
+def test_every_captured_request_is_accepted_by_recent_models(family: Family, share: int) -> None:
     captured, found = list(captured_requests()), []
     assert len(captured) >= 140
     for model in family.examples:
         for target in family.home:
-            for source, body in captured:
+            for source, body in captured[RECENT.index(family) % share :: share]:
                 if source == target and "anthropic_version" in body:
                     continue  # of a host that names the model in the URL, where no alias is possible
                 request = structs.replace(formats[source].read_request(body), model=model)

@@ -15,6 +15,7 @@ from antiphon.repair import repair
 from antiphon.repair.sequence import INTERRUPTED, is_legal
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.request import ToolDefinition
+from support.examples import at_least
 
 ids = st.sampled_from(["a", "b", "c", "call_x", "fc_x", "call_x|fc_x", "a_2", ""])
 short_texts = st.sampled_from(["hi", "stop!", "", "it rains", INTERRUPTED])
@@ -89,7 +90,7 @@ def _written(part: object) -> object:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=sequences)
-@settings(max_examples=200)
+@settings(max_examples=at_least(100))
 def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: tuple[Message, ...]) -> None:
     request = ModelRequest(messages=sequence)
     fixed, actions = repair(request, name)
@@ -118,7 +119,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(sequence=nearly_legal() | st.lists(shaped, min_size=1, max_size=10).map(tuple))
-@settings(max_examples=200)
+@settings(max_examples=at_least(100))
 def test_what_repair_calls_legal_breaks_no_rule_of_the_api(name: str, sequence: tuple[Message, ...]) -> None:
     """Judged by the format's own rules, and not by the check that decides whether there is something to repair."""
     tools = (ToolDefinition("weather"), ToolDefinition("search"))

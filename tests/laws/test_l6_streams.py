@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.wire import Assembler, ModelOutput, formats
+from support.examples import at_least
 from wire.anthropic.bodies import without_nulls, written_out
 
 FORMAT = formats["anthropic"]
@@ -133,7 +134,7 @@ def meaning(output: ModelOutput) -> Any:
     return value
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_least(100))
 @given(anthropic_streams(), st.integers())
 def test_anthropic_streams_equal_what_the_official_sdk_assembles(events: list[dict[str, Any]], seed: int) -> None:
     streaming = pytest.importorskip("anthropic.lib.streaming._beta_messages")

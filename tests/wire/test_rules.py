@@ -23,6 +23,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.format import DEFAULT_OPTIONS
 from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation
+from support.examples import at_least
 from support.rule_cases import (
     AWKWARD_VALUES,
     Case,
@@ -86,7 +87,7 @@ def test_every_rule_of_the_book_has_a_case(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=at_least(100), deadline=None)
 def test_no_body_makes_the_check_fail(name: str, data: st.DataObject) -> None:
     body = data.draw(bodies_of(name))
     for options in getattr(cases_of(name), "OPTIONS", [DEFAULT_OPTIONS]):

@@ -11,6 +11,7 @@ row costs much less than between other code.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
@@ -19,6 +20,7 @@ from antiphon.gateway.access.refusals import LimitReached
 from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.metering import usage_rows
+from antiphon.gateway.observe.logs import lines_written_together
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.refusal_log import RefusalLog
@@ -102,6 +104,13 @@ class RequestAccounting:
     def publish(self) -> None:
         """Write the finished requests that wait for it to the metrics, the list of recent requests and the log."""
         traces, self._unpublished = self._unpublished, []
+        if len(traces) > 1:
+            with lines_written_together():
+                self._publish(traces)
+        else:
+            self._publish(traces)
+
+    def _publish(self, traces: Sequence[RequestTrace]) -> None:
         for trace in traces:
             seconds, overhead = trace.seconds, trace.overhead_seconds
             self._metrics.request(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
-from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
@@ -81,3 +81,5 @@ class RequestContext(Struct, frozen=True):
 
 OnFinish: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 """Records a request that has ended."""
+Handler: TypeAlias = Callable[[RequestContext], Awaitable[Response]]
+"""Answers a request to a small endpoint."""

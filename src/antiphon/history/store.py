@@ -290,8 +290,3 @@ def check_text(name: str, *texts: str | None) -> None:
             raise StoreError(
                 f"the {name} is not Unicode (a lone surrogate at character {error.start}); replace it. Nothing was written"
             ) from error
-
-
-def replace_lone_surrogates(text: str) -> str:
-    """A text that only informs, or is searched for, with a question mark for each lone surrogate."""
-    return text.encode("utf-8", "replace").decode()

@@ -145,9 +145,10 @@ class Send(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """Wait, then call `RetryPlan.resume`."""
+    """Wait because of the error, then call `RetryPlan.resume`."""
 
     seconds: float
+    error: ProviderError
 
 
 class GiveUp(Struct, frozen=True):
@@ -162,13 +163,14 @@ Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 class RetryPlan:
     """One call from its first attempt to its last. `target` is tried now, `others` may follow; `fallbacks` gets every change."""
 
+    _settings = RetrySettings()
+    _deadline: float | None = None
+    _retries = _rotations = 0
+    _last_error: ProviderError | None = None
+
     def __init__(self, targets: Sequence[Target], fallbacks: list[Fallback] | None = None) -> None:
         self.target, *self.others = targets
-        self._settings = RetrySettings()
         self._pools: dict[Target, CredentialPool] = {}
-        self._deadline: float | None = None
-        self._retries = self._rotations = 0
-        self._last_error: ProviderError | None = None
         self._fallbacks = [] if fallbacks is None else fallbacks
 
     def first(self) -> NextTarget:
@@ -254,7 +256,7 @@ class RetryPlan:
             left = self.time_left()
             if delay is not None and (left is None or delay < left):
                 self._retries += 1
-                return Wait(delay)
+                return Wait(delay, error)
         if not others:
             return GiveUp(self._with_applied_wait(error))
         self._last_error = error

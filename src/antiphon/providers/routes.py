@@ -6,21 +6,30 @@ its targets in order; 3. `provider/model`, split at the first slash; 4. the name
 
 Fallbacks come last, for every name. Targets are names of kind 3 to 5, so resolving ends. A `*` in a target is replaced by the
 requested name: `Route("*", ["openrouter/*"])` sends everything to one provider.
+
+Clients choose names, and some providers have them in the URL path: a name with a dot segment (`gpt-4-/../other`) would escape a
+glob such as `gpt-4-*`, so `check_model_name` rejects it, and only `quote_path` writes a name into a path.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from msgspec import Struct
 
-from antiphon.errors import RoutingError
-from antiphon.providers.model_name import check_model_name
+from antiphon.errors import InvalidModelName, RoutingError
+
+MAX_NAME_LENGTH = 256
+"""Characters. The longest names that providers use have about a hundred."""
+
+_has_dot_segment = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)").search
 
 
 class Target(Struct, frozen=True):
@@ -164,3 +173,19 @@ class RouteTable:
             f"cannot find the model {name!r}: {reason}.{meant} Name it as provider/model, or add a route. "
             f"Known {'; '.join(known)}"
         )
+
+
+def check_model_name(name: str) -> None:
+    """Raise `InvalidModelName` for a name that is not allowed."""
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidModelName(f"model: the name has {len(name):,} characters; at most {MAX_NAME_LENGTH} are allowed")
+    if not name.isprintable():
+        raise InvalidModelName(f"model: the name {name!a} contains control characters; remove them")
+    if _has_dot_segment(name):
+        raise InvalidModelName(f"model: the name {name!r} contains a dot segment ('.' or '..'); remove it")
+
+
+def quote_path(name: str, *, is_one_segment: bool = False) -> str:
+    """A name for the path of a URL. Slashes separate segments, unless it must be one segment."""
+    check_model_name(name)
+    return quote(name, safe=":@" if is_one_segment else "/:@")

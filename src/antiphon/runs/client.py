@@ -147,8 +147,7 @@ class Runs:
 
     def answer(self, run: str) -> str:
         """The text of the last answer in the run's conversation."""
-        output = Turn.of(self.store.open(self.table.get(run).conversation).snapshot()).output
-        return output.response_markdown if output is not None else ""
+        return Turn.of(self.store.open(self.table.get(run).conversation).snapshot()).answer
 
     def _decide(self, run: str, call: str | None, decision: Decision) -> Run:
         known = self.table.get(run)

@@ -13,10 +13,9 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.parts import Text
-from antiphon.providers.model_name import MAX_LENGTH, check_model_name
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.routes import Route
+from antiphon.providers.routes import MAX_NAME_LENGTH, Route, check_model_name
 from antiphon.providers.transport.client import HttpClient
 from antiphon.web.mounted.gateway_chat import gateway_models
 from antiphon.wire import FORMATS
@@ -34,7 +33,7 @@ INVALID = [
     "gpt-4-\nx",
     "gpt-4-\x7f",
     "gpt-4-\u202e",
-    "gpt-4-" + "x" * MAX_LENGTH,
+    "gpt-4-" + "x" * MAX_NAME_LENGTH,
 ]
 
 
@@ -51,7 +50,9 @@ def test_invalid_names_are_refused_by_check_router_and_address(name: str) -> Non
             refuse()
 
 
-@pytest.mark.parametrize("name", ["gpt-4.1", "org/model:free", "..gpt", "a...b/c..", "模型", "m" * MAX_LENGTH, "a b"])
+@pytest.mark.parametrize(
+    "name", ["gpt-4.1", "org/model:free", "..gpt", "a...b/c..", "模型", "m" * MAX_NAME_LENGTH, "a b"]
+)
 def test_names_that_models_have_are_accepted(name: str) -> None:
     check_model_name(name)
 

@@ -15,6 +15,7 @@ from antiphon.providers.engine.response_reader import ResponseReader, deltas_fro
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError
+from support.examples import at_least
 
 SKIMMED = ("openai-chat", "anthropic")
 WORDS = ["rain ", "an error? ", 'she wrote "usage":{} ', "[DONE] ", "message_stop ", "\n\n", "data: {}", "ø"]
@@ -42,7 +43,7 @@ def ending_of(deltas: list[ModelOutputDelta]) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", SKIMMED)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=at_least(100), deadline=None)
 @given(
     words=st.lists(st.sampled_from(WORDS), max_size=30),
     ending=st.sampled_from(["end", "error", "cut"]),

@@ -84,12 +84,13 @@ def connection(port: int, *, buffer: int = 0) -> Iterator[socket.socket]:
 
 def read_all(raw: socket.socket, came: bytes = b"") -> bytes:
     """Everything until the server closes the connection."""
+    pieces = [came]
     try:
         while piece := raw.recv(MIB):
-            came += piece
+            pieces.append(piece)
     except ConnectionResetError:
         pass
-    return came
+    return b"".join(pieces)
 
 
 def read_response(raw: socket.socket) -> tuple[int, bytes, bytes]:

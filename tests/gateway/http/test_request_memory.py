@@ -17,7 +17,7 @@ from providers.scripted_server import Reply
 
 MIB = 1024 * 1024
 SIZE = 8 * MIB
-COUNT = 16
+COUNT = 10
 ALLOWED = 5 * SIZE
 """Growth that is allowed: the bodies of a request or two and what the allocator keeps, far below that of all requests."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from antiphon.gateway.ledger import row as row_module
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.row import TIER_BOUNDS, UsageRow, decode_variant, encode_variant, token_counts
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend, spent_by_key
-from antiphon.gateway.ledger.writer import LedgerWriter
+from antiphon.gateway.ledger.writer import TOKEN_COLUMNS, LedgerWriter
 from antiphon.history import TokenUsage
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceOverride, PriceTable, cost_of
@@ -40,6 +41,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     opened = open_operator_database(str(tmp_path / "ledger.db") if sqlite else request.getfixturevalue("postgres"))
     yield opened
     opened.close()
+
+
+def counts_of(usage: TokenUsage) -> dict[str, Any]:
+    return dict(zip(TOKEN_COLUMNS, token_counts(usage), strict=True))
 
 
 def random_rows(count: int, seed: int = 1) -> list[UsageRow]:
@@ -72,7 +77,7 @@ def random_rows(count: int, seed: int = 1) -> list[UsageRow]:
                 outcome=chance.choice(["ok", "ok", "stream_cut"]),
                 metering=chance.choice(["reported", "estimated"]),
                 variant=variant,
-                **token_counts(usage),
+                **counts_of(usage),
             )
         )
     return rows
@@ -232,10 +237,10 @@ def test_reported_parts_larger_than_the_whole_are_cut() -> None:
     usage = TokenUsage(
         prompt_tokens=10, cached_tokens=50, cache_write_tokens=5, completion_tokens=-3, reasoning_tokens=10**30
     )
-    counts = token_counts(usage)
+    counts = counts_of(usage)
     assert counts["cached_tokens"] == 10
     assert counts["cache_write_tokens"] == counts["completion_tokens"] == counts["reasoning_tokens"] == 0
-    assert token_counts(TokenUsage(prompt_tokens=10**30))["prompt_tokens"] < 2**62
+    assert counts_of(TokenUsage(prompt_tokens=10**30))["prompt_tokens"] < 2**62
 
 
 def test_days_are_utc(database: Database) -> None:

@@ -15,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.observe.logs import LogFormat, LogHandler, configure_logs, log_request, request_id_scope
+from antiphon.gateway.observe.logs import (
+    LogFormat,
+    LogHandler,
+    configure_logs,
+    lines_written_together,
+    log_request,
+    request_id_scope,
+)
 from antiphon.repair import repair
 from antiphon.wire import formats
 
@@ -219,6 +226,42 @@ def test_a_full_disk_is_counted_and_reported_later() -> None:
     logger.info("four")
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
     assert messages == ["2 earlier log lines could not be written", "three", "four"]
+
+
+def test_lines_of_several_requests_are_one_write() -> None:
+    written: list[str] = []
+
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    configure_logs("json", stream=Pipe())
+    logger = logging.getLogger("antiphon.gateway")
+    with lines_written_together():
+        log_request(logger, logging.INFO, "one", {"request_id": "r1"})
+        logger.info("two")
+    logger.info("three")
+    assert [[json.loads(line)["message"] for line in text.splitlines()] for text in written] == [
+        ["one", "two"],
+        ["three"],
+    ]
+
+
+def test_lines_that_cannot_be_written_together_are_all_counted() -> None:
+    stream = FullDisk()
+    failures: list[None] = []
+    handler = configure_logs("json", stream=stream, on_failure=lambda: failures.append(None))
+    logger = logging.getLogger("antiphon.gateway")
+    with lines_written_together():
+        logger.info("one")
+        logger.info("two")
+    assert handler.failures == len(failures) == 2
+    stream.is_full = False
+    with lines_written_together():
+        logger.info("three")
+    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert messages == ["2 earlier log lines could not be written", "three"]
 
 
 def test_a_closed_log_stream_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ from antiphon.providers.cloud.aws_keys import AwsSource
 from antiphon.providers.cloud.signers import parse_options
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
+from antiphon.providers.engine.model_list import KeyTrial, try_key
 from antiphon.providers.http_provider import HttpProviderClient, provider
-from antiphon.providers.model_list import KeyTrial, try_key
 from antiphon.providers.transport.client import HttpClient
 from antiphon.wire.output import ProviderError
 from providers.cloud.stand_in import (

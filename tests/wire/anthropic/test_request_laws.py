@@ -32,6 +32,7 @@ from antiphon.wire import (
 from antiphon.wire.anthropic.request import read_request, write_request
 from antiphon.wire.anthropic.rules import check_request
 from antiphon.wire.format import WriteOptions
+from support.examples import at_least
 from wire.anthropic.bodies import (
     json_values,
     normalised,
@@ -231,7 +232,9 @@ requests = st.builds(
 
 
 @given(requests, st.sampled_from(["2023-06-01", NEW]))
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=at_least(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_any_request_gives_a_legal_body(wanted: ModelRequest, version: str) -> None:
     before = repr(wanted)
     losses: list[Loss] = []
@@ -334,7 +337,9 @@ bodies = st.builds(
 
 @example({"system": False, "messages": [{"role": "system", "content": [None]}, None]})
 @given(bodies)
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=at_least(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_any_body_comes_back(body: dict[str, Any]) -> None:
     before = repr(body)
     read = read_request(body)
@@ -352,7 +357,7 @@ def test_any_body_comes_back(body: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5) | st.just("messages"), json_values, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=at_least(100), deadline=None)
 def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
     try:
         read_request(body)

@@ -19,6 +19,7 @@ from antiphon.wire.anthropic.errors import read_error, write_error
 from antiphon.wire.anthropic.request import read_request, write_request
 from antiphon.wire.anthropic.response import read_response, write_response
 from antiphon.wire.output import StopReason
+from support.examples import at_least
 from support.local_server import LocalServer
 from wire.anthropic.bodies import answers, json_values, lines, normal_block, sent, without_nulls
 
@@ -239,7 +240,7 @@ blocks = st.one_of(
         ),
     )
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=at_least(100), deadline=None)
 def test_any_answer_comes_back(body: dict[str, Any]) -> None:
     before = repr(body)
     again, losses = written(read_response(body))
@@ -252,7 +253,7 @@ def test_any_answer_comes_back(body: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5) | st.just("content"), json_values, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=at_least(100), deadline=None)
 def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
     try:
         read_response(body)

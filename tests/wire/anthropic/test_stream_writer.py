@@ -25,6 +25,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
+from support.examples import at_least
 from support.local_server import LocalServer
 from wire.anthropic.bodies import streams, without_nulls
 from wire.anthropic.stream_helpers import (
@@ -186,7 +187,7 @@ parts = st.one_of(
 
 
 @given(st.lists(parts, max_size=5), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=at_least(100), deadline=None)
 def test_any_deltas_make_a_legal_stream(made: list[Any], data: st.DataObject) -> None:
     deltas: list[ModelOutputDelta] = [Started("x", "m", format="gemini")]
     waiting = list(enumerate(made))

@@ -17,6 +17,7 @@ from antiphon.repair.sequence import is_legal
 from antiphon.wire import FORMATS, ModelRequest, formats
 from antiphon.wire.format import WriteOptions
 from support.corpus import accepted_requests, client_requests
+from support.examples import at_least
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
 MARK = {"type": "ephemeral"}
@@ -243,7 +244,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=300)
+@settings(max_examples=at_least(100))
 @given(st.data())
 def test_an_unusual_body_is_read_the_same_from_its_bytes(name: str, data: st.DataObject) -> None:
     body = msgspec.json.decode(msgspec.json.encode(PLAIN[name]))
@@ -310,7 +311,7 @@ def test_a_scan_of_every_recorded_body_agrees_with_the_whole(name: str, capsys: 
 
 
 @pytest.mark.parametrize("name", SCANNED)
-@settings(max_examples=300)
+@settings(max_examples=at_least(100))
 @given(st.data())
 def test_a_scan_of_an_unusual_body_agrees_with_the_whole(name: str, data: st.DataObject) -> None:
     body = msgspec.json.decode(msgspec.json.encode(PLAIN[name]))

@@ -34,6 +34,7 @@ from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolCallResult, te
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_output
+from antiphon.text import one_line
 from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ToolDefinition
@@ -110,7 +111,7 @@ def _answer(
     wanted = _wanted_tool(turn, tools, must_call)
     if wanted is not None:
         call = _call_of(wanted, f"{place}_1", turn.message)
-        what = " ".join(call.arguments.split())[:80]
+        what = one_line(call.arguments)[:80]
         has_arguments = what not in ("", "{}")
         sentence = turn.say("calling" if has_arguments else "calling_plain", tool=wanted.name, what=what)
         return Text(_noticed(turn, sentence)), call

@@ -194,7 +194,7 @@ def _pause_step(turn: Turn) -> Step:
 def _rendered(turn: Turn) -> str:
     bodies = []
     for name, model in _MODELS.items():
-        rendered = ContextRenderer(Origin("", name, model)).write(turn.context, turn.options, stream=True)
+        rendered = ContextRenderer(Origin("", name, model)).write(turn.context, turn.options)
         body = b"".join(rendered.chunks)
         facts = {"size": len(body), "broken": len(formats[name].check_request(body)), "losses": len(rendered.losses)}
         bodies.append(turn.say("body", name=name, model=model, **facts) + f"\n\n```json\n{_excerpt(body)}\n```")

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.gateway.access.client_keys import ClientKey, is_loopback
+from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, is_loopback
 from antiphon.gateway.access.operators import (
     NOT_ADMIN,
     OPERATOR_ACTIONS,
@@ -20,7 +20,7 @@ from antiphon.gateway.access.operators import (
     presented_key,
 )
 from antiphon.gateway.access.origin import host_problem, site_problem
-from antiphon.gateway.access.upload_ticket import PARAMETER, ticket_client
+from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
@@ -28,7 +28,6 @@ from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.wire.output import ProviderError
 
-ANONYMOUS = ClientKey(name="")
 JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})
@@ -95,7 +94,7 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
     if needs_no_key or endpoint.action == "status_login":
         return ANONYMOUS
     key = presented_key(loaded, request)
-    if key is None and PARAMETER in request.query and request.path.startswith("/upload/"):
+    if key is None and TICKET in request.query and request.path.startswith("/upload/"):
         key = ticket_client(loaded, request)
     if key is None:
         return error_response(endpoint.format, _key_error(loaded, request))

@@ -14,8 +14,7 @@ import asyncio
 import logging
 import time
 from calendar import monthrange
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import date, timedelta
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_UP, Decimal
 from math import inf
 from typing import Protocol
@@ -24,6 +23,7 @@ from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.refusals import LimitReached
+from antiphon.gateway.utc_time import DAY_SECONDS, date_of
 from antiphon.history import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
@@ -35,7 +35,6 @@ logger = logging.getLogger("antiphon.gateway")
 INTERVAL_SECONDS = 1.0
 _IDLE_SECONDS = 60.0
 NANO = Decimal("1e-9")
-_EPOCH = date(1970, 1, 1)
 
 
 class Amount(Struct, frozen=True):
@@ -93,12 +92,10 @@ class Budgets:
         *,
         interval: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._exchange = exchange
         self._interval = interval
         self._clock = clock
-        self._sleep = sleep
         self._accounts: dict[str, _Account] = {}
         self._turn = asyncio.Lock()  # two exchanges at once would report the same usage twice
         self._unavailable_until = -inf
@@ -144,7 +141,7 @@ class Budgets:
     async def run(self) -> None:
         """Exchange until cancelled."""
         while True:
-            await self._sleep(self._interval)
+            await asyncio.sleep(self._interval)
             try:
                 await self.flush()
             except Exception:  # a defect of ours must not end the loop
@@ -234,7 +231,7 @@ class _Account:
             ):
                 allowed = getattr(client, limit)
                 if allowed is not None and amount >= allowed:
-                    wait = max(1.0, end * 86_400 - now)
+                    wait = max(1.0, end * DAY_SECONDS - now)
                     return LimitReached(limit=limit, used=amount, allowed=allowed, wait=wait)
         return None
 
@@ -268,11 +265,6 @@ def month_start(day: int) -> int:
     return day - date_of(day).day + 1
 
 
-def date_of(day: int) -> date:
-    """A day since 1970 as a date."""
-    return _EPOCH + timedelta(days=day)
-
-
 def _end_of_month(day: int) -> int:
     first = month_start(day)
     month = date_of(first)
@@ -280,4 +272,4 @@ def _end_of_month(day: int) -> int:
 
 
 def _day_of(now: float) -> int:
-    return int(now // 86_400)
+    return int(now // DAY_SECONDS)

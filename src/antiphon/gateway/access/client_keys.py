@@ -15,7 +15,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
-from itertools import count
 from pathlib import PurePath
 from secrets import token_hex
 from typing import Any, Protocol
@@ -23,7 +22,8 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from antiphon.gateway.config.settings import Config, KeyRules
-from antiphon.providers.credentials.secret import Credential
+from antiphon.gateway.utc_time import utc_text
+from antiphon.providers.credentials.secret import Credential, unique_name
 
 HASH_PREFIX = "sha256:"
 _KEY_PREFIX = "sk-antiphon-"
@@ -62,12 +62,16 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
         if self.is_disabled:
             return "this API key is disabled"
         if self.expires is not None and self.expires <= (now or datetime.now(UTC)):
-            return f"this API key expired at {self.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            return f"this API key expired at {utc_text(self.expires)}"
         return ""
 
     def may_use(self, model: str) -> bool:
         """Whether this client may use a model of that name."""
         return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
+
+
+ANONYMOUS = ClientKey(name="")
+"""A client without a key."""
 
 
 class KeyDirectory(Protocol):
@@ -133,19 +137,15 @@ class ClientKeys:
             return None
         return client
 
-    def find(
-        self,
-        authorization: str | None = None,
-        x_api_key: str | None = None,
-        x_goog_api_key: str | None = None,
-        query_key: str | None = None,
-        api_key: str | None = None,
-    ) -> ClientKey | None:
-        """The client of the presented key, even if that is not accepted any more; None if it is unknown."""
+    def find(self, authorization: str | None, *keys: str | None) -> ClientKey | None:
+        """The client of the first known key, even if it is not accepted any more; None if all are unknown.
+
+        `authorization` is the header of that name.
+        """
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         found: ClientKey | None = None
-        for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key, api_key)):
+        for key in filter(None, (bearer, *keys)):
             digest = _digest(key)
             found = self._known.get(digest, found)
             if found is None and self._stored is not None:
@@ -205,8 +205,7 @@ def _configured_clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
     for key in config.keys:
         yield key.key, client_of(key.name, key)
     for reference in config.gateway.client_keys:
-        name = _default_name(reference)
-        name = next(one for one in _unique_names(name) if one not in taken)
+        name = unique_name(_default_name(reference), taken)
         taken.add(name)
         yield reference, ClientKey(name=name)
 
@@ -217,8 +216,3 @@ def _default_name(reference: str) -> str:
     if kind == "file":
         return PurePath(rest).name
     return rest if kind == "env" else f"{HASH_PREFIX}{rest[:8].lower()}"
-
-
-def _unique_names(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name} #{number}" for number in count(2))

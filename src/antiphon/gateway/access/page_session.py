@@ -9,13 +9,12 @@ that another page cannot know. Wrong keys are limited by the address they come f
 from __future__ import annotations
 
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.access.signature import is_signature, signature
+from antiphon.gateway.access.signed_tokens import is_signature, new_token, signature, token_client
 from antiphon.gateway.http.messages import ClientRequest
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ COOKIE = "antiphon_session"
 LANGUAGE_COOKIE = "antiphon_language"
 PAGE = "/status"
 SESSION_SECONDS = 8 * 3600
+_SESSION, _FORM = "status session", "status form"
 _YEAR = 365 * 86_400
 _LONGEST_COOKIE = 1000
 _MOST_ADDRESSES = 10_000
@@ -32,34 +32,26 @@ _MOST_ADDRESSES = 10_000
 
 def new_session(loaded: LoadedConfig, key: ClientKey, *, now: float | None = None) -> str:
     """The value of the cookie of an operator who has presented `key`."""
-    name = urlsafe_b64encode(key.name.encode("utf-8", "surrogateescape")).decode().rstrip("=")
-    expires = int((time.time() if now is None else now) + SESSION_SECONDS)
-    parts = (name, str(expires), token_hex(8))
-    return ".".join((*parts, signature(loaded, "status session", *parts)))
+    expires = (time.time() if now is None else now) + SESSION_SECONDS
+    return new_token(loaded, _SESSION, key.name, expires, nonce=token_hex(8))
 
 
 def session_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
     """The admin key of the request's session; None without a valid one."""
     if not request.path.startswith(PAGE):
         return None
-    *parts, given = cookie(request, COOKIE).split(".")
-    if len(parts) != 3 or not is_signature(given, loaded, "status session", *parts):
-        return None
-    name, expires, _ = parts
-    if int(expires) < time.time():
-        return None
-    key = loaded.keys.named(urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8", "surrogateescape"))
-    return key if key is not None and key.admin and not key.refusal() else None
+    key = token_client(loaded, _SESSION, cookie(request, COOKIE))
+    return key if key is not None and key.admin else None
 
 
 def form_token(loaded: LoadedConfig, request: ClientRequest) -> str:
     """What a form of the page must send along."""
-    return signature(loaded, "status form", cookie(request, COOKIE))
+    return signature(loaded, _FORM, cookie(request, COOKIE))
 
 
 def has_form_token(loaded: LoadedConfig, request: ClientRequest, given: str) -> bool:
     """Whether a form was sent by our own page, in this session."""
-    return is_signature(given, loaded, "status form", cookie(request, COOKIE))
+    return is_signature(given, loaded, _FORM, cookie(request, COOKIE))
 
 
 def cookie(request: ClientRequest, name: str) -> str:

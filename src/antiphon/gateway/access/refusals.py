@@ -16,12 +16,13 @@ from msgspec import Struct
 
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.utc_time import utc_text
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _PER_MINUTE = {"requests_per_minute": "requests", "tokens_per_minute": "tokens"}
 _MONEY = ("budget_per_day", "budget_per_month")
 _GOOGLE = ("gemini", "gemini-interactions")
-_PATIENT_SECONDS = 60.0
+_LONGEST_RETRY_SECONDS = 60.0
 """A client may wait this long and ask again."""
 
 
@@ -76,7 +77,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
         reset = self.reset
         yield "x-antiphon-limit", self.limit
         yield "x-antiphon-limit-reset", reset
-        if self.wait > _PATIENT_SECONDS:
+        if self.wait > _LONGEST_RETRY_SECONDS:
             yield "x-should-retry", "false"
         if self.is_money:
             return
@@ -100,7 +101,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
         moment = datetime.now(UTC) + timedelta(seconds=self.wait)
         if moment.microsecond:
             moment = moment.replace(microsecond=0) + timedelta(seconds=1)
-        return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        return utc_text(moment)
 
 
 def dollars(amount: float) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec import Struct
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import forwarded_addresses
 from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.utc_time import now_microseconds, time_at
 from antiphon.history.sql.database import Database
 
 LOCAL = "local"
@@ -62,7 +62,7 @@ def write_audit(database: Database, db: Any, change: Change) -> None:
     database.execute(
         db,
         _INSERT,
-        at=time.time_ns() // 1_000,
+        at=now_microseconds(),
         operator=change.operator,
         peer=change.peer,
         action=change.action,
@@ -83,7 +83,7 @@ def read_audit(database: Database, *, before: int | None = None, limit: int) -> 
     return [
         AuditRow(
             id=number,
-            at=datetime.fromtimestamp(at / 1_000_000, UTC),
+            at=time_at(at),
             operator=operator,
             peer=peer,
             action=action,

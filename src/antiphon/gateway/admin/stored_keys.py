@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,6 +20,7 @@ from antiphon.gateway.access.client_keys import ClientKey, client_of, hash_key, 
 from antiphon.gateway.admin.audit import Change, write_audit
 from antiphon.gateway.config.settings import KeyRules
 from antiphon.gateway.ledger.database import OperatorDatabase
+from antiphon.gateway.utc_time import now_microseconds, time_at
 from antiphon.history.ids import new_id
 from antiphon.history.sql.database import Database
 
@@ -74,7 +73,7 @@ class StoredKey(Struct, frozen=True, kw_only=True):
         client = client_of(self.name, self.rules, is_disabled=self.is_disabled)
         found = [(key_digest(self.hash), client)]
         if self.old_hash:
-            ends = datetime.fromtimestamp(self.old_until / 1_000_000, UTC)
+            ends = time_at(self.old_until)
             if client.expires is not None:
                 ends = min(ends, client.expires)
             found.append((key_digest(self.old_hash), structs.replace(client, expires=ends)))
@@ -148,7 +147,7 @@ class StoredKeys:
 
     async def create(self, name: str, rules: KeyRules, change: Callable[[StoredKey], Change]) -> tuple[StoredKey, str]:
         """A new key, and its secret, which is stored nowhere. Raises `NameTaken` and `StoreError`."""
-        secret, now = new_key(), _now()
+        secret, now = new_key(), now_microseconds()
         key = StoredKey(
             id=f"key_{new_id()}", name=name, hash=hash_key(secret), rules=rules, created_at=now, changed_at=now
         )
@@ -176,7 +175,7 @@ class StoredKeys:
                 rows = database.execute(db, _ONE, id=identifier)
                 if not rows:
                     raise UnknownKey(f"no stored key {identifier[:200]!r}; it was deleted")
-                key = structs.replace(edit(_record(list(rows[0]))), changed_at=_now())
+                key = structs.replace(edit(_record(list(rows[0]))), changed_at=now_microseconds())
                 database.execute(db, _UPDATE, revision=revision, **_updated(key))
                 write_audit(database, db, change)
                 return key
@@ -201,7 +200,7 @@ class StoredKeys:
 
 def rotated(key: StoredKey, secret: str, grace: float) -> StoredKey:
     """The key with another secret; the old one is accepted for `grace` more seconds."""
-    now = _now()
+    now = now_microseconds()
     until = now + round(grace * 1_000_000)
     return structs.replace(
         key,
@@ -214,15 +213,7 @@ def rotated(key: StoredKey, secret: str, grace: float) -> StoredKey:
 
 def deleted(key: StoredKey) -> StoredKey:
     """The key without its hashes; only that it existed is kept."""
-    return structs.replace(key, hash="", old_hash="", old_until=0, deleted_at=_now())
-
-
-def moment(microseconds: int) -> str | None:
-    """A stored time as JSON has it; None for never."""
-    if not microseconds:
-        return None
-    seconds = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    return seconds.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return structs.replace(key, hash="", old_hash="", old_until=0, deleted_at=now_microseconds())
 
 
 def _record(row: list[Any]) -> StoredKey:
@@ -241,7 +232,3 @@ def _values(key: StoredKey) -> dict[str, Any]:
 
 def _updated(key: StoredKey) -> dict[str, Any]:
     return {name: value for name, value in _values(key).items() if name not in ("name", "created_at")}
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000

@@ -18,13 +18,13 @@ from antiphon.gateway.access.budgets import (
     Totals,
     Unavailable,
     UsageReport,
-    date_of,
     month_start,
 )
 from antiphon.gateway.cluster.redis_store import PREFIX, Command, SharedStore, StoreScript
+from antiphon.gateway.utc_time import DAY_SECONDS, date_of
 
 _MAX_BATCH = 256
-_KEPT_SECONDS = 2 * 86_400
+_KEPT_SECONDS = 2 * DAY_SECONDS
 _LONGEST_MONTH = 31
 
 # Keys: day and month. Values: tokens, nanos, when both expire, then the values of a counter that does not exist, or none.
@@ -102,7 +102,7 @@ class SharedBudgets:
 def _command(client: str, day: int, amount: Amount, first: Totals | None = None) -> Command:
     month = month_start(day)
     keys = (f"{PREFIX}spent:{client}:{date_of(day)}", f"{PREFIX}spent:{client}:{date_of(month):%Y-%m}")
-    ends = ((day + 1) * 86_400 + _KEPT_SECONDS, (month + _LONGEST_MONTH) * 86_400 + _KEPT_SECONDS)
+    ends = ((day + 1) * DAY_SECONDS + _KEPT_SECONDS, (month + _LONGEST_MONTH) * DAY_SECONDS + _KEPT_SECONDS)
     given = () if first is None else (first.day.tokens, first.day.nanos, first.month.tokens, first.month.nanos)
     return _SCRIPT.call(keys, amount.tokens, amount.nanos, *ends, *given)
 

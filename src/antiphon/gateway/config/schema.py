@@ -84,7 +84,7 @@ class _TypeChecker:
                 return self._wrong_type(path, "a string", value)
             return self._invalid(path, "must not be empty") if len(value) < (kind.min_length or 0) else value
         if isinstance(kind, inspect.DateTimeType):
-            return self._moment(value, path)
+            return self._time(value, path)
         assert isinstance(kind, inspect.IntType | inspect.FloatType)
         return self._number(kind, value, path)
 
@@ -146,7 +146,7 @@ class _TypeChecker:
             return self._invalid(path, f"must be at most {kind.le}")
         return value if isinstance(kind, inspect.IntType) else float(value)
 
-    def _moment(self, value: object, path: ConfigPath) -> Any:
+    def _time(self, value: object, path: ConfigPath) -> Any:
         if isinstance(value, date) and not isinstance(value, datetime):
             value = datetime.combine(value, time())
         if not isinstance(value, datetime):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
+from antiphon.gateway.admin.credentials import handle_list_credentials, handle_switch_credential
 from antiphon.gateway.admin.handlers import (
     handle_audit,
     handle_change_key,
@@ -17,8 +18,8 @@ from antiphon.gateway.admin.handlers import (
     handle_spend,
     handle_usage,
 )
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
+from antiphon.gateway.admin.status_forms import handle_login, handle_logout, handle_switch
+from antiphon.gateway.context import Handler
 from antiphon.gateway.endpoints.interactions import (
     handle_cancel_interaction,
     handle_delete_interaction,
@@ -45,11 +46,9 @@ from antiphon.gateway.endpoints.responses_api.stored import (
     handle_get_response,
     handle_list_items,
 )
-from antiphon.gateway.endpoints.status_forms import handle_login, handle_logout, handle_switch
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
-from antiphon.gateway.http.messages import Response
 
-HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
+HANDLERS: Mapping[str, Handler] = {
     "list_models": handle_list_models,
     "get_model": handle_get_model,
     "count": handle_count_tokens,

@@ -7,7 +7,7 @@ from functools import wraps
 import msgspec
 
 from antiphon.errors import UnknownResponse
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.context import Handler, RequestContext
 from antiphon.gateway.endpoints.background import (
     answer_chain,
     cancelled_object,
@@ -16,7 +16,7 @@ from antiphon.gateway.endpoints.background import (
     followed_events,
 )
 from antiphon.gateway.endpoints.request_fields import query_number
-from antiphon.gateway.endpoints.upstream_answers import Handler, asks_upstream
+from antiphon.gateway.endpoints.upstream_answers import asks_upstream
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.wire import formats

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.access.budgets import unknown_price
-from antiphon.gateway.access.upload_ticket import PARAMETER, UPLOAD_ID, new_ticket
+from antiphon.gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
 from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, header_text
@@ -73,7 +73,7 @@ _RETURNED = frozenset(
 )
 _UPLOAD_HEADERS = "x-goog-upload-"
 _UPLOAD_URL = "x-goog-upload-url"
-_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, PARAMETER})
+_OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, TICKET})
 _FREE = frozenset({"files", "uploads", "vector_stores", "moderations"})
 """Endpoints whose calls cost nothing by themselves."""
 _CREDENTIAL_STATUSES = (401, 402, 403)
@@ -136,12 +136,12 @@ class _PassedRequest:
             return self._error(provider)
         trace.provider, trace.upstream_format = provider.name, provider.format
         self._context.services.spans.start(trace, request.headers)
-        prepared = self._forwarded(provider)
+        prepared = self._build_request(provider)
         call = forward_call(prepared, CallReport(attempts=trace.attempts))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
-            return self._failed(provider, prepared.last_error, failure.error)
+            return self._provider_error(provider, prepared.last_error, failure.error)
         finally:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
@@ -181,7 +181,7 @@ class _PassedRequest:
         )
         return ProviderError(message, "not_found", 404, "provider_required")
 
-    def _forwarded(self, provider: Provider) -> ForwardedRequest:
+    def _build_request(self, provider: Provider) -> ForwardedRequest:
         request = self._request
         forwarded = {
             name: value
@@ -200,7 +200,7 @@ class _PassedRequest:
             stream_length=request.stream.length if request.stream is not None else None,
         )
 
-    def _failed(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
+    def _provider_error(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
         self._trace.error = error
         response = passed_on_error(self._endpoint.format, provider, written, error)
         return structs.replace(response, headers=self._with_own_upload_url(provider, response.headers))
@@ -220,7 +220,7 @@ class _PassedRequest:
         kept = [_without_own_parameters(parts.query), f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}"]
         loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
         if loaded.secrets and self._context.key.name:
-            kept.append(f"{PARAMETER}={new_ticket(loaded, self._context.key.name, upload_id)}")
+            kept.append(f"{TICKET}={new_ticket(loaded, self._context.key.name, upload_id)}")
         path = parts.path[max(0, parts.path.find("/upload/")) :]
         origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
         return f"{origin}{path}?{'&'.join(filter(None, kept))}"

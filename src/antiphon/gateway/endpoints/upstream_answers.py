@@ -7,12 +7,11 @@ except that `model` is the name that the client asked for, as in the answer to i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import wraps
-from typing import TypeAlias
 
 from antiphon.errors import TransportError, UnknownResponse
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.context import Handler, RequestContext
 from antiphon.gateway.endpoints.pass_through import api_of, forward_call, forward_url, passed_on_error
 from antiphon.gateway.generate.answer_model import StreamModel, with_requested_model
 from antiphon.gateway.generate.usage_scanner import EventBuffer
@@ -28,8 +27,6 @@ from antiphon.providers.engine.response_reader import error_from_transport
 from antiphon.providers.transport.request import read_body
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
-
-Handler: TypeAlias = Callable[[RequestContext], Awaitable[Response]]
 
 _MAX_BYTES = 256 * 1024 * 1024
 

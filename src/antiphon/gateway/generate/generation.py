@@ -53,8 +53,7 @@ from antiphon.providers.call import CallReport
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall, TargetCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed, WholeReply
-from antiphon.providers.model_name import check_model_name
-from antiphon.providers.routes import Target
+from antiphon.providers.routes import Target, check_model_name
 from antiphon.tools.embedded import EmbeddedCalls, with_calls_read
 from antiphon.wire.clients import COMPLETIONS, OLLAMA, OLLAMA_GENERATE, client_formats
 from antiphon.wire.delta import Failed, Started, is_visible

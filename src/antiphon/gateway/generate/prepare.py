@@ -112,14 +112,15 @@ class Prepared(Struct, frozen=True):
 class RequestPreparer:
     """Prepares one request for its targets, one after the other."""
 
+    expanded: ModelRequest | None = None
+    """The request with the earlier messages it names, where the gateway has them."""
+    _outline: ModelRequest | None = None
+    _parsed: ModelRequest | None = None
+    _is_rewritten = False
+    _shown_facts: tuple[CapabilityOverride, ...] = ()
+
     def __init__(self, context: RequestContext) -> None:
         self._context = context
-        self._outline: ModelRequest | None = None
-        self._parsed: ModelRequest | None = None
-        self.expanded: ModelRequest | None = None
-        """The request with the earlier messages it names, where the gateway has them."""
-        self._is_rewritten = False
-        self._shown_facts: tuple[CapabilityOverride, ...] = ()
         self._changed_lines: list[Loss] = []
 
     def scan(self) -> ModelRequest:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wsproto.events import Event
 
 VERSION = "13"
-GOING_AWAY, PROTOCOL_ERROR, TOO_BIG, INTERNAL_ERROR = 1001, 1002, 1009, 1011
+GOING_AWAY, TOO_BIG = 1001, 1009
 CLOSE_SECONDS = 5.0
 """How long a client may take to answer a close."""
 

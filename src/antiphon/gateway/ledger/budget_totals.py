@@ -18,12 +18,12 @@ from antiphon.gateway.access.budgets import (
     Totals,
     Unavailable,
     UsageReport,
-    date_of,
     month_start,
 )
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend import SpendRow, spend
+from antiphon.gateway.utc_time import date_of
 from antiphon.prices.table import PriceTable
 
 _FLUSH_SECONDS = 5.0

@@ -38,6 +38,7 @@ def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, meteri
         outcome = "disconnected"
     elif trace.error is not None:
         outcome = trace.error.kind
+    prompt, completion, cached, written, written_1h, reasoning = token_counts(usage)
     return UsageRow(
         request_id=trace.request_id,
         attempt=len(trace.attempts),
@@ -55,7 +56,12 @@ def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, meteri
         first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
         metering=metering,
         variant=encode_variant(price_variant(usage, trace.service_tier)),
-        **token_counts(usage),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=written_1h,
+        reasoning_tokens=reasoning,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -90,33 +90,24 @@ class UsageRow(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
         return self.at // DAY_MICROSECONDS
 
 
-class TokenCounts(TypedDict):
-    """The tokens of a row, by the name of its field."""
+def token_counts(usage: TokenUsage) -> tuple[int, int, int, int, int, int]:
+    """The tokens of a row: prompt, completion, cached, written to the cache, those of them for an hour, reasoning.
 
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int
-    cache_write_1h_tokens: int
-    reasoning_tokens: int
+    Parts are at most the whole, whatever was reported, so that sums of rows have a price.
+    """
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    if not 0 <= prompt <= _MAX_TOKENS or not 0 <= completion <= _MAX_TOKENS:
+        prompt, completion = _within(prompt, _MAX_TOKENS), _within(completion, _MAX_TOKENS)
+    if not (usage.cached_tokens or usage.cache_write_tokens or usage.reasoning_tokens):
+        return prompt, completion, 0, 0, 0, 0
+    cached = _within(usage.cached_tokens, prompt)
+    written = _within(usage.cache_write_tokens, prompt - cached)
+    written_1h = _within(cache_write_1h_tokens(usage), written) if written else 0
+    return prompt, completion, cached, written, written_1h, _within(usage.reasoning_tokens, completion)
 
 
-def token_counts(usage: TokenUsage) -> TokenCounts:
-    """The tokens of a row. Parts are at most the whole, whatever was reported, so that sums of rows have a price."""
-    prompt, completion = (
-        min(max(0, usage.prompt_tokens), _MAX_TOKENS),
-        min(max(0, usage.completion_tokens), _MAX_TOKENS),
-    )
-    cached = min(max(0, usage.cached_tokens), prompt)
-    written = min(max(0, usage.cache_write_tokens), prompt - cached)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "cached_tokens": cached,
-        "cache_write_tokens": written,
-        "cache_write_1h_tokens": min(max(0, cache_write_1h_tokens(usage)), written) if written else 0,
-        "reasoning_tokens": min(max(0, usage.reasoning_tokens), completion),
-    }
+def _within(count: int, most: int) -> int:
+    return max(0, min(count, most))
 
 
 class PriceClass(Struct, frozen=True, gc=False):
@@ -132,9 +123,8 @@ class PriceClass(Struct, frozen=True, gc=False):
         place = bisect_left(TIER_BOUNDS, row.prompt_tokens)
         above = TIER_BOUNDS[place - 1] if place else 0
         to = TIER_BOUNDS[place] if place < len(TIER_BOUNDS) else UNBOUNDED
-        known = table.find(row.model_served, row.provider)
-        depends_on_hours = known is not None and any(price.hours is not None for price in known.prices)
-        half_hour = row.at % DAY_MICROSECONDS // _HALF_HOUR_MICROSECONDS if depends_on_hours else -1
+        has_hours = table.depends_on_hours(row.model_served, row.provider)
+        half_hour = row.at % DAY_MICROSECONDS // _HALF_HOUR_MICROSECONDS if has_hours else -1
         return cls(above, to, half_hour)
 
     @property

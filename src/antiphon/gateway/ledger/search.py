@@ -7,19 +7,19 @@ written, which is the order of their times but for the seconds that a writer may
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS
+from antiphon.gateway.utc_time import day_of, time_at
 from antiphon.history.sql.database import Database
 
 PAGE_ROWS = 50
 SCANNED_ROWS = 200_000
 _LATE_ROWS = 10_000
 """How many rows may be between a row and another one with a time of the same day."""
-_EPOCH = date(1970, 1, 1)
 _COLUMNS = (
     "at", "request_id", "attempt", "key_name", "client_format", "operation", "provider", "credential", "model_asked",
     "model_served", "status", "outcome", "metering", "seconds", "first_token_seconds", "prompt_tokens", "completion_tokens",
@@ -109,7 +109,7 @@ def search_attempts(
     searched_to = None
     if rest is not None and not is_full:
         times = database.rows("SELECT at FROM usage WHERE id >= :start ORDER BY id LIMIT 1", start=start)
-        searched_to = _time(times[0][0]) if times else None
+        searched_to = time_at(times[0][0]) if times else None
     return AttemptPage(rows=tuple(_attempts(database, ids)), next=rest, searched_to=searched_to)
 
 
@@ -119,7 +119,7 @@ def _attempts(database: Database, ids: list[int]) -> list[FoundAttempt]:
     statement = f"SELECT {', '.join(_COLUMNS)} FROM attempts WHERE {database.one_of('id', 'ids')} ORDER BY id DESC"
     fields = ("time", *FoundAttempt.__struct_fields__[1:])
     return [
-        FoundAttempt(**dict(zip(fields, (_time(at), *rest), strict=True)))
+        FoundAttempt(**dict(zip(fields, (time_at(at), *rest), strict=True)))
         for at, *rest in database.rows(statement, ids=ids)
     ]
 
@@ -156,7 +156,7 @@ def _conditions(database: Database, wanted: AttemptFilter) -> tuple[list[str] | 
         values["request"], values["request_end"] = wanted.request_id, wanted.request_id + "\U0010ffff"
         conditions.append("request_id >= :request AND request_id < :request_end")
     if wanted.day is not None:
-        values["first_at"] = (wanted.day - _EPOCH).days * DAY_MICROSECONDS
+        values["first_at"] = day_of(wanted.day) * DAY_MICROSECONDS
         values["end_at"] = values["first_at"] + DAY_MICROSECONDS
         conditions.append("at >= :first_at AND at < :end_at")
     return conditions, values
@@ -164,7 +164,7 @@ def _conditions(database: Database, wanted: AttemptFilter) -> tuple[list[str] | 
 
 def _rows_of_day(database: Database, day: date, lowest: int, highest: int) -> tuple[int, int]:
     """Between which rows those of a day are."""
-    first = (day - _EPOCH).days * DAY_MICROSECONDS
+    first = day_of(day) * DAY_MICROSECONDS
     oldest = database.rows("SELECT id FROM usage WHERE at >= :at ORDER BY at LIMIT 1", at=first)
     newest = database.rows("SELECT id FROM usage WHERE at < :at ORDER BY at DESC LIMIT 1", at=first + DAY_MICROSECONDS)
     if not oldest or not newest:
@@ -175,7 +175,3 @@ def _rows_of_day(database: Database, day: date, lowest: int, highest: int) -> tu
 def _matching(names: dict[int, str], part: str) -> list[int]:
     folded = part.casefold()
     return [number for number, name in names.items() if folded in name.casefold()]
-
-
-def _time(at: int) -> datetime:
-    return datetime.fromtimestamp(at / 1_000_000, UTC)

@@ -68,6 +68,7 @@ class LedgerWriter:
         self._database = database
         self._prices = prices
         self._ids: dict[str, int] = {}
+        self._ids_of: dict[tuple[str, ...], tuple[int, ...]] = {}  # of the names of a row
         self._buckets: dict[tuple[object, ...], int] = {}
 
     @property
@@ -105,14 +106,20 @@ class LedgerWriter:
         self._database.close()
 
     def _stored(self, row: UsageRow, table: PriceTable, version: str) -> tuple[Any, ...]:
-        ids, add_name = self._ids, self._add_name
         names = (*_names_of(row), row.price_version or version)
         bucket = (row.provider, row.model_served, row.variant, *PriceClass.of(row, table).key, row.metering)
         return (
             *_plain_of(row),
-            *[ids.get(name) or add_name(name) for name in names],
+            *(self._ids_of.get(names) or self._find_ids(names)),
             self._buckets.get(bucket) or self._add_bucket(bucket),
         )
+
+    def _find_ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        found = tuple([self._ids.get(name) or self._add_name(name) for name in names])
+        if len(self._ids_of) >= _MAX_CACHED_IDS:
+            self._ids_of.clear()
+        self._ids_of[names] = found
+        return found
 
     def _add_name(self, name: str) -> int:
         # In a transaction of its own: two batches that add names in a different order would wait for each other.

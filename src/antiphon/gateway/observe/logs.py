@@ -95,6 +95,19 @@ def log_request(logger: logging.Logger, level: int, message: str, extra: dict[st
     logger.handle(record)
 
 
+@contextmanager
+def lines_written_together() -> Iterator[None]:
+    """Lines that are logged inside are written at its end, with one call of the system."""
+    handlers = [handler for handler in _ROOT.handlers if isinstance(handler, LogHandler)]
+    for handler in handlers:
+        handler.hold()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.release_held()
+
+
 def is_for_people() -> bool:
     """Whether log lines go to our console and nowhere else, so that a line need not repeat in fields what its text says."""
     listening = _ROOT.handlers
@@ -148,6 +161,7 @@ class LogHandler(logging.Handler):
         self._secrets = secrets
         self._on_failure = on_failure
         self._lost = 0
+        self._held: list[str] | None = None
         self._plain = _Sanitizer(())
         self._is_json = log_format == "json"
         self._line = self._json_line if self._is_json else self._console_line
@@ -162,9 +176,7 @@ class LogHandler(logging.Handler):
                 self._lost = 0
             self._write(self._line(record))
         except Exception:  # a full disk, a closed pipe, a value that cannot be shown: none may stop a request
-            self.failures += 1
-            self._lost += 1
-            self._on_failure()
+            self._count_failures()
 
     @property
     def is_for_people(self) -> bool:
@@ -202,14 +214,35 @@ class LogHandler(logging.Handler):
             try:
                 self._write(line)
             except Exception:  # as in `emit`
-                self.failures += 1
-                self._lost += 1
-                self._on_failure()
+                self._count_failures()
         return True
 
+    def hold(self) -> None:
+        """Keep lines until `release_held`. Not if lines were lost: the next one that is written must say so."""
+        self._held = None if self._lost else []
+
+    def release_held(self) -> None:
+        """Write the lines that were kept."""
+        with self.lock or nullcontext():
+            lines, self._held = self._held, None
+            try:
+                if lines:
+                    self._write("\n".join(lines))
+            except Exception:  # as in `emit`
+                self._count_failures(len(lines or ()))
+
     def _write(self, line: str) -> None:
+        if self._held is not None:
+            self._held.append(line)
+            return
         self._stream.write(line + "\n")
         self._stream.flush()
+
+    def _count_failures(self, lines: int = 1) -> None:
+        self.failures += lines
+        self._lost += lines
+        for _ in range(lines):
+            self._on_failure()
 
     def _current(self) -> _Sanitizer:
         """The masking of the present secrets."""

@@ -5,7 +5,7 @@ A key of such a provider names where its token comes from: `command:…`, `entra
 request, and signs it once more with a new token if the host rejects the first.
 
 - `token_cache`: one token, fetched by one request at a time, replaced before it expires;
-- `sources`: a reference to what fetches its tokens; `command_source`, `entra`, `google`, `aws_keys`;
-- `sigv4`: signatures of requests to AWS;
-- `event_stream`: the framing of Bedrock's streams; `hosts`: what Bedrock and Vertex AI change in a request and a response.
+- `signers`: from a reference to what fetches its tokens: `credentials.command`, `entra`, `google`, `aws_keys`;
+- `token_request`, `client_certificate`: requests to token endpoints;
+- `sigv4`: signatures of AWS; `event_stream`: the frames of Bedrock; `hosts`: what Bedrock and Vertex AI change in a call.
 """

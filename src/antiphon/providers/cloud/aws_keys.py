@@ -22,7 +22,14 @@ from urllib.parse import urlencode, urlsplit
 from antiphon.errors import CredentialError
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
-from antiphon.providers.cloud.token_request import METADATA_TIMEOUTS, Answer, host_of, refusal, request_token
+from antiphon.providers.cloud.token_request import (
+    METADATA_TIMEOUTS,
+    Answer,
+    host_of,
+    read_token_file,
+    refusal,
+    request_token,
+)
 from antiphon.providers.credentials.command import Command, as_timestamp, parse_command, run_command
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.transport.request import Transport
@@ -34,7 +41,7 @@ _CONTAINER_ADDRESSES = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _INSTANCE_HOST = "http://169.254.169.254"
 _ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
 _INSTANCE_TOKEN_SECONDS = "21600"
-_LONGEST_STATIC = 3600.0
+_STATIC_SECONDS = 3600.0
 """Seconds after which keys without an expiry are read again: files are replaced."""
 _PROCESS_ADVICE = "use aws:process=aws configure export-credentials --profile {profile}"
 _xml_value = re.compile(r"<(AccessKeyId|SecretAccessKey|SessionToken|Expiration|Code)>([^<]*)</")
@@ -65,7 +72,7 @@ class AwsSource:
         if self._process is not None:
             return await asyncio.to_thread(_from_process, self._process, environ)
         if "id" in options:
-            return Fetched(await asyncio.to_thread(_named_keys, options, environ), _LONGEST_STATIC)
+            return Fetched(await asyncio.to_thread(_named_keys, options, environ), _STATIC_SECONDS)
         if "profile" in options:
             return await asyncio.to_thread(_from_profile, options["profile"], environ)
         if "container" in options:
@@ -78,7 +85,7 @@ class AwsSource:
         environ = self._environ
         if environ.get("AWS_ACCESS_KEY_ID", "").strip() and environ.get("AWS_SECRET_ACCESS_KEY", "").strip():
             variables = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-            return Fetched(AwsKeys(*(environ.get(name, "").strip() for name in variables)), _LONGEST_STATIC)
+            return Fetched(AwsKeys(*(environ.get(name, "").strip() for name in variables)), _STATIC_SECONDS)
         if environ.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environ.get("AWS_ROLE_ARN"):
             return await self._from_web_identity()
         profile = environ.get("AWS_PROFILE", "").strip()
@@ -108,7 +115,7 @@ class AwsSource:
             "Version": "2011-06-15",
             "RoleArn": environ["AWS_ROLE_ARN"],
             "RoleSessionName": environ.get("AWS_ROLE_SESSION_NAME", "").strip() or "antiphon",
-            "WebIdentityToken": await asyncio.to_thread(_read_text, path),
+            "WebIdentityToken": await asyncio.to_thread(read_token_file, path, "aws: cannot read"),
         }
         url = environ.get("AWS_ENDPOINT_URL_STS", "").strip() or f"https://sts.{self._region}.amazonaws.com"
         answer = await request_token(
@@ -124,13 +131,13 @@ class AwsSource:
         environ = self._environ
         relative = environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
         url = f"{_CONTAINER_HOST}{relative}" if relative else environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
-        if not _may_have_keys(url):
+        if not _is_trusted_url(url):
             raise TokenError(
                 "aws: AWS_CONTAINER_CREDENTIALS_FULL_URI is not an https URL or an address of this machine; correct it"
             )
         token = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "").strip()
         if path := environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""):
-            token = await asyncio.to_thread(_read_text, path)
+            token = await asyncio.to_thread(read_token_file, path, "aws: cannot read")
         what = f"the container credentials service {host_of(url)}"
         headers = {"authorization": token} if token else None
         answer = await request_token(self._transport, url, what=what, headers=headers, timeouts=METADATA_TIMEOUTS)
@@ -190,7 +197,7 @@ def _from_profile(profile: str, environ: Mapping[str, str]) -> Fetched[AwsKeys]:
         )
     if fields.get("aws_access_key_id") and fields.get("aws_secret_access_key"):
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-        return Fetched(AwsKeys(*(fields.get(name, "") for name in names)), _LONGEST_STATIC)
+        return Fetched(AwsKeys(*(fields.get(name, "") for name in names)), _STATIC_SECONDS)
     if process := fields.get("credential_process"):
         return _from_process(parse_command(process), environ)
     raise TokenError(
@@ -234,13 +241,13 @@ def _keys_in(fields: Mapping[str, Any], what: str, answer: Answer | None) -> Fet
     if not all(isinstance(value, str) for value in values) or not values[0]:
         raise TokenError(f"{what} answered without AccessKeyId and SecretAccessKey")
     moment = as_timestamp(fields.get("Expiration"))
-    lifetime = _LONGEST_STATIC
+    lifetime = _STATIC_SECONDS
     if moment is not None:
         lifetime = moment - time.time() - (0.0 if answer is None else answer.ahead)
     return Fetched(AwsKeys(*map(str, values)), lifetime)
 
 
-def _may_have_keys(url: str) -> bool:
+def _is_trusted_url(url: str) -> bool:
     """Whether a URL may be asked for keys: TLS, or an address that does not leave the machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -251,11 +258,3 @@ def _may_have_keys(url: str) -> bool:
     except ValueError:
         return parts.scheme == "http" and host == "localhost"
     return parts.scheme == "http" and (address.is_loopback or host in _CONTAINER_ADDRESSES)
-
-
-def _read_text(path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise TokenError(f"aws: cannot read {path}: {reason}") from None

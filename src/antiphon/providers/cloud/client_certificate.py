@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from antiphon.providers.cloud.jwt import base64url, signed_token
 from antiphon.providers.cloud.token_cache import TokenError
+from antiphon.providers.cloud.token_request import base64url, signed_token
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from antiphon.errors import CredentialError
@@ -21,6 +20,7 @@ from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
     METADATA_TIMEOUTS,
     access_token,
+    read_token_file,
     refusal,
     request_token,
 )
@@ -134,11 +134,7 @@ class EntraSource:
 
 
 def _read_token(path: str) -> str:
-    try:
-        token = Path(path).expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise TokenError(f"entra: cannot read the federated token file {path}: {reason}") from None
+    token = read_token_file(path, "entra: cannot read the federated token file")
     if not token:
         raise TokenError(f"entra: the federated token file {path} is empty")
     return token

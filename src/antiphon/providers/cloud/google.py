@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CredentialError
-from antiphon.providers.cloud.jwt import signed_token
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
     METADATA_TIMEOUTS,
@@ -26,6 +25,7 @@ from antiphon.providers.cloud.token_request import (
     access_token,
     host_of,
     request_token,
+    signed_token,
 )
 from antiphon.providers.transport.request import Transport
 

@@ -1,4 +1,4 @@
-"""Requests to token endpoints and metadata services, by the provider's own HTTP client.
+"""Requests to token endpoints and metadata services, by the provider's own HTTP client; and what proves there who asks.
 
 An answer is JSON, bounded in size and time. A refusal is a `TokenError` with the service's own error code and description; it
 never repeats what was sent.
@@ -7,8 +7,10 @@ never repeats what was sent.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -17,6 +19,7 @@ from msgspec import Struct
 
 from antiphon.errors import TransportError
 from antiphon.providers.cloud.token_cache import TokenError
+from antiphon.providers.credentials.command import as_number
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport, read_body
 
 ENDPOINT_TIMEOUTS = Timeouts(connect=10.0, read=20.0, total=30.0)
@@ -24,6 +27,7 @@ METADATA_TIMEOUTS = Timeouts(connect=2.0, read=5.0, total=8.0)
 """A metadata service is one hop away; elsewhere its address does not answer."""
 _MAX_BYTES = 1024 * 1024
 _MAX_DESCRIPTION = 300
+_DEFAULT_LIFETIME = 300.0
 
 
 class Answer(Struct, frozen=True):
@@ -81,14 +85,6 @@ def refusal(answer: Answer, what: str, advice: str) -> TokenError:
     return TokenError(f"{what} refused to issue a token ({answer.status}{_description(answer.body)}); {advice}")
 
 
-def lifetime_of(fields: Mapping[str, Any], default: float) -> float:
-    """`expires_in` in seconds, however it is written."""
-    try:
-        return float(fields["expires_in"])
-    except (KeyError, TypeError, ValueError):
-        return default
-
-
 def access_token(answer: Answer, what: str, advice: str) -> tuple[str, float]:
     """The `access_token` of an OAuth answer and its lifetime. Raises `TokenError`."""
     if answer.status != 200:
@@ -97,7 +93,8 @@ def access_token(answer: Answer, what: str, advice: str) -> tuple[str, float]:
     token = fields.get("access_token")
     if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
         raise TokenError(f"{what} answered without an access_token; {advice}")
-    return token, lifetime_of(fields, 300.0)
+    lifetime = as_number(fields.get("expires_in"))
+    return token, _DEFAULT_LIFETIME if lifetime is None else lifetime
 
 
 def clock_difference(date: str) -> float:
@@ -106,6 +103,26 @@ def clock_difference(date: str) -> float:
         return parsedate_to_datetime(date).timestamp() - time.time()
     except (TypeError, ValueError):
         return 0.0
+
+
+def signed_token(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> str:
+    """A JSON Web Token with these parts, which proves to a token endpoint who asks. `sign` makes the signature of its text."""
+    text = b".".join(base64url(msgspec.json.encode(part)) for part in (header, claims))
+    return b".".join([text, base64url(sign(text))]).decode()
+
+
+def base64url(data: bytes) -> bytes:
+    """Base64 as tokens use it: for URLs, without padding."""
+    return urlsafe_b64encode(data).rstrip(b"=")
+
+
+def read_token_file(path: str, what: str) -> str:
+    """The token in a file that another program renews. Raises `TokenError`; `what` begins its message: `aws: cannot read`."""
+    try:
+        return Path(path).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise TokenError(f"{what} {path}: {reason}") from None
 
 
 def host_of(url: str) -> str:

@@ -14,12 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import count
 from math import inf
 
 from antiphon.errors import CredentialError, NoUsableCredential
 from antiphon.providers.credentials.health import CooldownPolicy, CredentialStatus, KeyHealth
-from antiphon.providers.credentials.secret import Credential, mask, scrub
+from antiphon.providers.credentials.secret import Credential, mask, scrub, unique_name
 from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -258,9 +257,7 @@ class CredentialPool:
         raise CredentialError(f"unknown key {name!r}; known keys: {known}")
 
     def _unique_name(self, name: str) -> str:
-        used = {key.name for key in self._keys}
-        others = (f"{name} #{number}" for number in count(2))
-        return name if name not in used else next(other for other in others if other not in used)
+        return unique_name(name, {key.name for key in self._keys})
 
 
 def _next_try(key: KeyHealth, model: str) -> float | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -131,6 +132,11 @@ def mask(secret: str) -> str:
     if len(secret) < _MIN_MASKED_LENGTH:
         return HIDDEN
     return f"{'sk-' if secret.startswith('sk-') else ''}{HIDDEN}{secret[-4:]}"
+
+
+def unique_name(name: str, taken: Container[str]) -> str:
+    """The name, or the first of `name #2`, `name #3` and so on that is not taken."""
+    return next(one for one in chain([name], (f"{name} #{number}" for number in count(2))) if one not in taken)
 
 
 def longest_first(secrets: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ streamed response is held until its first visible delta; a whole one until it wa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -88,19 +89,21 @@ class UpstreamRequest(Struct):
 class UpstreamAttempt:
     """One attempt. `status` and `headers` are set once the response head has arrived, `error` if it failed."""
 
+    status: int | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+    error: ProviderError | None = None
+    _index: int | None = None
+    """The place of its record in the report."""
+
     def __init__(
         self, prepared: UpstreamRequest, request: HttpRequest, lease: Lease | None, report: CallReport
     ) -> None:
-        self.status: int | None = None
-        self.headers: Mapping[str, str] = {}
-        self.error: ProviderError | None = None
         self._prepared = prepared
         self._provider = prepared.provider
         self._wire = prepared.answer_format or prepared.provider.wire
         self._request = request
         self._lease = lease
         self._report = report
-        self._index: int | None = None  # of its record
         self._started_at = prepared.provider.clock()
 
     @property

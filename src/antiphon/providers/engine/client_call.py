@@ -16,13 +16,11 @@ from antiphon.history import ContextEntry
 from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import Lease
-from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply
+from antiphon.providers.engine.reply import CUT_STREAM, EMPTY_RESPONSE, Reply
 from antiphon.providers.retry import ONE_ATTEMPT
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
-
-_CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
 
 class ClientCall:
@@ -129,7 +127,7 @@ class ClientReply:
                 return
         self._has_ended = True
         if not any(isinstance(delta, Finished | Failed) for delta in self._held):
-            self._held.append(Failed(_CUT))
+            self._held.append(Failed(CUT_STREAM))
 
     async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """All deltas; the last is terminal."""
@@ -144,8 +142,8 @@ class ClientReply:
                         self._attempt.failed(delta.error)
                 yield [delta]
             if not has_ended:
-                self._attempt.failed(_CUT)
-                yield [Failed(_CUT)]
+                self._attempt.failed(CUT_STREAM)
+                yield [Failed(CUT_STREAM)]
         finally:
             await self.aclose()
 

@@ -21,6 +21,7 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.tool_calls import CallRestorer
 
 EMPTY_RESPONSE = ProviderError("provider returned an empty response", "stream_cut")
+CUT_STREAM = ProviderError("the stream ended without a terminal event", "stream_cut")
 _DRAIN_SECONDS = 0.1
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 
 REPEATED_HOST = "\n"
 """Joins repeated Host fields: a value cannot contain it."""
 _SEPARATORS = {"cookie": "; ", "host": REPEATED_HOST}
 
 
-def read_fields(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def read_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """Names in lower case with their values. A field in several lines is one list; bytes that are not text are kept."""
+    headers = {_name(name): value.decode("utf-8", "surrogateescape").rstrip(" \t") for name, value in fields}
+    return headers if len(headers) == len(fields) else _joined(fields)
+
+
+def _joined(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Fields with repeated names: libraries built on an SDK send their User-Agent beside its own."""
     headers: dict[str, str] = {}
-    for name, value in fields:
-        key = name.lower().decode()
-        text = value.decode("utf-8", "surrogateescape").rstrip(" \t")
-        if key in headers:  # libraries built on an SDK send their User-Agent beside its own
-            text = f"{headers[key]}{_SEPARATORS.get(key, ', ')}{text}"
-        headers[key] = text
+    for field in fields:
+        for name, text in read_fields([field]).items():
+            headers[name] = f"{headers[name]}{_SEPARATORS.get(name, ', ')}{text}" if name in headers else text
     return headers
+
+
+@lru_cache(maxsize=512)
+def _name(name: bytes) -> str:
+    return name.lower().decode()

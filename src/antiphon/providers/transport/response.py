@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 
 from antiphon.errors import TransportError
 from antiphon.providers.transport.connection import BodyReceiver, ClientConnection
@@ -19,17 +20,18 @@ _PAUSE_BYTES = 128 * 1024
 class StreamedResponse:
     """A response as far as it has arrived."""
 
+    status = 0
+    headers: Mapping[str, str] = MappingProxyType({})
+    _receiver: BodyReceiver | None = None
+    _size = 0
+    _is_over = False
+    _failure: TransportError | None = None
+    _waiter: asyncio.Future[None] | None = None
+
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: ClientConnection) -> None:
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
         self._loop = loop
         self._connection = connection
-        self._receiver: BodyReceiver | None = None
         self._pieces: list[bytes] = []
-        self._size = 0
-        self._is_over = False
-        self._failure: TransportError | None = None
-        self._waiter: asyncio.Future[None] | None = None
 
     @property
     def body(self) -> AsyncIterator[bytes]:

@@ -27,43 +27,27 @@ class MalformedResponse(Exception):
 class ResponseParser:
     """Feed it the bytes of one response. `headers` has names in lower case and is complete once `has_head`."""
 
-    __slots__ = (
-        "_decompresses",
-        "_decompressor",
-        "_fields",
-        "_is_for_head",
-        "_overhead",
-        "_parser",
-        "_pieces",
-        "_problem",
-        "_unchecked",
-        "ends_with_connection",
-        "has_head",
-        "headers",
-        "is_complete",
-        "is_overfull",
-        "keeps_alive",
-        "status",
-    )
+    status = 0
+    has_head = False
+    is_complete: bool = False
+    is_overfull = False
+    """Whether bytes followed the response."""
+    keeps_alive = False
+    """Whether the host accepts another request on the connection."""
+    ends_with_connection = False
+    _decompressor: Decompressor | None = None
+    _problem = ""
+    _unchecked = 0
+    """Bytes since the last content, this read included."""
+    _overhead = 0
+    """Bytes since the last content: chunk sizes, trailers."""
 
     def __init__(self, *, is_for_head: bool = False, decompresses: bool = True) -> None:
-        self.status = 0
         self.headers: dict[str, str] = {}
-        self.has_head = False
-        self.is_complete: bool = False
-        self.is_overfull = False
-        """Whether bytes followed the response."""
-        self.keeps_alive = False
-        """Whether the host accepts another request on the connection."""
-        self.ends_with_connection = False
         self._is_for_head = is_for_head  # the answer to a HEAD request has no body, whatever its headers
         self._decompresses = decompresses
-        self._decompressor: Decompressor | None = None
         self._pieces: list[bytes] = []
-        self._problem = ""
         self._fields: list[tuple[bytes, bytes]] = []  # of the head, then of the trailers
-        self._unchecked = 0  # bytes since the last content, this read included
-        self._overhead = 0  # bytes since the last content: chunk sizes, trailers
         self._parser: Any = _parser_class()(self)
 
     def feed(self, data: bytes) -> bytes:

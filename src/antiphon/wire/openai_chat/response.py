@@ -266,9 +266,9 @@ def read_usage(raw: Any) -> TokenUsage | None:
 
 def _count(value: Any, key: str) -> int:
     count: Any = value.get(key) if type(value) is dict else None
-    if count is None:
-        return 0
-    return int(count) if type(count) in (int, float) and 0 <= count < 2**53 else 0
+    if type(count) is int or type(count) is float:
+        return int(count) if 0 <= count < 2**53 else 0
+    return 0
 
 
 def write_usage(usage: TokenUsage) -> dict[str, Any]:

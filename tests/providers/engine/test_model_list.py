@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.engine.model_list import KeyTrial, fetch_models, models_url, try_key
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.model_list import KeyTrial, fetch_models, models_url, try_key
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.client import HttpClient
