@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from antiphon.errors import AntiphonError, ConversationError, CredentialError, InvalidModelName
 from antiphon.gateway.access.client_keys import HASH_PREFIX, key_digest
-from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, InvalidStoreUrl, is_installed, parse_store_url
+from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, is_installed
+from antiphon.gateway.cluster.store_url import InvalidStoreUrl, parse_store_url
 from antiphon.gateway.config.schema import Problem, did_you_mean
 from antiphon.gateway.config.settings import (
     OFFLINE,

@@ -38,6 +38,8 @@ from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
+CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
+ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
 _LONGEST = 8 * 1024 * 1024
 _POSITION = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
@@ -201,10 +203,6 @@ def _secret_files(config: Config) -> tuple[Path, ...]:
     certificate = filter(None, (config.gateway.tls_cert, config.gateway.tls_key))
     files = [one.removeprefix("file:") for one in written if one.startswith("file:")]
     return tuple(dict.fromkeys(map(Path, (*files, *certificate))))
-
-
-CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
-ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
 
 
 class EnvironmentConfig(Struct, frozen=True):
