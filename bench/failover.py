@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -252,34 +252,55 @@ def judge(scenario: Scenario, seen: Observed) -> Result:
     )
 
 
-def run_scenario(scenario: Scenario, provider: FaultyProvider, url: str, times: Times, key: str = "bench") -> Result:
+HeadersFor: TypeAlias = Callable[[str, str], Mapping[str, str]]
+"""The headers of a request for a model, with its fallback, where a gateway is configured by them."""
+
+
+def run_scenario(
+    scenario: Scenario,
+    provider: FaultyProvider,
+    url: str,
+    times: Times,
+    key: str = "bench",
+    headers_for: HeadersFor | None = None,
+) -> Result:
     """Run one scenario through the gateway at `url`."""
     provider.restart()
+    headers = headers_for(scenario.model, scenario.fallback) if headers_for else None
     began = time.monotonic()
     sequence: list[tuple[float, Got]] = []
     if scenario.fault == "down":
         for number in range(times.requests):
             time.sleep(max(0.0, began + number * times.interval - time.monotonic()))
             at = time.monotonic() - began
-            sequence.append((at, ask(url, scenario.model, times.longest, key=key)))
+            sequence.append((at, ask(url, scenario.model, times.longest, key=key, headers=headers)))
         bad = [got for _, got in sequence if not got.is_complete]
         got = structs.replace((bad or [sequence[-1][1]])[0], seconds=time.monotonic() - began)
     else:
-        got = ask(url, scenario.model, times.longest, key=key)
+        got = ask(url, scenario.model, times.longest, key=key, headers=headers)
     primary, fallback = provider.seen(scenario.model), provider.seen(scenario.fallback)
-    is_alive = ask(url, HEALTHY, 10.0, streams=False, key=key).is_complete
+    headers = headers_for(HEALTHY, HEALTHY) if headers_for else None
+    is_alive = ask(url, HEALTHY, 10.0, streams=False, key=key, headers=headers).is_complete
     seen = Observed(times=times, got=got, primary=primary, fallback=fallback, is_alive=is_alive, sequence=sequence)
     return judge(scenario, seen)
 
 
-def ask(url: str, model: str, seconds: float, *, streams: bool = True, key: str = "bench") -> Got:
+def ask(
+    url: str,
+    model: str,
+    seconds: float,
+    *,
+    streams: bool = True,
+    key: str = "bench",
+    headers: Mapping[str, str] | None = None,
+) -> Got:
     """One request, read as a careful client reads it: an error event is an error, a broken line is passed over."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=seconds)
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": QUESTION}]}
     if streams:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+    headers = {"content-type": "application/json", "authorization": f"Bearer {key}", **(headers or {})}
     began = time.monotonic()
     got = Got()
     try:

@@ -1,22 +1,37 @@
 """`python -m bench failover [--short] [NAME ...]`: the scenarios of `bench.failover` through whole gateways, as a table.
 
 Each row is a program of its own on this machine: `defaults` is ours as it comes, `budget` has the limits that the public bench
-gives everybody (two retries, 30 s of silence, one fallback), `options` has that budget and our options, and `litellm`
-is LiteLLM with the same budget, if `.venv-gateway-peers` has it. `--short` uses short times: to try the command, not to publish.
-A row takes three to five minutes otherwise.
+gives everybody (two retries, 30 s of silence, one fallback), `options` has that budget and our options; `litellm` and `portkey`
+have the same budget, if `.venv-gateway-peers` has them. `--short` uses short times: to try the command, not to publish. A row
+takes three to five minutes otherwise.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from bench.failover import SCENARIOS, Result, Verdict, run_scenario
 from bench.failover_upstream import HEALTHY, NO_PREFILL, FaultyProvider, Times
-from bench.gateway_peers import CLIENT_KEY, LITELLM, PEERS, Contestant, DidNotStart, Running, free_port, version_of
+from bench.gateway_peers import (
+    CLIENT_KEY,
+    LITELLM,
+    PEERS,
+    PORTKEY,
+    PORTKEY_NAME,
+    Contestant,
+    DidNotStart,
+    Running,
+    free_port,
+    version_of,
+)
 
 SHORT = Times(
     retry_after=1.0,
@@ -86,10 +101,35 @@ def litellm(folder: Path, provider: FaultyProvider, seconds: float) -> Contestan
     return Contestant(LITELLM, command, port, (), environ)
 
 
+def portkey() -> Contestant:
+    """Portkey's gateway, which has no file of settings: each request brings its own (`portkey_headers`)."""
+    port = free_port()
+    server = str(PORTKEY / "build" / "start-server.js")
+    command = (shutil.which("node") or "node", server, "--headless", f"--port={port}")
+    return Contestant(PORTKEY_NAME, command, port, (), {"TRUSTED_CUSTOM_HOSTS": "127.0.0.1"})
+
+
+def portkey_headers(url: str, seconds: float, model: str, fallback: str) -> Mapping[str, str]:
+    """The configuration of a request: the strategy `fallback`, with the budget of the bench."""
+    targets = [
+        {
+            "provider": "openai",
+            "api_key": "none",
+            "custom_host": url,
+            "override_params": {"model": name},
+            "request_timeout": int(seconds * 1000),
+            "retry": {"attempts": 2, "use_retry_after_header": True},
+        }
+        for name in dict.fromkeys((model, fallback))
+    ]
+    config = {"strategy": {"mode": "fallback"}, "targets": targets}
+    return {"x-portkey-config": msgspec.json.encode(config).decode()}
+
+
 def rows(times: Times) -> dict[str, Callable[[Path, FaultyProvider], Contestant]]:
     """Each contestant, by its name in the table."""
     is_short = times is SHORT
-    silence, first_token = (4.0, 3.0) if is_short else (30.0, 10.0)
+    silence, first_token = silence_of(times), 3.0 if is_short else 10.0
     # Short times need short circuits; with the times of the bench they keep their defaults.
     quick = "circuit_seconds = 0.5\ncircuit_max_seconds = 2\n" if is_short else ""
     budget = f"read_seconds = {silence:g}\nretries = 2"
@@ -99,7 +139,13 @@ def rows(times: Times) -> dict[str, Callable[[Path, FaultyProvider], Contestant]
         "budget": lambda folder, provider: ours(folder, provider, budget, quick),
         "options": lambda folder, provider: ours(folder, provider, budget, options),
         "litellm": lambda folder, provider: litellm(folder, provider, silence),
+        "portkey": lambda _folder, _provider: portkey(),
     }
+
+
+def silence_of(times: Times) -> float:
+    """How long a provider may be silent in the budget of the bench."""
+    return 4.0 if times is SHORT else 30.0
 
 
 def measure(contestant: Contestant, provider: FaultyProvider, times: Times, folder: Path) -> list[Result]:
@@ -107,9 +153,11 @@ def measure(contestant: Contestant, provider: FaultyProvider, times: Times, fold
     running = Running(contestant, folder)
     try:
         url = f"http://127.0.0.1:{running.port}/v1"
+        is_portkey = contestant.name == PORTKEY_NAME
+        headers_for = partial(portkey_headers, provider.url, silence_of(times)) if is_portkey else None
         results = []
         for scenario in SCENARIOS:
-            result = run_scenario(scenario, provider, url, times, CLIENT_KEY)
+            result = run_scenario(scenario, provider, url, times, CLIENT_KEY, headers_for)
             results.append(result)
             primary, fallback = result.attempts
             remarks = "; ".join(result.remarks)
@@ -146,7 +194,7 @@ def main(arguments: list[str]) -> int:
     with FaultyProvider(times) as provider, tempfile.TemporaryDirectory() as name:
         for row in wanted:
             contestant = known[row](Path(name), provider)
-            title = f"{contestant.name} {version_of(contestant)}".strip() if row == "litellm" else row
+            title = f"{contestant.name} {version_of(contestant)}".strip() if row in ("litellm", "portkey") else row
             print(title, flush=True)
             try:
                 measured[title] = measure(contestant, provider, times, Path(name))

@@ -19,6 +19,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 MAP = [
     "closing",
     "text",
+    "private_files",
     "errors",
     "conform",
     "parts",

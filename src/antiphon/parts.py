@@ -116,11 +116,17 @@ class ToolCallRequest(_PartWithExtras, frozen=True, tag="tool_call"):
             value = msgspec.json.decode(self.arguments)
         except msgspec.DecodeError as error:
             raise ValueError(f"the arguments of {self.tool_name} are not valid JSON: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"the arguments of {self.tool_name} are nested too deeply") from error
         if not isinstance(value, dict):
             raise ValueError(  # noqa: TRY004 - to the caller both are the same: arguments that do not parse
                 f"the arguments of {self.tool_name} must be a JSON object, not {type(value).__name__}"
             )
         return value
+
+    def arguments_object(self) -> dict[str, Any]:
+        """The arguments as an object, free text under `input`. Raises `ValueError` with the reason."""
+        return {"input": self.arguments} if self.freeform else self.parse_arguments()
 
 
 class ToolExecutionStatus(StrEnum):

@@ -239,9 +239,9 @@ def test_planner_executor_and_reviewer_in_one_history() -> None:
     assert inputs == [
         "Find a bone.",
         "Do what the plan says.",
-        "Go on from here.",
+        "Continue from here.",
         "Dig once more.",
-        "Go on from here.",
+        "Continue from here.",
     ]
     assert refusals(chat.history.snapshot()) == []
 

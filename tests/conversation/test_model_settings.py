@@ -10,7 +10,7 @@ import pytest
 import antiphon as ap
 from antiphon.conversation.model_settings import read_settings
 from antiphon.errors import ConversationError
-from antiphon.wire import ModelRequest, OutputFormat, Reasoning, ToolChoice
+from antiphon.wire import ModelRequest, OutputFormat, PromptCaching, Reasoning, ToolChoice
 
 
 def sent(model: ap.ScriptedModel) -> list[ModelRequest]:
@@ -44,6 +44,8 @@ def test_short_forms() -> None:
     assert settings.as_request() == ModelRequest(
         stop=("END",), reasoning=Reasoning(effort="high"), tool_choice=ToolChoice("tool", ("weather",))
     )
+    assert ap.ModelSettings(cache_prompt="1h").as_request() == ModelRequest(cache_prompt=PromptCaching("always", "1h"))
+    assert ap.ModelSettings(cache_prompt=False).as_request() == ModelRequest(cache_prompt=PromptCaching("off"))
     assert ap.ModelSettings(tool_choice="required").as_request() == ModelRequest(tool_choice=ToolChoice("required"))
 
 
@@ -55,6 +57,8 @@ def test_short_forms() -> None:
         ({"nothing_like_it": 5}, "use max_output_tokens, temperature"),
         ({"temperature": "hot"}, "temperature='hot': must be a number"),
         ({"max_output_tokens": 0}, "at least 1"),
+        ({"cache_prompt": "2h"}, r'cache_prompt=.2h.: must be True \(5 minutes\), "5m", "1h", "auto" or False'),
+        ({"cache_control": True}, "did you mean cache_prompt"),
         ({"output_format": {"type": "json_object"}}, r"OutputFormat\('json_schema', schema\)"),
         ({"output_format": OutputFormat("json")}, "kind='json': use one of text"),  # type: ignore[arg-type]
         ({"output_format": OutputFormat("json_schema")}, "schema is missing"),

@@ -127,6 +127,18 @@ def test_vertex_with_a_token_that_is_revoked(tmp_path: Path) -> None:
     assert model_in(server.received[-1].target) == "claude-x"
 
 
+def test_claude_under_the_preset_of_gemini_is_refused_with_the_right_one(tmp_path: Path) -> None:
+    with ScriptedServer(GoogleStandIn()) as server:
+        environ = {"GCE_METADATA_HOST": server.url.removeprefix("http://"), "HOME": "/nonexistent"}
+        provider = f'name = "cloud"\npreset = "vertex"\nproject = "p"\nbase_url = "{server.url}"'
+        with gateway(tmp_path, provider, environ) as client:
+            for streams in (True, False):
+                got = client.ask("anthropic", "claude-x", QUESTION, streams=streams)
+                assert got.status == 404
+                assert 'preset = "vertex-anthropic"' in got.error("anthropic").message
+        assert server.received == []
+
+
 def test_azure_with_a_client_secret(tmp_path: Path) -> None:
     host = AzureStandIn()
     with ScriptedServer(host) as server:

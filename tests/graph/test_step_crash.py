@@ -23,8 +23,8 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import RetryPolicy
 
 from antiphon.conversation import Turn
+from antiphon.conversation.turn import CONTINUE_PROMPT
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode
-from antiphon.graph.nodes import CONTINUE_PROMPT
 from antiphon.history import (
     AgentHistory,
     ContextEntry,

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from antiphon.history import EntryMetadata, ModelOutputEntry, Origin, TokenUsage
 from antiphon.prices import PriceOverride, PriceTable, cost_of, spend_of
-from antiphon.prices.table import price_data
+from antiphon.prices.table import MAX_REMEMBERED, price_data
 
 TABLE = PriceTable()
 MOMENTS = [datetime(2025, 1, 1, 3, tzinfo=UTC), datetime(2026, 11, 1, 18, tzinfo=UTC)]
@@ -95,6 +95,13 @@ def test_an_override_is_found_whatever_the_case_of_its_names() -> None:
         cost = cost_of(TokenUsage(1_000_000), model, provider, table=table)
         assert cost is not None
         assert cost.total == Decimal(1)
+
+
+def test_the_prices_that_a_table_remembers_are_bounded() -> None:
+    table = PriceTable()
+    for number in range(MAX_REMEMBERED + 10):
+        table.find(f"no-such-model-{number}", "openai")
+    assert table._find.cache_info().currsize == MAX_REMEMBERED
 
 
 def test_prices_follow_the_date_and_the_size_of_the_prompt() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from antiphon.providers.call import RetryScheduled
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.request import Timeouts
@@ -35,6 +37,22 @@ def test_a_storm_of_rate_limits_is_waited_out() -> None:
         ("rate_limit", 7.0),
         None,
     ]
+
+
+def test_every_wait_is_reported_before_it_begins() -> None:
+    pace, options = Pace(), asked()
+    waits: list[tuple[float, str, float | None, int]] = []
+
+    def on_retry(event: RetryScheduled) -> None:
+        assert abs((event.at - datetime.now(UTC)).total_seconds() - event.seconds) < 60
+        assert event.model == "openai/m"
+        waits.append((event.seconds, event.error.kind, event.error.retry_after, len(pace.slept)))
+
+    options.on_retry = on_retry
+    limited = msgspec.structs.replace(ERROR_429, headers={"retry-after": "7"})
+    with ScriptedServer(limited, Reply(status=503, body=b"down"), Reply(body=CHAT)) as server:
+        assert text_of(ask(client_of(server, pace=pace), options)) == "Rain."
+    assert waits == [(7.5, "rate_limit", 7.0, 0), (pace.slept[1], "overloaded", None, 1)]
 
 
 def test_a_wait_that_is_too_long_is_left_to_others() -> None:

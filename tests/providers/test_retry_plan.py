@@ -316,7 +316,7 @@ def test_a_rewritten_request_begins_again() -> None:
     down = ProviderError("down", "server")
     for _ in range(2):
         assert plan.begin(settings) == Send(None)
-        assert plan.after(down) == Wait(0.5)
+        assert plan.after(down) == Wait(0.5, down)
         assert plan.resume() == Send(None)
     assert plan.after(down) == GiveUp(down)
 
@@ -358,4 +358,4 @@ def test_a_silent_target_is_not_asked_again_while_another_one_is_left() -> None:
     assert plan.after(silent) == NextTarget(Target("yours", "m"))
     plan.begin(settings)
     assert plan.first_token_limit(60.0) is None  # the last target is waited for
-    assert plan.after(silent) == Wait(0.5)
+    assert plan.after(silent) == Wait(0.5, silent)

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.caching.outline import CHUNK, Field, PromptOutline, Segment
+from antiphon.text import excerpt
 
 _AROUND = 40
 
@@ -122,4 +123,4 @@ def _common(first: Sequence[object], second: Sequence[object]) -> int:
 
 def _around(text: str, position: int) -> str:
     begin, end = max(0, position - _AROUND // 2), position + _AROUND
-    return ("…" if begin else "") + text[begin:end] + ("…" if end < len(text) else "")
+    return excerpt(text, begin, end)

@@ -51,6 +51,11 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         # Turns.
         "{frame} thinking {seconds:.0f} s  {text}": "{frame} 思考中 {seconds:.0f} s  {text}",
         "{frame} {model} {seconds:.0f} s  (Ctrl-C: stop)": "{frame} {model} {seconds:.0f} s  （Ctrl-C 停止）",
+        "{frame} {retry}  (Ctrl-C: stop)": "{frame} {retry}  （Ctrl-C 停止）",
+        "{model}: the provider asks to wait {seconds:.0f} s; trying again at {at}": (
+            "{model}：服务商要求等待 {seconds:.0f} s，将于 {at} 重试"
+        ),
+        "{model}: {message}; trying again at {at}": "{model}：{message}，将于 {at} 重试",
         "thought for {seconds:.0f} s": "思考了 {seconds:.0f} s",
         " (cached)": "（缓存结果）",
         " [{count} lines, Ctrl-O]": " [{count} 行，Ctrl-O 展开]",

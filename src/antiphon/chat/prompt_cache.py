@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import structs
 
 from antiphon.caching.doctor import CacheDoctor
 from antiphon.caching.outline import outline_prompt
 from antiphon.caching.report import CacheReport
+from antiphon.caching.rules import cache_rules
 from antiphon.chat.spending import usage_of
 from antiphon.context.tokens import count_text
 from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.prices.table import PriceTable
 from antiphon.providers.sent_requests import sent_requests
-from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon.wire import formats
+from antiphon.wire.request import ModelRequest, PromptCaching, ToolDefinition
 
 _NO_SETTINGS = ModelRequest()
 
@@ -32,7 +35,10 @@ def examine_conversation(
     It takes a second for a few hundred answers, so run it in a thread.
     """
     doctor = CacheDoctor(is_one_conversation=True)
-    for sent in sent_requests(entries, format_name=format_name, tools=tools, settings=settings):
+    requests = sent_requests(
+        entries, format_name=format_name, tools=tools, settings=settings, settings_of=_with_breakpoints_as_sent
+    )
+    for sent in requests:
         answer, target = sent.answer, sent.target
         body = msgspec.json.decode(sent.data)
         outline = outline_prompt(body, target.format, model=target.model, keeps_text=True, count=count_text)
@@ -40,3 +46,16 @@ def examine_conversation(
         report = doctor.examine(outline, provider=target.provider, at=None if at is None else at.timestamp())
         # what another model counted is not about this body
         yield answer, report.with_usage(usage_of(answer) if target == answer.origin else None, prices, at)
+
+
+def _with_breakpoints_as_sent(answer: ModelOutputEntry, settings: ModelRequest) -> ModelRequest:
+    """The settings with the breakpoints that the request had. The log does not have them, but a provider that finds one in a
+    prompt that is long enough reads or writes something."""
+    usage, origin = usage_of(answer), answer.origin
+    if origin is None or not formats[origin.format].module.marked_messages:
+        return settings
+    if usage.cached_tokens or usage.cache_write_tokens:
+        return structs.replace(settings, cache_prompt=PromptCaching("always"))
+    if usage.prompt_tokens >= cache_rules(origin.format, origin.model).minimum:
+        return structs.replace(settings, cache_prompt=PromptCaching("off"))
+    return settings

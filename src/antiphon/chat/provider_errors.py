@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from antiphon.chat.language import translate
+from antiphon.providers.call import RetryScheduled
 from antiphon.providers.presets import PRESETS
 from antiphon.text import one_line, shorten
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _MAX_CHARS = 300
+SHOWN_WAIT_SECONDS = 1.0
 
 ADVICE: Mapping[ErrorKind, str] = MappingProxyType(
     {
@@ -44,6 +46,22 @@ def format_error(error: ProviderError, model: str, *, is_interactive: bool = Tru
     """The error in one line, followed by the next step. It quotes the provider: escape it before it is printed."""
     message = shorten(one_line(error.message), _MAX_CHARS)
     return f"{message.rstrip('.')}. {advice(error, model, is_interactive=is_interactive)}"
+
+
+def format_retry(event: RetryScheduled) -> str:
+    """Why a call waits and when it tries again, in one line. Empty if the wait is too short to read about."""
+    if event.seconds < SHOWN_WAIT_SECONDS:
+        return ""
+    at = event.at.astimezone().strftime("%H:%M:%S")
+    if event.error.kind == "rate_limit" and event.error.retry_after is not None:
+        return translate(
+            "{model}: the provider asks to wait {seconds:.0f} s; trying again at {at}",
+            model=event.model,
+            seconds=event.seconds,
+            at=at,
+        )
+    message = shorten(one_line(event.error.message), _MAX_CHARS).rstrip(".")
+    return translate("{model}: {message}; trying again at {at}", model=event.model, message=message, at=at)
 
 
 def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:

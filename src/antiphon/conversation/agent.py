@@ -23,7 +23,7 @@ from msgspec import Struct
 from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.participants import Participants
-from antiphon.conversation.turn import AGENT_PREFIX, Bounds, last_own_instruction
+from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, Bounds, last_own_instruction
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.history.transcript import HAND_OFF, hand_off_of
@@ -246,15 +246,13 @@ class AgentTeam(Participants):
 
     def route_next(self, route: RouteFunction) -> tuple[Agent, str] | None:
         """The next agent and the message for it, as `route` decides; None if the turn is over."""
-        output = self.chat.turn.output
-        answer = output.response_markdown if output else ""
-        chosen = route(self._agents[self._author or self.active.name], answer)
+        chosen = route(self._agents[self._author or self.active.name], self.chat.turn.answer)
         if chosen is None:
             return None
         name, message = (chosen, "") if isinstance(chosen, str) else chosen
         if name not in self._agents:
             raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
-        return self._agents[name], message or "Go on from here."
+        return self._agents[name], message or CONTINUE_PROMPT
 
     def activate(self, agent: Agent, reason: str = "") -> None:
         """Make `agent` the active one, with its instructions, or the conversation's if it has none."""

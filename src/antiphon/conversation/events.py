@@ -1,7 +1,7 @@
 """The events of a `ToolLoop`: small frozen values, in the order in which things happen.
 
     turn     := calls? round* LoopFinished
-    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? delta* RoundUsage? calls?
+    round    := AgentSwitched? RoundStarted CompactionNeeded? RetryScheduled* ModelSwitched? delta* RoundUsage? calls?
     delta    := TextDelta | ThinkingDelta | ToolCallDelta | PartialOutput
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from antiphon.history import ModelOutputEntry, TokenUsage
 from antiphon.parts import ToolCallRequest, ToolCallResult
+from antiphon.providers.call import RetryScheduled as RetryScheduled
 from antiphon.wire.output import ProviderError
 
 EndReason: TypeAlias = Literal[
@@ -197,6 +198,7 @@ class StepResult(Struct, frozen=True):
 
 LoopEvent: TypeAlias = (
     RoundStarted
+    | RetryScheduled
     | ModelSwitched
     | TextDelta
     | ThinkingDelta

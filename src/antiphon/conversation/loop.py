@@ -460,7 +460,7 @@ class ToolLoop:
         output: OutputRequest[Any] | None = None,
     ) -> LoopFinished:
         turn = self.chat.turn
-        text = turn.output.response_markdown if turn.output else ""
+        text = turn.answer
         if reason == "refused" and self.chat.active_turn is not None:
             text = self.chat.active_turn.runner.refusal or text
         error = failure.error if failure else None

@@ -46,6 +46,9 @@ AGENT_PREFIX = "agent:"
 AGENT_CHANNEL = "agent"
 """The channel of messages that a route or a graph sends to an agent."""
 
+CONTINUE_PROMPT = "Continue from here."
+"""The message to an agent that gets no other."""
+
 
 _CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
@@ -109,6 +112,11 @@ class Turn:
         elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
             return Turn(current)
         return self
+
+    @property
+    def answer(self) -> str:
+        """The text of the last output; empty if there is none."""
+        return self.output.response_markdown if self.output is not None else ""
 
     @property
     def has_failed(self) -> bool:

@@ -232,7 +232,10 @@ class TurnRunner:
         model_call = chat.start_model_call(
             model, tools, settings, notice, participants.source, bound or "", participants.next_executor
         )
-        listener = _DeltaEvents(self._emit, chat, self._output).handle if self._has_listener else None
+        listener = None
+        if self._has_listener:
+            model_call.options.on_retry = self._emit
+            listener = _DeltaEvents(self._emit, chat, self._output).handle
         if self._bounds.seconds is None:
             await model_call.run(listener)
         elif not await self._call_in_time(model_call, listener, self._bounds.seconds):

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from antiphon import __version__
 from antiphon.errors import AntiphonError, InvalidModelName, StoreError, UnknownResponse, WireError
-from antiphon.gateway.access.admission import ANONYMOUS, Admission, admit_client, refuse_route
-from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.admission import Admission, admit_client, refuse_route
+from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key

@@ -109,31 +109,8 @@ async def serve(
     certificate = ServerCertificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
-    database = OperatorDatabase(ledger_address(config, environ))
-    spent = SpendCounters(lambda: gateway.loaded.prices)
-    ledger = _open_ledger(config, environ, lambda: gateway.loaded.prices, spent)
-    totals = LedgerTotals(ledger, database, lambda: gateway.loaded.prices) if ledger is not None else None
-    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.health_sources, totals)
-    kept = config.gateway.state_seconds
-    state = ResponseStore(config.gateway.state, seconds=kept, limit=config.gateway.state_limit)
-    services = Services(
-        transport=HttpClient(environ),
-        state=state,
-        conversations=ConversationStore(state.file, seconds=kept, limit=config.gateway.state_limit),
-        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=kept)),
-        upstream_answers=UpstreamAnswers(state.file, seconds=kept, limit=config.gateway.state_limit),
-        media=MediaFetcher(),
-        limits=shared.limits if shared is not None else RateLimits(),
-        budgets=shared.budgets if shared is not None else Budgets(totals),
-        metrics=metrics,
-        recent=RecentRequests(snapshots=snapshots),
-        spans=tracer_from_environment(),
-        database=database,
-        stored_keys=StoredKeys(database),
-        ledger=ledger,
-        spent=spent,
-        shared=shared,
-    )
+    services = _open_services(config, environ, metrics, snapshots, lambda: gateway.loaded)
+    shared = services.shared
     loaded = LoadedConfig(config, services.transport, environ=environ, stored_keys=services.stored_keys)
     gateway = Gateway(loaded, services)
     mounted = chat(gateway) if chat is not None else None
@@ -213,10 +190,50 @@ async def serve(
             await asyncio.to_thread(services.ledger.close)
         gateway.refresh_gauges()  # with the rows that were written last
         metrics.close()
-        await asyncio.to_thread(database.close)
+        await asyncio.to_thread(services.database.close)
         await services.transport.aclose()
         if recording is not None:
             recording.close()
+
+
+def _open_services(
+    config: Config,
+    environ: Mapping[str, str] | None,
+    metrics: Metrics,
+    snapshots: WorkerSnapshots | None,
+    loaded: Callable[[], LoadedConfig],
+) -> Services:
+    """What all requests of the process share. `loaded` gives the configuration in use, once there is one."""
+    settings = config.gateway
+    seconds, limit = settings.state_seconds, settings.state_limit
+
+    def prices() -> PriceTable:
+        return loaded().prices
+
+    database = OperatorDatabase(ledger_address(config, environ))
+    spent = SpendCounters(prices)
+    ledger = _open_ledger(config, environ, prices, spent)
+    totals = LedgerTotals(ledger, database, prices) if ledger is not None else None
+    shared = cluster_sync(settings, environ, lambda: loaded().health_sources, totals)
+    state = ResponseStore(settings.state, seconds=seconds, limit=limit)
+    return Services(
+        transport=HttpClient(environ),
+        state=state,
+        conversations=ConversationStore(state.file, seconds=seconds, limit=limit),
+        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds)),
+        upstream_answers=UpstreamAnswers(state.file, seconds=seconds, limit=limit),
+        media=MediaFetcher(),
+        limits=shared.limits if shared is not None else RateLimits(),
+        budgets=shared.budgets if shared is not None else Budgets(totals),
+        metrics=metrics,
+        recent=RecentRequests(snapshots=snapshots),
+        spans=tracer_from_environment(),
+        database=database,
+        stored_keys=StoredKeys(database),
+        ledger=ledger,
+        spent=spent,
+        shared=shared,
+    )
 
 
 def _open_ledger(

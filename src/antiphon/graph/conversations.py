@@ -13,8 +13,6 @@ released when a run ends:
 from __future__ import annotations
 
 import inspect
-import os
-import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,6 +42,7 @@ from antiphon.graph.step import (
 )
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
 from antiphon.history.ids import new_id
+from antiphon.history.lease import default_holder
 from antiphon.history.location import open_store
 from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
@@ -124,7 +123,7 @@ class Conversations(SyncClosable):
         self._leases = LeaseCache(
             self.store,
             self._conversation,
-            holder=holder or f"graph {socket.gethostname()}:{os.getpid()}",
+            holder=holder or f"graph {default_holder()}",
             seconds=seconds,
             wait=wait,
             idle=idle,

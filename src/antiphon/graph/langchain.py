@@ -203,7 +203,7 @@ def _to_ai_message(entry: ModelOutputEntry, path: str, losses: list[Loss]) -> AI
         if call.native:
             losses.append(Loss(f"{path}.tool_calls", f"extras of {call.tool_call_id}", "a call has no field for them"))
         try:
-            arguments = {"input": call.arguments} if call.freeform else call.parse_arguments()
+            arguments = call.arguments_object()
             calls.append({"name": call.tool_name, "args": arguments, "id": call.tool_call_id})
         except ValueError as error:
             invalid.append(

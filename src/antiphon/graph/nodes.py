@@ -19,7 +19,7 @@ from antiphon.conversation.events import BOUNDS
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
-from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, Turn
+from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, CONTINUE_PROMPT, Turn
 from antiphon.errors import ConversationError, GraphError, TurnLimitReached
 from antiphon.graph.step import MISSING_EXTRA, GraphStep
 from antiphon.history import EntryMetadata, HumanDecisionEntry, ModelInputEntry, SetSystemInstructionEntry
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 TextSource: TypeAlias = str | Callable[[Mapping[str, Any]], str]
 """A text, or a function that makes it from the graph's state."""
-
-CONTINUE_PROMPT = "Continue from here."
 
 
 class ConversationState(TypedDict, total=False):
@@ -173,7 +171,7 @@ class LLMNode(ConversationNode):
             step.mark()
             with step.streaming():
                 await step.runner(participants).run()
-        return {self._answer: _answer_text(step.chat.turn)} if self._answer else None
+        return {self._answer: step.chat.turn.answer} if self._answer else None
 
     def _check(self, turn: Turn) -> None:
         """Raise if the model cannot be called in this state."""
@@ -298,7 +296,7 @@ class HumanNode(ConversationNode):
         question: dict[str, Any] = {
             "kind": "input" if pending is None else "approval",
             "conversation": step.chat.id,
-            "said": _answer_text(step.chat.turn),
+            "said": step.chat.turn.answer,
         }
         if pending is not None:
             question["calls"] = [
@@ -351,10 +349,6 @@ def decisions_from(answer: Any, pending: Sequence[ToolCallRequest], step: GraphS
             )
         )
     return decisions
-
-
-def _answer_text(turn: Turn) -> str:
-    return turn.output.response_markdown if turn.output is not None else ""
 
 
 def _current_config() -> Any:

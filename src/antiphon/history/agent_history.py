@@ -50,7 +50,7 @@ DEBUG = logging.DEBUG
 
 if TYPE_CHECKING:
     from antiphon.history.lease import Lease
-    from antiphon.history.store import ConversationRow
+    from antiphon.history.sql.log import Log
 
 E = TypeVar("E", bound=HistoryEntry)
 
@@ -404,30 +404,12 @@ def _not_appendable(value: object) -> str:
     return f"a history takes HistoryEntry values, not {name}"
 
 
-class StoreLog(Protocol):
-    """The conversations of a store, and their entries."""
-
-    def find(self, conversation: str) -> ConversationRow:
-        """The one conversation that is meant."""
-
-    def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
-        """The conversations that were changed last, in that order."""
-
-    def append(
-        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
-    ) -> bytes:
-        """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable."""
-
-    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
-        """The entries of a conversation after number `after`, with their media."""
-
-
 class StoreJournal:
     """Writes to the conversation of that number and id, under a lease if there is one."""
 
     def __init__(
         self,
-        log: StoreLog,
+        log: Log,
         fork: Callable[[str, int], AgentHistory],
         number: int,
         conversation_id: str,

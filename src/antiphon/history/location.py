@@ -12,9 +12,9 @@ from typing import Any
 
 from antiphon.errors import ConversationError, StoreReadOnly
 from antiphon.history.agent_history import AgentHistory
-from antiphon.history.private_files import make_private_folder
 from antiphon.history.sql.sqlite import SqliteStore
 from antiphon.history.store import HistoryStore
+from antiphon.private_files import make_private_folder
 
 _SERVERS = ("postgresql://", "postgres://")
 

@@ -24,7 +24,7 @@ from antiphon.history.entries import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import Document, Part, Refusal, Text, ToolCallRequest, ToolCallResult
-from antiphon.text import one_line, shorten
+from antiphon.text import excerpt, one_line, shorten
 
 _CJK = "\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _CJK_RUN = re.compile(f"[{_CJK}]+")
@@ -115,14 +115,13 @@ def matches(text: str, query: str) -> bool:
     return all(term.casefold() in low for term in terms(query))
 
 
-def excerpt(text: str, query: str, width: int = 80) -> str:
+def search_excerpt(text: str, query: str, width: int = 80) -> str:
     """A line of about `width` characters around the first place where the query is met."""
     line = one_line(normalize(text))
     low = line.casefold()
     places = [place for term in terms(query) if (place := low.find(term.casefold())) >= 0]
     start = max(0, min(places, default=0) - width // 3)
-    end = min(len(line), start + width)
-    return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
+    return excerpt(line, start, start + width)
 
 
 def default_title(text: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Annotated, Any, TypeAlias
 
@@ -35,6 +35,8 @@ _PROVIDER_NAMES = {
     "xai": "x-ai",
 }
 """Our names of providers that the table names otherwise."""
+MAX_REMEMBERED = 4096
+"""Models whose prices a table remembers: clients of a gateway choose model names where a route is a glob."""
 _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")
 
 
@@ -159,7 +161,7 @@ class PriceTable:
 
     def __init__(self, overrides: Sequence[PriceOverride] = ()) -> None:
         self._overrides = tuple(overrides)
-        self._found: dict[tuple[str, str], ModelPrices | None] = {}
+        self._find = lru_cache(MAX_REMEMBERED)(self._look_up)
         self._with_hours: dict[tuple[str, str], bool] = {}
 
     @property
@@ -169,10 +171,7 @@ class PriceTable:
 
     def find(self, model: str, provider: str = "") -> ModelPrices | None:
         """The prices of a model. Without a provider, or with one that has no list of prices, its vendor's."""
-        key = (model, provider)
-        if key not in self._found:
-            self._found[key] = self._look_up(model.lower(), provider.lower())
-        return self._found[key]
+        return self._find(model, provider)
 
     def depends_on_hours(self, model: str, provider: str = "") -> bool:
         """Whether a price of a model is that of some hours of the day."""
@@ -183,6 +182,7 @@ class PriceTable:
         return self._with_hours[key]
 
     def _look_up(self, model: str, provider: str) -> ModelPrices | None:
+        model, provider = model.lower(), provider.lower()
         for override in self._overrides:
             if override.matches(model, provider):
                 return ModelPrices(model, (), (override.price,))

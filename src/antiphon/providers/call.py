@@ -6,7 +6,8 @@ It contains no secrets; credentials are masked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from msgspec import Struct, field
 
@@ -46,6 +47,18 @@ class Fallback(Struct, frozen=True):
         return f"{self.failed} to {self.target}: {self.error.kind}: {self.error.message}"
 
 
+class RetryScheduled(Struct, frozen=True, tag=True):
+    """An attempt failed, and the call waits before it tries again. `error.retry_after` is the wait that the provider asked for.
+
+    `model` is the target, as `provider/model`; `at` is when the next attempt begins, `seconds` from now.
+    """
+
+    model: str
+    seconds: float
+    at: datetime
+    error: ProviderError
+
+
 class CallReport(Struct, kw_only=True):
     """The record of a call. `origin` is the provider that answered."""
 
@@ -64,7 +77,8 @@ class ProviderCallOptions(Struct, kw_only=True):
     """Options of a call besides the context.
 
     `settings` has all other request fields (temperature, reasoning, output format, …); its messages, model and tools are
-    ignored. `request_id` is in every log line of the call; `headers` are sent with its HTTP requests (`traceparent`).
+    ignored. `request_id` is in every log line of the call; `headers` are sent with its HTTP requests (`traceparent`); `on_retry`
+    is called before each wait for another attempt.
     """
 
     model: str = ""
@@ -73,6 +87,7 @@ class ProviderCallOptions(Struct, kw_only=True):
     request_id: str = ""
     report: CallReport = field(default_factory=CallReport)
     headers: Mapping[str, str] | None = None
+    on_retry: Callable[[RetryScheduled], None] | None = None
 
 
 class ModelCallFailed(AntiphonError):

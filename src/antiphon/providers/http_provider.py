@@ -23,7 +23,7 @@ from antiphon.history import ContextEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential, scrub_text
+from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.model_list import LISTING_TIMEOUTS, fetch_models
@@ -140,7 +140,14 @@ class HttpProviderClient(ProviderClient):
             return self._request(context, options)
 
         target = Target(self.name, options.model)
-        call = ModelCall([target], prepare, options.report, accepts_empty=True, request_id=options.request_id)
+        call = ModelCall(
+            [target],
+            prepare,
+            options.report,
+            accepts_empty=True,
+            request_id=options.request_id,
+            on_retry=options.on_retry,
+        )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:
                 for delta in batch:
@@ -175,9 +182,8 @@ class HttpProviderClient(ProviderClient):
         """The names of the models that the provider lists; with `owner` those that are owned by it. Raises `AntiphonError`."""
         try:
             return await fetch_models(self._provider, timeouts, owner=owner)
-        except (AntiphonError, ValueError, TimeoutError) as error:
-            reason = scrub_text(str(error), self._provider.secrets)
-            raise ProviderSetupError(f"{self.name} does not list its models: {reason}") from None
+        except (AntiphonError, ValueError) as error:
+            raise ProviderSetupError(f"{self.name} does not list its models: {error}") from None
 
     async def aclose(self) -> None:
         """Close the connections."""

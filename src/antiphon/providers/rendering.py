@@ -64,8 +64,6 @@ def render_call(
     context: Sequence[ContextEntry],
     options: ProviderCallOptions,
     target: Origin,
-    *,
-    stream: bool = True,
     **wire_options: Any,
 ) -> RenderedRequest:
     """The request for `target`. The renderer of earlier contexts of the conversation is kept in `context.memo`."""
@@ -74,7 +72,7 @@ def render_call(
     writer = memo.get(key)
     if writer is None:
         writer = memo[key] = ContextRenderer(target, **wire_options)
-    rendered: RenderedRequest = writer.write(context, options, stream=stream)
+    rendered: RenderedRequest = writer.write(context, options)
     return rendered
 
 
@@ -95,8 +93,8 @@ class ContextRenderer:
         self._checked_count = 0  # number of messages checked to be a legal sequence with every call answered
         self._ids: set[str] = set()  # ids of the calls in them
 
-    def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions, *, stream: bool) -> RenderedRequest:
-        """The body for `context`."""
+    def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> RenderedRequest:
+        """The body for `context`, which asks for a stream."""
         if list(context[: len(self._entries)]) != self._entries:
             self._reset()
         volatile = self._render_new(context[len(self._entries) :])
@@ -107,7 +105,7 @@ class ContextRenderer:
             messages=(*settled, *volatile[0]) if volatile[0] else settled,
             model=self._target.model,
             tools=options.tools,
-            stream=stream,
+            stream=True,
             cache_prompt=_caching(settings.cache_prompt, context) if self._has_breakpoints else settings.cache_prompt,
         )
         repairs: list[Action] = []
@@ -181,8 +179,7 @@ def messages_of(entry: ContextEntry, target: Origin, position: int = 0) -> tuple
 
 
 def _may_be_bound(part: Part) -> bool:
-    kind = type(part)
-    return (kind is Native) or (kind is not Native and getattr(part, "native", None) is not None)
+    return type(part) is Native or getattr(part, "native", None) is not None
 
 
 def _without_signatures(parts: Sequence[Part], path: str, losses: list[Loss]) -> tuple[Part, ...]:

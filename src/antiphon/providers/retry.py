@@ -145,9 +145,10 @@ class Send(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """Wait, then call `RetryPlan.resume`."""
+    """Wait because of the error, then call `RetryPlan.resume`."""
 
     seconds: float
+    error: ProviderError
 
 
 class GiveUp(Struct, frozen=True):
@@ -255,7 +256,7 @@ class RetryPlan:
             left = self.time_left()
             if delay is not None and (left is None or delay < left):
                 self._retries += 1
-                return Wait(delay)
+                return Wait(delay, error)
         if not others:
             return GiveUp(self._with_applied_wait(error))
         self._last_error = error

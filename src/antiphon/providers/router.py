@@ -133,6 +133,7 @@ class ProviderRouter(ProviderClient):
             health=self.target_health,
             continues=self._continues,
             prepare_prefix=prepare_prefix,
+            on_retry=options.on_retry,
         )
         async with aclosing(await call.batches()) as batches:
             async for batch in batches:

@@ -7,8 +7,8 @@ its targets in order; 3. `provider/model`, split at the first slash; 4. the name
 Fallbacks come last, for every name. Targets are names of kind 3 to 5, so resolving ends. A `*` in a target is replaced by the
 requested name: `Route("*", ["openrouter/*"])` sends everything to one provider.
 
-Clients choose model names, and some providers have them in the URL path. A name with a dot segment (`gpt-4-/../other`) would
-escape a glob such as `gpt-4-*`, so it is rejected wherever a name comes in. Only `quote_path` quotes path segments.
+Clients choose names, and some providers have them in the URL path: a name with a dot segment (`gpt-4-/../other`) would escape a
+glob such as `gpt-4-*`, so `check_model_name` rejects it, and only `quote_path` writes a name into a path.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class ScriptedModel(ProviderClient):
         self.calls: list[ScriptedCall] = []
         self._turns = turns
         self._turn_index = 0
-        self._chunk_size = _checked(chunk_size)
+        self._chunk_size = _check_chunk_size(chunk_size)
         self._record = record
         self._token_counter = _TokenCounter()
 
@@ -97,7 +97,7 @@ class ScriptedModel(ProviderClient):
         number = self._turn_index
         if number >= len(self._turns):
             raise ScriptExhausted(
-                f"the script of {self.name!r} has {_counted(number, 'turn')}, all played, and it was called again: "
+                f"the script of {self.name!r} has {_plural(number, 'turn')}, all played, and it was called again: "
                 f"{_last_input(context)}. Add a turn to ScriptedModel, or find out why there was another call"
             )
         self._turn_index = number + 1
@@ -125,7 +125,7 @@ class FunctionModel(ProviderClient):
         self.name = name
         self._function = function
         self._called = 0
-        self._chunk_size = _checked(chunk_size)
+        self._chunk_size = _check_chunk_size(chunk_size)
         self._token_counter = _TokenCounter()
 
     async def call_model(
@@ -280,7 +280,9 @@ async def _streamed(
     try:
         first = await anext(items, "")
         streamed = (
-            _own(first, items, answer) if isinstance(first, _DELTAS) else _interleave(first, items, answer, chunk_size)
+            _stream_deltas(first, items, answer)
+            if isinstance(first, _DELTAS)
+            else _stream_parts(first, items, answer, chunk_size)
         )
         async with aclosing(streamed):
             async for delta in streamed:
@@ -290,7 +292,7 @@ async def _streamed(
             await items.aclose()
 
 
-async def _own(
+async def _stream_deltas(
     first: Item, items: AsyncIterator[Item], answer: _ScriptedTurn
 ) -> AsyncGenerator[ModelOutputDelta, None]:
     delta: Any = first
@@ -301,7 +303,7 @@ async def _own(
         yield ending
 
 
-async def _interleave(
+async def _stream_parts(
     first: Item, items: AsyncIterator[Item], answer: _ScriptedTurn, chunk_size: int | None
 ) -> AsyncGenerator[ModelOutputDelta, None]:
     yield Started(answer.id, answer.model)
@@ -338,13 +340,13 @@ async def _interleave(
     yield Finished("tool_calls" if has_calls else "end")
 
 
-def _checked(chunk_size: int | None) -> int | None:
+def _check_chunk_size(chunk_size: int | None) -> int | None:
     if chunk_size is not None and chunk_size < 1:
         raise ScriptError(f"chunk_size is {chunk_size}; it must be at least 1, or None for one piece")
     return chunk_size
 
 
-def _counted(number: int, noun: str) -> str:
+def _plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -355,5 +357,5 @@ def _last_input(context: Sequence[ContextEntry]) -> str:
     entry = context[-1]
     if entry.role is ContextEntryRole.TOOL_RESULT:
         names = ", ".join(str(getattr(part, "tool_name", "")) for part in entry.content if hasattr(part, "tool_name"))
-        return f"after {_counted(len(entry.content), 'result')} of tools ({names})"
+        return f"after {_plural(len(entry.content), 'result')} of tools ({names})"
     return f"after {entry.role.value} {text_of(entry.content)[:80]!r}"

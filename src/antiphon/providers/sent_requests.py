@@ -6,7 +6,7 @@ for the default model of a format. The tools of a conversation are not in its lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -85,10 +85,12 @@ def sent_requests(
     format_name: str = "",
     tools: tuple[ToolDefinition, ...] = (),
     settings: ModelRequest = _NO_SETTINGS,
+    settings_of: Callable[[ModelOutputEntry, ModelRequest], ModelRequest] = lambda _, settings: settings,
 ) -> Iterator[SentRequest]:
     """The request of each output, in order; also of those that were rolled back. With `format_name`, all in that format.
 
-    An output of a model without a format of its own (the offline one) is written as Chat Completions.
+    An output of a model without a format of its own (the offline one) is written as Chat Completions. `settings_of` gives the
+    settings of one request, where the output shows that they were others.
     """
     for position, entry in enumerate(entries):
         if not isinstance(entry, ModelOutputEntry):
@@ -97,4 +99,5 @@ def sent_requests(
         target = entry.origin
         if format_name or target is None or target.format not in formats:
             target = target_of(snapshot, format_name or "openai-chat")
-        yield SentRequest(entry, target, write_body(snapshot, target, tools, settings).data)
+        given = settings_of(entry, settings) if target == entry.origin else settings
+        yield SentRequest(entry, target, write_body(snapshot, target, tools, given).data)

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -33,7 +31,7 @@ from antiphon.errors import (
     WriterConflict,
 )
 from antiphon.history import AgentHistory, HistoryStore, Lease, ModelOutputEntry, Run, ToolCallResultsEntry
-from antiphon.history.lease import hold_lease
+from antiphon.history.lease import default_holder, hold_lease
 from antiphon.parts import InputPart
 from antiphon.providers.retry import may_retry
 from antiphon.runs.client import close_open_calls, record_interrupted
@@ -265,7 +263,7 @@ class _Activities:
         benign = ApplicationErrorCategory.BENIGN
         try:
             info = activity.info()
-            holder = f"{info.workflow_id} on {socket.gethostname()}:{os.getpid()}, attempt {info.attempt}"
+            holder = f"{info.workflow_id} on {default_holder()}, attempt {info.attempt}"
             return await hold_lease(
                 self._store,
                 step.conversation,

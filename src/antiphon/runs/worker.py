@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -24,7 +22,7 @@ from typing import TypeVar
 
 from antiphon.errors import LeaseLost, RunConfigError, UnknownRun
 from antiphon.history import HistoryStore, Lease, Run
-from antiphon.history.lease import LeaseKeeper
+from antiphon.history.lease import LeaseKeeper, default_holder
 from antiphon.runs.client import interrupt_turn, pending_approvals
 from antiphon.runs.registry import RunBook
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
@@ -68,7 +66,7 @@ class Worker:
             raise RunConfigError(f"lease_seconds={lease_seconds:g} must be above 0 and grace={grace:g} at least 0")
         if not len(book):
             raise RunConfigError("the book has no kinds of runs; register at least one")
-        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        self.holder = holder or f"{default_holder()}:{secrets.token_hex(2)}"
         self.settled_count = 0
         """How many runs this worker settled."""
         self._store = store
@@ -211,7 +209,7 @@ class Worker:
             "run %s (%s): %s, %s",
             run.id,
             run.kind,
-            settled.standing,
+            settled.display_state,
             outcome.reason,
         )
         if settled.state in ("suspended", "cancelled"):

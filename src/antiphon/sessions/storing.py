@@ -9,8 +9,9 @@ from __future__ import annotations
 from antiphon.history.codec import SCHEMA
 from antiphon.history.export import CopyResult, ExportHead, copy_export, lines_of
 from antiphon.history.ids import derived_id, new_id
-from antiphon.history.store import HistoryStore, replace_lone_surrogates
+from antiphon.history.store import HistoryStore
 from antiphon.sessions.imported import Branch, ImportedSession
+from antiphon.text import replace_lone_surrogates
 
 
 def store_session(store: HistoryStore, imported: ImportedSession, *, as_new: bool = False) -> list[CopyResult]:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.tapes.matching import ComparedRequest
+from antiphon.text import excerpt
 
 _MOST_COMPARED = 500
 """So many recorded requests of the same path are compared, the last ones."""
@@ -118,5 +119,4 @@ def _excerpts(recorded: Any, sent: Any) -> tuple[str, str]:
 def _excerpt(text: str, start: int) -> str:
     if text == "absent" or len(text) <= _LONGEST_VALUE:
         return text
-    end = start + _LONGEST_VALUE
-    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+    return excerpt(text, start, start + _LONGEST_VALUE)

@@ -43,23 +43,11 @@ CREATE TABLE exchanges (
 CREATE INDEX requests ON exchanges (method, path);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
-_COLUMNS = (
-    "at",
-    "method",
-    "path",
-    "query",
-    "request_headers",
-    "request_body",
-    "status",
-    "headers",
-    "head_after",
-    "is_stream",
-    "is_cut",
-    "pieces",
-)
+_REQUEST_COLUMNS = ("at", "method", "path", "query", "request_headers", "request_body")
+_COLUMNS = (*_REQUEST_COLUMNS, "status", "headers", "head_after", "is_stream", "is_cut", "pieces")
 _INSERT = f"INSERT INTO exchanges ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _SELECT = f"SELECT id, {', '.join(_COLUMNS)} FROM exchanges"
-_REQUESTS = "SELECT id, at, method, path, query, request_headers, request_body FROM exchanges ORDER BY id"
+_REQUESTS = f"SELECT id, {', '.join(_REQUEST_COLUMNS)} FROM exchanges ORDER BY id"
 _REDACTED = "redacted"
 
 _pieces = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
@@ -184,16 +172,7 @@ class Tape:
     def requests(self) -> Iterator[RecordedRequest]:
         """All requests, in the order of their ends."""
         with self._reported(), self._file.reading() as db:
-            for number, at, method, path, query, headers, body in db.execute(_REQUESTS):
-                yield RecordedRequest(
-                    id=number,
-                    at=at,
-                    method=method,
-                    path=path,
-                    query=_fields.decode(query),
-                    headers=_fields.decode(headers),
-                    body=zlib.decompress(body),
-                )
+            yield from map(_request, db.execute(_REQUESTS))
 
     def exchanges(self, numbers: Iterable[int] | None = None) -> Iterator[Exchange]:
         """Exchanges with these numbers, or all. Raises `TapeError` for a number that the tape does not have."""
@@ -248,17 +227,21 @@ class Tape:
         return TapeError(f"{self.path} has no exchange {number}; see: antiphon tape list {self.path}")
 
 
-def _exchange(row: tuple[Any, ...]) -> Exchange:
-    number, at, method, path, query, request_headers, body, status, headers, head_after, is_stream, is_cut, pieces = row
-    request = RecordedRequest(
+def _request(row: tuple[Any, ...]) -> RecordedRequest:
+    number, at, method, path, query, headers, body = row
+    return RecordedRequest(
         id=number,
         at=at,
         method=method,
         path=path,
         query=_fields.decode(query),
-        headers=_fields.decode(request_headers),
+        headers=_fields.decode(headers),
         body=zlib.decompress(body),
     )
+
+
+def _exchange(row: tuple[Any, ...]) -> Exchange:
+    status, headers, head_after, is_stream, is_cut, pieces = row[7:]
     answer = RecordedAnswer(
         status=status,
         headers=_fields.decode(headers),
@@ -267,7 +250,7 @@ def _exchange(row: tuple[Any, ...]) -> Exchange:
         is_cut=bool(is_cut),
         pieces=_pieces.decode(zlib.decompress(pieces)),
     )
-    return Exchange(request, answer)
+    return Exchange(_request(row[:7]), answer)
 
 
 def _json(value: object) -> str:

@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from msgspec import Struct, structs
 
@@ -133,19 +133,12 @@ class ToolExecutor:
         self.hooks = tuple(hooks)
         """What runs around every tool call, and around the model calls of a conversation with this executor."""
 
-    def with_registry(self, registry: ToolRegistry) -> ToolExecutor:
+    def with_registry(self, registry: ToolRegistry) -> Self:
         """An executor of other tools under the same settings: state, callbacks, limits, cache and approval."""
-        return ToolExecutor(
-            registry,
-            max_parallel=self.max_parallel,
-            max_result_chars=self.max_result_chars,
-            cache=self.cache,
-            state=self.state,
-            on_call=self.on_call,
-            grace=self.grace,
-            approval=self.approval,
-            hooks=self.hooks,
-        )
+        other: Self = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other.registry = registry
+        return other
 
     def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
         """Whether a person must allow a call of `tool`. A policy that fails is answered with yes."""

@@ -35,6 +35,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.text import replace_lone_surrogates
 from antiphon.wire.media import sniff_bytes
 
 NO_OUTPUT = "(no output)"
@@ -62,7 +63,7 @@ def to_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
 def as_content(value: Any) -> tuple[ResultPart, ...]:
     """A value as parts. There is always at least one."""
     if isinstance(value, str):
-        return (Text(_valid_unicode(value) if value else NO_OUTPUT),)
+        return (Text(replace_lone_surrogates(value) if value else NO_OUTPUT),)
     if value is None:
         return (Text(NO_OUTPUT),)
     if isinstance(value, _PARTS):
@@ -71,7 +72,7 @@ def as_content(value: Any) -> tuple[ResultPart, ...]:
         return (_of_bytes(bytes(value)),)
     if isinstance(value, list | tuple) and any(isinstance(item, _PARTS) for item in value):
         return tuple(part for item in value for part in as_content(item))
-    return (Text(_valid_unicode(as_text(value))),)
+    return (Text(replace_lone_surrogates(as_text(value))),)
 
 
 def as_text(value: Any) -> str:
@@ -264,14 +265,3 @@ def _repr_fallback(value: Any, error: Exception) -> str:
         return f"{note} {reprlib.repr(value)}"
     except Exception:
         return note
-
-
-def _valid_unicode(text: str) -> str:
-    """Text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text

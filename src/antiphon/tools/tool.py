@@ -362,5 +362,5 @@ def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
         return {names[0]: call.arguments}
     try:
         return call.parse_arguments()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise invalid_json_error(tool.name, call.arguments, str(error), tool.parameters) from None

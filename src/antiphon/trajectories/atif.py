@@ -121,7 +121,7 @@ class _StepWriter:
 
     def _call(self, call: ToolCallRequest, turn: TrajectoryTurn) -> dict[str, Any]:
         try:
-            arguments: dict[str, Any] = {"input": call.arguments} if call.freeform else call.parse_arguments()
+            arguments = call.arguments_object()
         except ValueError as error:
             self.notes.append(f"{self._where}: changed call {call.tool_call_id}: {error}; exported under _raw")
             arguments = {"_raw": call.arguments}

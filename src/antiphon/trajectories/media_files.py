@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from antiphon.errors import StoreError
-from antiphon.history.private_files import make_private_folder, open_private_file
 from antiphon.parts import Audio, Image
+from antiphon.private_files import make_private_folder, open_private_file
 from antiphon.wire.media import file_name, is_web_url, media_type_of_url, sniff_base64
 
 

@@ -108,7 +108,7 @@ class _ExampleWriter:
 
     def _call(self, call: ToolCallRequest, where: str) -> dict[str, Any]:
         try:
-            arguments: dict[str, Any] = {"input": call.arguments} if call.freeform else call.parse_arguments()
+            arguments = call.arguments_object()
         except ValueError as error:
             self.notes.append(f"{where}: lost call {call.tool_call_id}: {error}; exported under _raw")
             arguments = {"_raw": call.arguments}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.web.request import ApiError
@@ -19,7 +19,6 @@ from antiphon.web.request import ApiError
 API = "/chat/api/"
 HEADER = "x-antiphon-chat"
 READING = frozenset({"GET", "HEAD"})
-_ANONYMOUS = ClientKey(name="")
 
 
 class AccessControl:
@@ -37,7 +36,7 @@ class AccessControl:
     def admit(self, request: ClientRequest) -> ClientKey:
         """Whose request it is, decided without its body. Raises `ApiError`."""
         self.check_host(request)
-        return self.authenticate(request) if request.path.startswith(API) else _ANONYMOUS
+        return self.authenticate(request) if request.path.startswith(API) else ANONYMOUS
 
     def check_host(self, request: ClientRequest) -> None:
         """Whether a client at that address, asking for that host, is served at all. Raises `ApiError`."""
@@ -57,7 +56,7 @@ class AccessControl:
             _check_change(request)
         keys = self._keys()
         if keys.allows_anonymous:
-            return _ANONYMOUS
+            return ANONYMOUS
         headers = request.headers
         # Not from the query: URLs end up in logs and browser histories.
         key = keys.authenticate(headers.get("authorization"), headers.get("x-api-key"))

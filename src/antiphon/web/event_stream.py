@@ -26,6 +26,7 @@ from antiphon.conversation.events import (
     LoopEvent,
     LoopFinished,
     ModelSwitched,
+    RetryScheduled,
     RoundStarted,
     TextDelta,
     ThinkingDelta,
@@ -213,7 +214,16 @@ def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
         yield open_one
 
 
-_BEFORE_OUTPUT = (RoundStarted, ModelSwitched, TextDelta, ThinkingDelta, ToolCallDelta, CompactionNeeded, AgentSwitched)
+_BEFORE_OUTPUT = (
+    RoundStarted,
+    RetryScheduled,
+    ModelSwitched,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    CompactionNeeded,
+    AgentSwitched,
+)
 """The events that come before the output of their round."""
 
 

@@ -14,7 +14,15 @@ from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.format import Encoded, Format, Written
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from antiphon.wire.request import (
+    Message,
+    ModelRequest,
+    OutputFormat,
+    PromptCaching,
+    Reasoning,
+    ToolChoice,
+    ToolDefinition,
+)
 from antiphon.wire.rules import Violation
 
 FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini", "gemini-interactions")
@@ -34,6 +42,7 @@ __all__ = [
     "ModelOutputDelta",
     "ModelRequest",
     "OutputFormat",
+    "PromptCaching",
     "ProviderError",
     "Reasoning",
     "ToolChoice",

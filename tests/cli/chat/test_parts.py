@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
@@ -18,9 +19,10 @@ from antiphon.chat.uploads import MAX_FILE_BYTES, UploadError, file_part, mentio
 from antiphon.cli.chat.app import readable_arguments
 from antiphon.cli.chat.input import completions, is_long_paste
 from antiphon.cli.chat.render import Renderer, tail
-from antiphon.cli.chat.turn_view import TerminalScreen
+from antiphon.cli.chat.turn_view import PlainView, TerminalScreen
 from antiphon.cli.terminal import width_of, wrapped
 from antiphon.parts import Document, Image, Text, ToolCallRequest
+from antiphon.providers.call import RetryScheduled
 from antiphon.tools import tool
 from antiphon.wire.output import ErrorKind, ProviderError
 from cli.terminal import is_control
@@ -230,3 +232,18 @@ def test_every_error_comes_with_advice(kind: ErrorKind) -> None:
 def weather(city: str) -> str:
     """The weather."""
     return f"Rain in {city}"
+
+
+def test_a_plain_terminal_reports_a_long_wait_for_the_provider_and_no_short_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view, error = PlainView(), ProviderError("Rate limit reached", "rate_limit", retry_after=40.0)
+    at = datetime.now(UTC)
+    view.handle(RetryScheduled("acme/one", 0.4, at, error))
+    view.handle(RetryScheduled("acme/one", 40.2, at, error))
+    view.handle(RetryScheduled("acme/one", 3.0, at, ProviderError("try\nlater.", "overloaded")))
+    clock = at.astimezone().strftime("%H:%M:%S")
+    assert capsys.readouterr().err.splitlines() == [
+        f"antiphon: acme/one: the provider asks to wait 40 s; trying again at {clock}",
+        f"antiphon: acme/one: try later; trying again at {clock}",
+    ]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from cli.terminal import Terminal, with_model
+from providers.http_client import ERROR_429
 from providers.scripted_server import Reply, ScriptedServer
 
 LEAVE = "\x04"
@@ -65,3 +69,31 @@ def test_errors_of_a_provider_follow_the_locale(tmp_path: Path) -> None:
         terminal.sees("Ctrl-D 退出")
         terminal.send("hi")
         terminal.sees("bad key", "请检查密钥（OPENAI_API_KEY", "用 /model 切换模型。")
+
+
+@pytest.mark.parametrize(
+    ("language", "waiting", "stopped"),
+    [
+        (
+            "en",
+            "openai/gpt-test: the provider asks to wait 40 s; trying again at",
+            "stopped; the partial answer is saved",
+        ),
+        ("zh", "openai/gpt-test：服务商要求等待 40 s，将于", "已停止"),
+    ],
+    ids=["english", "chinese"],
+)
+def test_a_wait_for_the_provider_is_explained_and_can_be_stopped(
+    tmp_path: Path, language: str, waiting: str, stopped: str
+) -> None:
+    limited = msgspec.structs.replace(ERROR_429, headers={"retry-after": "40"})
+    with (
+        ScriptedServer(limited) as server,
+        with_model(server, tmp_path, "--language", language, columns=120) as terminal,
+    ):
+        terminal.sees("Ctrl-D")
+        terminal.send("hello")
+        terminal.sees(waiting, "Ctrl-C")
+        terminal.type("\x03")
+        terminal.sees(stopped)
+        assert len(server.received) == 1

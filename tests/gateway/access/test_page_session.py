@@ -21,9 +21,9 @@ from antiphon.gateway.access.page_session import (
     session_cookie,
     session_key,
 )
+from antiphon.gateway.admin import status_forms
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
-from antiphon.gateway.endpoints import status_forms
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.providers.transport.client import HttpClient
 from gateway.rig import Client, Got, Rig, rig

@@ -11,8 +11,9 @@ import pytest
 
 from antiphon.gateway.access.budgets import Amount, BudgetExchange, Budgets, Totals, Unavailable, UsageReport
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.cluster.redis_store import SharedStore, parse_store_url
+from antiphon.gateway.cluster.redis_store import SharedStore
 from antiphon.gateway.cluster.shared_budgets import SharedBudgets
+from antiphon.gateway.cluster.store_url import parse_store_url
 from support.valkey_server import ValkeyServer, running
 
 TODAY = 20_773  # 2026-11-16

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.gateway.doctor import run_checks
-from antiphon.gateway.cluster.redis_store import SharedStatus, StoreUrl, parse_store_url
+from antiphon.gateway.cluster.redis_store import SharedStatus
+from antiphon.gateway.cluster.store_url import StoreUrl, parse_store_url
 from antiphon.gateway.config.file import load_config, read_config
 from antiphon.gateway.config.settings import ConfigError, config_schema
 from antiphon.gateway.observe.page.status_page import status_page

@@ -204,6 +204,13 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
             (11, "models[0].targets[5]", "duplicate"),
         ],
     ),
+    "how long prompts are cached": (
+        PROVIDER + 'cache_prompt = "2h"\n[[models]]\nname = "m"\ntargets = ["openai/x"]\ncache_prompt = 5\n',
+        [
+            (3, "providers[0].cache_prompt", 'expected one of true, false, "1h", "5m", "auto"'),
+            (7, "models[0].cache_prompt", 'expected one of true, false, "1h", "5m", "auto"'),
+        ],
+    ),
     "weights without their order": (
         PROVIDER + '[[models]]\nname = "m"\ntargets = ["openai/x", "openai/y"]\nweights = [1, 2]\n',
         [(6, "models[0].weights", 'no effect with order = "listed"')],

@@ -14,6 +14,7 @@ from antiphon.errors import CredentialError, ProviderSetupError
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.cloud.google import signed_jwt
 from antiphon.providers.http_provider import HttpProviderClient, provider
+from antiphon.providers.router import ProviderRouter
 from antiphon.providers.transport.client import HttpClient
 from antiphon.wire.output import ProviderError
 from providers.cloud.stand_in import PRIVATE_PEM, GoogleStandIn, _unbase64, json_reply
@@ -82,6 +83,27 @@ def test_claude_on_vertex(vertex: Vertex) -> None:
     assert request.target == f"{models}/claude-sonnet-4-5@20250929:streamRawPredict"
     body = json.loads(request.body)
     assert (body["anthropic_version"], body["stream"]) == ("vertex-2023-10-16", True)
+
+
+@pytest.mark.parametrize(
+    ("preset", "model", "other"),
+    [("vertex", "claude-sonnet-4-5", "vertex-anthropic"), ("vertex-anthropic", "gemini-3-pro", "vertex")],
+)
+def test_a_model_of_the_other_format_is_refused_with_the_right_preset(
+    vertex: Vertex, preset: str, model: str, other: str
+) -> None:
+    error = vertex.error(vertex.client(preset), model)
+    assert (error.kind, error.code) == ("not_found", "other_preset")
+    assert f"use {other}/{model}" in error.message
+    assert vertex.server.received == []  # not even a token was requested
+
+
+def test_a_router_falls_back_from_a_model_of_the_other_format(vertex: Vertex) -> None:
+    clients = {name: vertex.client(name) for name in ("vertex", "vertex-anthropic")}
+    router = ProviderRouter(clients, fallbacks=["vertex-anthropic/claude-sonnet-4-5"], environ={})
+    options = ProviderCallOptions(model="vertex/claude-sonnet-4-5")
+    assert text_of(asyncio.run(deltas_from(router, options))) == "Rain."
+    assert vertex.server.received[-1].target.endswith("/anthropic/models/claude-sonnet-4-5:streamRawPredict")
 
 
 @pytest.mark.parametrize(

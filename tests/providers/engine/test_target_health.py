@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from antiphon.errors import RoutingError
-from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
+from antiphon.providers.engine.target_health import MAX_TARGETS, CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -151,6 +151,13 @@ def test_weighted_order_asks_no_target_whose_circuit_is_open() -> None:
     health, _ = opened()
     routes = table(health, Route("m", ["one/a", "two/b", "three/c"], "weighted", [1000, 1, 0]))
     assert {routes.resolve("m")[0] for _ in range(50)} == {B}
+
+
+def test_measured_times_are_bounded() -> None:
+    health = TargetHealth(measures=True)
+    for number in range(MAX_TARGETS + 10):
+        health.on_answer(Target("one", f"model-{number}"), 0.1)
+    assert len(health._seconds) == MAX_TARGETS
 
 
 def test_fastest_target_is_asked_first_after_each_was_measured() -> None:

@@ -295,5 +295,5 @@ def test_every_format_can_offer_the_built_in_tools(name: str) -> None:
 
 def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreReadOnly, match="cannot be made"):
+    with pytest.raises(StoreReadOnly, match="cannot create the folder"):
         builtin_tools(tmp_path / "file" / "data")

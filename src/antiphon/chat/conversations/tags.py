@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from antiphon.errors import ConversationError
 from antiphon.history import ConversationInfo, HistoryStore
+from antiphon.text import one_line
 
 MAX_TAGS = 20
 MAX_TAG_CHARS = 40
@@ -59,7 +60,7 @@ def organize(
 
 
 def _clean(tags: Sequence[str]) -> list[str]:
-    names = [" ".join(tag.split()) for tag in tags]
+    names = [one_line(tag) for tag in tags]
     names = [name for name in names if name]
     if len(names) > MAX_TAGS:
         raise ConversationError(f"{len(names)} tags; at most {MAX_TAGS} are possible")

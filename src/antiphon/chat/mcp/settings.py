@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidTool
-from antiphon.history.private_files import read_private_file, write_private_file
+from antiphon.private_files import read_private_file, write_private_file
 
 _T = TypeVar("_T")
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from antiphon.chat.language import Language
 from antiphon.chat.offline.texts import say
+from antiphon.text import one_line
 
 _POLITE = r"^(?:please\s+|can you\s+|could you\s+|first,?\s+|请|帮我|麻烦|你|先|我想)*\s*"
 _SEARCH = re.compile(
@@ -54,7 +55,7 @@ class PlanRequest(Struct, frozen=True):
 
 def read_request(message: str, language: Language) -> PlanRequest | None:
     """The request in a message; None if it asks neither for a search nor for a plan."""
-    message = " ".join(message.split())
+    message = one_line(message)
     search = _SEARCH.match(message)
     wants_plan = _PLAN.search(message) is not None
     if search is None and not wants_plan:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon.errors import ProviderSetupError
-from antiphon.history.private_files import make_private_folder, read_private_file, write_private_file
+from antiphon.private_files import make_private_folder, read_private_file, write_private_file
 
 NAME = "keys.json"
 _decoder = msgspec.json.Decoder(dict[str, str])

@@ -25,7 +25,7 @@ from antiphon.chat.language import translate
 from antiphon.cli.chat.render import Renderer
 from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars
 from antiphon.errors import AntiphonError
-from antiphon.history.private_files import create_private_file
+from antiphon.private_files import create_private_file
 
 PROMPT = "› "
 _FOLD_OVER_CHARS, _FOLD_OVER_LINES = 2_000, 12

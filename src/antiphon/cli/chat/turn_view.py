@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.chat.language import translate
 from antiphon.chat.markdown import MarkdownBlocks
-from antiphon.chat.provider_errors import format_error
+from antiphon.chat.provider_errors import format_error, format_retry
 from antiphon.chat.session import ChatSession
 from antiphon.chat.spending import Spending
 from antiphon.cli.chat.render import Renderer, spending_note, tail
@@ -31,6 +31,7 @@ from antiphon.conversation import (
     LoopEvent,
     LoopFinished,
     ModelSwitched,
+    RetryScheduled,
     RoundStarted,
     TextDelta,
     ThinkingDelta,
@@ -90,6 +91,7 @@ class TurnView:
         self._thinking_since = self._waiting_since = self._turn_since = 0.0
         self._running: dict[str, _Running] = {}
         self._model = ""
+        self._retry = ""
         self._last_kind = ""
         self._drawn: tuple[Any, str] = ((), "")
 
@@ -108,8 +110,11 @@ class TurnView:
                 self._thoughts.append(event.text)
             case RoundStarted():
                 self._model = event.model
+                self._retry = ""
                 self._waiting_since = monotonic()
                 self._turn_since = self._turn_since or self._waiting_since
+            case RetryScheduled():
+                self._retry = format_retry(event)
             case ToolCallStarted():
                 self._end_output()
                 self._running[event.call.tool_call_id] = _Running(event.call, monotonic())
@@ -191,7 +196,9 @@ class TurnView:
         for running in self._running.values():
             detail = running.message or running.call.arguments
             yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {detail}", "yellow")
-        if self._waiting_since:
+        if self._waiting_since and self._retry:
+            yield line(translate("{frame} {retry}  (Ctrl-C: stop)", frame=frame, retry=self._retry), "yellow")
+        elif self._waiting_since:
             waiting = translate(
                 "{frame} {model} {seconds:.0f} s  (Ctrl-C: stop)",
                 frame=frame,
@@ -306,6 +313,9 @@ class PlainView:
                 self._end_line()
                 if self._has_written and not self._shows_calls:
                     self._write("\n")
+            case RetryScheduled() if retry := format_retry(event):
+                sys.stdout.flush()
+                write_error(f"antiphon: {retry}")
             case ToolCallStarted() if self._shows_calls:
                 self._line(f"* {event.call.tool_name} {event.call.arguments}")
             case ToolCallFinished() if self._shows_calls:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from antiphon.cli.terminal import data_writer, write_error
 from antiphon.errors import AntiphonError, WireError
-from antiphon.history.private_files import open_private_file
+from antiphon.private_files import open_private_file
 from antiphon.wire import FORMATS
 from antiphon.wire.codec.detect import detect_format
 

@@ -34,7 +34,7 @@ from antiphon.gateway.cluster.sync import open_shared_store
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
-from antiphon.history.private_files import exposure
+from antiphon.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.engine.model_list import KeyVerdict, try_key
 from antiphon.providers.engine.provider import Provider

@@ -19,7 +19,7 @@ from msgspec import Struct
 from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.gateway.access.client_keys import ClientKeys
-from antiphon.gateway.cluster.redis_store import parse_store_url
+from antiphon.gateway.cluster.store_url import parse_store_url
 from antiphon.gateway.config.file import config_from_environment, load_config
 from antiphon.gateway.config.settings import Config, ProviderSettings, config_schema
 from antiphon.history.location import store_location

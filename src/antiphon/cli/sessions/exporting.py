@@ -20,8 +20,8 @@ from antiphon.cli.terminal import data_writer, write, write_error, write_json
 from antiphon.conversation.interchange import STRATEGIES, write_messages
 from antiphon.errors import SessionError, StoreError
 from antiphon.history.location import open_location, store_location
-from antiphon.history.private_files import make_private_folder
 from antiphon.history.store import HistoryStore
+from antiphon.private_files import make_private_folder
 from antiphon.sessions.programs import WRITABLE, load_program
 from antiphon.sessions.written import SessionTarget, WrittenFile, WrittenSession
 from antiphon.trajectories import TRAJECTORY_FORMATS

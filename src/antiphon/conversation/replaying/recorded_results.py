@@ -145,22 +145,9 @@ class RecordedExecutor(ToolExecutor):
     """Answers calls from a log, and treats the others as `policy` says. Settings and tools are those of `executor`."""
 
     def __init__(self, executor: ToolExecutor, recorded: RecordedResults, policy: CallPolicy) -> None:
-        super().__init__(
-            executor.registry,
-            max_parallel=executor.max_parallel,
-            max_result_chars=executor.max_result_chars,
-            cache=executor.cache,
-            state=executor.state,
-            on_call=executor.on_call,
-            grace=executor.grace,
-            approval=executor.approval,
-            hooks=executor.hooks,
-        )
+        vars(self).update(vars(executor))
         self.recorded = recorded
         self.policy = policy
-
-    def with_registry(self, registry: ToolRegistry) -> ToolExecutor:
-        return RecordedExecutor(super().with_registry(registry), self.recorded, self.policy)
 
     def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
         """Whether the call waits for a person. A recorded one does not: nothing runs."""

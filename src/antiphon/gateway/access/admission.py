@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.gateway.access.client_keys import ClientKey, is_loopback
+from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, is_loopback
 from antiphon.gateway.access.operators import (
     NOT_ADMIN,
     OPERATOR_ACTIONS,
@@ -28,7 +28,6 @@ from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.wire.output import ProviderError
 
-ANONYMOUS = ClientKey(name="")
 JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})

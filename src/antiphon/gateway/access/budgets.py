@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from calendar import monthrange
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_UP, Decimal
 from math import inf
 from typing import Protocol
@@ -92,12 +92,10 @@ class Budgets:
         *,
         interval: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._exchange = exchange
         self._interval = interval
         self._clock = clock
-        self._sleep = sleep
         self._accounts: dict[str, _Account] = {}
         self._turn = asyncio.Lock()  # two exchanges at once would report the same usage twice
         self._unavailable_until = -inf
@@ -143,7 +141,7 @@ class Budgets:
     async def run(self) -> None:
         """Exchange until cancelled."""
         while True:
-            await self._sleep(self._interval)
+            await asyncio.sleep(self._interval)
             try:
                 await self.flush()
             except Exception:  # a defect of ours must not end the loop

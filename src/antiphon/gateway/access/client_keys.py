@@ -70,6 +70,10 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
         return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
 
+ANONYMOUS = ClientKey(name="")
+"""A client without a key."""
+
+
 class KeyDirectory(Protocol):
     """Keys that are not in the configuration."""
 
@@ -133,19 +137,15 @@ class ClientKeys:
             return None
         return client
 
-    def find(
-        self,
-        authorization: str | None = None,
-        x_api_key: str | None = None,
-        x_goog_api_key: str | None = None,
-        query_key: str | None = None,
-        api_key: str | None = None,
-    ) -> ClientKey | None:
-        """The client of the presented key, even if that is not accepted any more; None if it is unknown."""
+    def find(self, authorization: str | None, *keys: str | None) -> ClientKey | None:
+        """The client of the first known key, even if it is not accepted any more; None if all are unknown.
+
+        `authorization` is the header of that name.
+        """
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         found: ClientKey | None = None
-        for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key, api_key)):
+        for key in filter(None, (bearer, *keys)):
             digest = _digest(key)
             found = self._known.get(digest, found)
             if found is None and self._stored is not None:

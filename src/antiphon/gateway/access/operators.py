@@ -30,7 +30,7 @@ OPERATOR_ACTIONS = frozenset(
 )
 """What only operators may do."""
 
-_LISTS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+_ADDRESS_HEADERS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 _forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
 _PORT = re.compile(r"(\]|^[0-9.]+):\d+$")
 
@@ -75,7 +75,9 @@ def is_from_this_machine(loaded: LoadedConfig, request: ClientRequest) -> bool:
 
 def forwarded_addresses(headers: Mapping[str, str]) -> list[str]:
     """The addresses that proxies say they forward a request for. They can be forged, so they only ever take rights away."""
-    lists = [address.strip() for name in _LISTS for address in headers.get(name, "").split(",") if name in headers]
+    lists = [
+        address.strip() for name in _ADDRESS_HEADERS for address in headers.get(name, "").split(",") if name in headers
+    ]
     return lists + (_forwarded_for(headers["forwarded"]) or [""] if "forwarded" in headers else [])
 
 

@@ -3,8 +3,7 @@
 A server without keys trusts every user of this machine, and a browser on this machine runs pages of strangers. Two checks keep
 them out:
 
-- `Host` must be a name of this machine. A page whose own name was made to resolve to 127.0.0.1 (DNS rebinding) still sends that
-  name.
+- `Host` must be a name of this machine. With DNS rebinding a page still sends the name that was made to resolve to 127.0.0.1.
 - `Origin` and `Sec-Fetch-Site`, which a page cannot change, must not name another site.
 
 Programs that are not browsers send neither of the last two. `gateway.allowed_hosts` and `gateway.allowed_origins` add names

@@ -22,7 +22,7 @@ from antiphon.wire.output import ErrorKind, ProviderError
 _PER_MINUTE = {"requests_per_minute": "requests", "tokens_per_minute": "tokens"}
 _MONEY = ("budget_per_day", "budget_per_month")
 _GOOGLE = ("gemini", "gemini-interactions")
-_PATIENT_SECONDS = 60.0
+_LONGEST_RETRY_SECONDS = 60.0
 """A client may wait this long and ask again."""
 
 
@@ -77,7 +77,7 @@ class LimitReached(Struct, frozen=True, kw_only=True):
         reset = self.reset
         yield "x-antiphon-limit", self.limit
         yield "x-antiphon-limit-reset", reset
-        if self.wait > _PATIENT_SECONDS:
+        if self.wait > _LONGEST_RETRY_SECONDS:
             yield "x-should-retry", "false"
         if self.is_money:
             return

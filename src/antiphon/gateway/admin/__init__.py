@@ -1,1 +1,1 @@
-"""Administration of a running gateway: stored client keys, the audit log, spend."""
+"""Administration of a running gateway: client keys, keys of providers, forms of the status page, the audit log, spend."""

@@ -63,7 +63,7 @@ async def handle_create_key(context: RequestContext) -> Response:
         return _conflict(message, "admin_key_required")
     if context.loaded.keys.configured_client(name) is not None:
         return _conflict(f"a key named {name!r} is in the configuration; choose another name", "name_taken")
-    rules = _normalized(KeyRules(**rules_of(asked)))
+    rules = _with_zone(KeyRules(**rules_of(asked)))
 
     def change(key: StoredKey) -> Change:
         return Change.of(context.request, context.key, "create key", name, id=key.id, rules=_rules_json(rules))
@@ -79,7 +79,7 @@ async def handle_list_keys(context: RequestContext) -> Response:
     """A page of all keys by name, those of the configuration too. Raises `WireError`."""
     query = context.request.query
     limit = query_number(query, "limit", _DEFAULT_PAGE, most=_LARGEST_PAGE)
-    stored = await _fresh(context)
+    stored = await _refreshed_keys(context)
     rows = {client.name: _configured_json(client) for client in context.loaded.keys.clients}
     rows |= {key.name: _key_json(key) for key in stored.records}
     wanted = query.get("search", "").casefold()
@@ -94,13 +94,13 @@ async def handle_list_keys(context: RequestContext) -> Response:
 
 async def handle_get_key(context: RequestContext) -> Response:
     """One key, with what it used today and this month."""
-    stored = await _fresh(context)
+    stored = await _refreshed_keys(context)
     try:
         row, client = _key_json(key := stored.record(context.endpoint.resource)), stored.named(key.name)
     except UnknownKey:
         client = context.loaded.keys.configured_client(context.endpoint.resource)
         if client is None:
-            return _unknown(context)
+            return _key_not_found(context)
         row = _configured_json(client)
     assert client is not None, "a record has a client"
     return Response.json({**row, "usage": await usage_of(context, client)})
@@ -113,30 +113,30 @@ async def handle_change_key(context: RequestContext) -> Response:
     is_disabled = wanted.pop("disabled", None)
     if is_disabled is not None and not isinstance(is_disabled, bool):
         raise WireError("Expected `bool` - at `$.disabled`")
-    return await _changed(context, "change key", wanted, is_disabled=is_disabled)
+    return await _change_rules(context, "change key", wanted, is_disabled=is_disabled)
 
 
 async def handle_disable_key(context: RequestContext) -> Response:
     """Stop accepting a key."""
-    return await _changed(context, "disable key", {}, is_disabled=True)
+    return await _change_rules(context, "disable key", {}, is_disabled=True)
 
 
 async def handle_enable_key(context: RequestContext) -> Response:
     """Accept a key again."""
-    return await _changed(context, "enable key", {}, is_disabled=False)
+    return await _change_rules(context, "enable key", {}, is_disabled=False)
 
 
 async def handle_rotate_key(context: RequestContext) -> Response:
     """Replace a key by a new one; the old one is accepted for `grace_seconds` more. Raises `WireError`."""
     grace = read_body_as(context.request.body or b"{}", _Rotation).grace_seconds
     secret = new_key()
-    key = await _edited(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
+    key = await _edit_key(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
     return key if isinstance(key, Response) else Response.json({**_key_json(key), "key": secret})
 
 
 async def handle_delete_key(context: RequestContext) -> Response:
     """Delete a key. Its usage stays in the ledger."""
-    key = await _edited(context, "delete key", deleted)
+    key = await _edit_key(context, "delete key", deleted)
     return key if isinstance(key, Response) else Response.json({"id": key.id, "name": key.name, "deleted": True})
 
 
@@ -216,7 +216,7 @@ def _sums(rows: list[SpendRow]) -> dict[str, Any]:
     }
 
 
-async def _changed(
+async def _change_rules(
     context: RequestContext, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
 ) -> Response:
     if unknown := [name for name in wanted if name not in KeyRules.__struct_fields__]:
@@ -226,19 +226,19 @@ async def _changed(
     def edit(key: StoredKey) -> StoredKey:
         rules = {**msgspec.to_builtins(key.rules), **wanted}
         try:
-            changed = _normalized(msgspec.convert(rules, KeyRules))
+            changed = _with_zone(msgspec.convert(rules, KeyRules))
         except msgspec.ValidationError as error:
             raise WireError(str(error)) from error
         return structs.replace(key, rules=changed, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
 
     details = dict(wanted) if is_disabled is None or action != "change key" else {**wanted, "disabled": is_disabled}
-    key = await _edited(context, action, edit, **details)
+    key = await _edit_key(context, action, edit, **details)
     return key if isinstance(key, Response) else Response.json(_key_json(key))
 
 
-async def _edited(context: RequestContext, action: str, edit: Any, **details: Any) -> StoredKey | Response:
+async def _edit_key(context: RequestContext, action: str, edit: Any, **details: Any) -> StoredKey | Response:
     """The stored key of the path after a change, or the refusal."""
-    stored = await _fresh(context)
+    stored = await _refreshed_keys(context)
     try:
         known = stored.record(context.endpoint.resource)
         change = Change.of(context.request, context.key, action, known.name, id=known.id, **details)
@@ -248,17 +248,17 @@ async def _edited(context: RequestContext, action: str, edit: Any, **details: An
         if context.loaded.keys.configured_client(name) is not None:
             message = f"key {name!r} is in the configuration; change it there"
             return _conflict(message, "configured_key")
-        return _unknown(context)
+        return _key_not_found(context)
 
 
-async def _fresh(context: RequestContext) -> StoredKeys:
+async def _refreshed_keys(context: RequestContext) -> StoredKeys:
     """The stored keys as they are in the database now."""
     stored = context.services.stored_keys
     await stored.refresh()
     return stored
 
 
-def _normalized(rules: KeyRules) -> KeyRules:
+def _with_zone(rules: KeyRules) -> KeyRules:
     """Times without a zone are UTC."""
     expires = rules.expires
     if expires is None or expires.tzinfo is not None:
@@ -309,6 +309,6 @@ def _conflict(message: str, code: str) -> Response:
     return error_response("", ProviderError(message, "conflict", code=code))
 
 
-def _unknown(context: RequestContext) -> Response:
+def _key_not_found(context: RequestContext) -> Response:
     message = f"no key {context.endpoint.resource[:200]!r}; see GET /admin/keys"
     return error_response("", ProviderError(message, "not_found", code="key_not_found"))

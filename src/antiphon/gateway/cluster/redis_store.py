@@ -5,8 +5,7 @@ refuses are treated alike. From then on callers get `SharedStoreUnavailable` at 
 replies in time and can be written, and `mark_available` is called. So an outage delays only the requests that are just waiting.
 
 Shared times are the server's: `clock` is the local monotonic clock plus an offset, measured on connecting and whenever the two
-differ by more than a second. URLs are redis://host:port/0, rediss:// (TLS), valkey://, valkeys:// and unix:/path?db=0; a
-password is never part of one (law L10) but read from `shared_password` for each connection.
+differ by more than a second. The password is read from `shared_password` for each connection.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from datetime import UTC, datetime
 from hashlib import blake2b, sha1
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from msgspec import Struct, field
 
-from antiphon.errors import AntiphonError, CredentialError, SharedStoreUnavailable
+from antiphon.errors import CredentialError, SharedStoreUnavailable
+from antiphon.gateway.cluster.store_url import StoreUrl
 from antiphon.providers.credentials.secret import HIDDEN, Credential
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ PREFIX = "antiphon:"
 """The prefix of every key in the store."""
 REQUEST_TIMEOUT = 0.25
 """How long anything that a request waits for may take, in seconds."""
-_CONNECTING = 2.0
+_CONNECT_SECONDS = 2.0
 _LARGEST_SKEW = 1.0
 _LONGEST_REASON = 200
 _ALIVE = f"{PREFIX}alive"
@@ -122,7 +121,7 @@ class SharedStore:
         except CredentialError as error:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
         self._client = self._new_client()
-        await self.execute([("PING",)], _CONNECTING)  # connecting may take longer than an answer
+        await self.execute([("PING",)], _CONNECT_SECONDS)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
 
@@ -198,7 +197,7 @@ class SharedStore:
             password=self._secret or None,
             ssl=address.is_encrypted,
             socket_timeout=None,  # each caller has its own timeout
-            socket_connect_timeout=_CONNECTING,
+            socket_connect_timeout=_CONNECT_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             decode_responses=True,
@@ -240,81 +239,9 @@ async def _send(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 async def _close(client: Redis) -> None:
     with contextlib.suppress(Exception):  # the connection is being discarded
-        async with asyncio.timeout(_CONNECTING):
+        async with asyncio.timeout(_CONNECT_SECONDS):
             await client.aclose()
 
 
 def _error_text(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
-
-
-_SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
-_FORMS = "redis://host:port/0, rediss://host:port/0 or unix:/path/of/the/socket"
-_PORT = 6379
-_MOST_DATABASES = 16_384
-
-
-class InvalidStoreUrl(AntiphonError):
-    """A value that is not the URL of a shared store. The message completes a sentence that names the key."""
-
-
-class StoreUrl(Struct, frozen=True, kw_only=True):
-    """A server, by host and port or by the path of its socket, and the database number."""
-
-    host: str = ""
-    port: int = _PORT
-    path: str = ""
-    user: str = ""
-    database: int = 0
-    is_encrypted: bool = False
-
-    def __str__(self) -> str:
-        if self.path:
-            return f"unix:{self.path}" + (f"?db={self.database}" if self.database else "")
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'rediss' if self.is_encrypted else 'redis'}://{host}:{self.port}/{self.database}"
-
-
-def parse_store_url(written: str) -> StoreUrl:
-    """Parse a URL. Raises `InvalidStoreUrl`, whose message does not repeat the URL: it may contain a password."""
-    try:
-        parts = urlsplit(written)
-        port = parts.port
-    except ValueError:
-        raise InvalidStoreUrl(f"not a valid URL; use {_FORMS}") from None
-    if parts.password is not None:
-        raise InvalidStoreUrl('contains a password; remove it and set shared_password = "env:NAME"')
-    if parts.scheme == "unix":
-        return _socket(parts)
-    if parts.scheme not in _SCHEMES or not parts.netloc:
-        raise InvalidStoreUrl(f"not a Redis or Valkey URL; use {_FORMS}")
-    if not parts.hostname:
-        raise InvalidStoreUrl(f"has no host; use {_FORMS}")
-    if parts.query or parts.fragment:
-        raise InvalidStoreUrl("has a query or fragment; only host, port and database are supported")
-    return StoreUrl(
-        host=parts.hostname,
-        port=_PORT if port is None else port,
-        user=unquote(parts.username or ""),
-        database=_database(parts.path.strip("/")),
-        is_encrypted=_SCHEMES[parts.scheme],
-    )
-
-
-def _socket(parts: SplitResult) -> StoreUrl:
-    query = parse_qs(parts.query, keep_blank_values=True)
-    if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
-        raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
-    if set(query) - {"db"} or parts.fragment:
-        raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
-    return StoreUrl(
-        path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(query.get("db", [])))
-    )
-
-
-def _database(written: str) -> int:
-    if not written:
-        return 0
-    if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:
-        raise InvalidStoreUrl("has an invalid database number; the first one is 0")
-    return int(written)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from antiphon.errors import SharedStoreUnavailable
 from antiphon.gateway.access.budgets import BudgetExchange, Budgets
-from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, parse_store_url
+from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore
 from antiphon.gateway.cluster.shared_budgets import SharedBudgets
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
+from antiphon.gateway.cluster.store_url import parse_store_url
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.credentials.shared_state import HealthSource

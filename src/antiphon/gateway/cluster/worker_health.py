@@ -87,7 +87,8 @@ class WorkerHealth:
         others = [snapshot.counts for snapshot in self._others if snapshot.time >= fresh]
         return {
             provider: [
-                _added(status, [counts.get(provider, {}).get(status.name) for counts in others]) for status in statuses
+                _add_counts(status, [counts.get(provider, {}).get(status.name) for counts in others])
+                for status in statuses
             ]
             for provider, statuses in credentials.items()
         }
@@ -95,7 +96,9 @@ class WorkerHealth:
     def _counts(self) -> dict[str, dict[str, KeyCounts]]:
         return {
             provider: {
-                status.name: KeyCounts(status.calls, status.successes, status.failures, _plain(status.last_error))
+                status.name: KeyCounts(
+                    status.calls, status.successes, status.failures, _without_native(status.last_error)
+                )
                 for status in statuses
             }
             for provider, statuses in self._credentials().items()
@@ -111,7 +114,7 @@ class WorkerHealth:
                 self._logged_unreadable = True
 
 
-def _added(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> CredentialStatus:
+def _add_counts(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> CredentialStatus:
     known = [counts for counts in others if counts is not None]
     errors = [counts.last_error for counts in known if counts.last_error is not None]
     return structs.replace(
@@ -123,6 +126,6 @@ def _added(status: CredentialStatus, others: Iterable[KeyCounts | None]) -> Cred
     )
 
 
-def _plain(error: ProviderError | None) -> ProviderError | None:
+def _without_native(error: ProviderError | None) -> ProviderError | None:
     """An error without the provider's own object."""
     return None if error is None else ProviderError(error.message, error.kind, status=error.status, code=error.code)

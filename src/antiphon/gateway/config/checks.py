@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from antiphon.errors import AntiphonError, ConversationError, CredentialError, InvalidModelName
 from antiphon.gateway.access.client_keys import HASH_PREFIX, key_digest
-from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, InvalidStoreUrl, is_installed, parse_store_url
+from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, is_installed
+from antiphon.gateway.cluster.store_url import InvalidStoreUrl, parse_store_url
 from antiphon.gateway.config.schema import Problem, did_you_mean
 from antiphon.gateway.config.settings import (
     OFFLINE,
@@ -52,24 +53,24 @@ _is_header = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
     """Everything that is wrong with a configuration."""
     return [
-        *_gateway(config.gateway),
-        *_chat(config.chat),
-        *_shared(config.gateway, environ),
-        *_client_keys(config, environ),
-        *_duplicates("providers", [provider.name for provider in config.providers]),
+        *_check_gateway(config.gateway),
+        *_check_chat(config.chat),
+        *_check_shared_store(config.gateway, environ),
+        *_check_client_keys(config, environ),
+        *_check_unique("providers", [provider.name for provider in config.providers]),
         *(
             problem
             for number, provider in enumerate(config.providers)
-            for problem in _provider(provider, ("providers", number), config.gateway, environ)
+            for problem in _check_provider(provider, ("providers", number), config.gateway, environ)
         ),
-        *_routes(config),
-        *_capabilities(config),
-        *_prices(config),
-        *_ledger(config, environ),
+        *_check_routes(config),
+        *_check_capabilities(config),
+        *_check_prices(config),
+        *_check_ledger(config, environ),
     ]
 
 
-def _capabilities(config: Config) -> Iterator[Problem]:
+def _check_capabilities(config: Config) -> Iterator[Problem]:
     for number, override in enumerate(config.capabilities):
         if override.like and find_family(override.like) is None:
             known = [example for family in capability_data().families for example in family.examples]
@@ -79,16 +80,16 @@ def _capabilities(config: Config) -> Iterator[Problem]:
             yield Problem(("capabilities", number), "states nothing; set `like` or a capability")
 
 
-def _prices(config: Config) -> Iterator[Problem]:
+def _check_prices(config: Config) -> Iterator[Problem]:
     for number, override in enumerate(config.prices):
         if all(getattr(override, kind) is None for kind in KINDS):
             yield Problem(("prices", number), f"states no price; set {', '.join(KINDS[:-1])} or {KINDS[-1]}")
 
 
-def _ledger(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
+def _check_ledger(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
     place, address = ("ledger", "address"), config.ledger.address
     if address.startswith(("env:", "file:")):
-        if reason := _secret(address, environ):
+        if reason := _secret_problem(address, environ):
             yield Problem(place, reason)
     elif is_postgres_url(address):
         parts = urlsplit(address)
@@ -98,14 +99,14 @@ def _ledger(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem(place, "not a known address; use the path of a file or postgresql://user@host/database")
 
 
-def _chat(chat: ChatPageSettings) -> Iterator[Problem]:
+def _check_chat(chat: ChatPageSettings) -> Iterator[Problem]:
     try:
         parse_setting(chat.embedded_calls)
     except ConversationError:
         yield Problem(("chat", "embedded_calls"), "expected off, on, auto or prompt, or by model: 'ollama/*=prompt'")
 
 
-def _gateway(gateway: GatewaySettings) -> Iterator[Problem]:
+def _check_gateway(gateway: GatewaySettings) -> Iterator[Problem]:
     if not _is_host(gateway.host):
         yield Problem(("gateway", "host"), "not a host; use an IP address or a name without scheme and port")
     for number, name in enumerate(gateway.allowed_hosts):
@@ -125,7 +126,7 @@ def _gateway(gateway: GatewaySettings) -> Iterator[Problem]:
         yield Problem(("gateway", "format_port"), "same as port; the two services need different ports")
 
 
-def _shared(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Problem]:
+def _check_shared_store(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Problem]:
     if gateway.shared:
         try:
             parse_store_url(gateway.shared)
@@ -136,11 +137,11 @@ def _shared(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Pr
     if gateway.shared_password:
         if not gateway.shared:
             yield Problem(("gateway", "shared_password"), "has no effect without gateway.shared")
-        if reason := _secret(gateway.shared_password, environ):
+        if reason := _secret_problem(gateway.shared_password, environ):
             yield Problem(("gateway", "shared_password"), reason)
 
 
-def _client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
+def _check_client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
     given: list[tuple[ConfigPath, str]] = [
         *((("gateway", "client_keys", number), key) for number, key in enumerate(config.gateway.client_keys)),
         *((("keys", number, "key"), key.key) for number, key in enumerate(config.keys)),
@@ -149,16 +150,16 @@ def _client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Problem
     for place, key in given:
         if not key and place[0] == "keys":
             continue  # `schema` has reported it
-        if reason := _secret(key, environ, takes_hash=True):
+        if reason := _secret_problem(key, environ, takes_hash=True):
             yield Problem(place, reason)
             continue
         other = first.setdefault(key_digest(key, environ), place)
         if other != place:
             yield Problem(place, f"same key as {format_path(other)}; each client needs its own key")
-    yield from _duplicates("keys", [key.name for key in config.keys])
+    yield from _check_unique("keys", [key.name for key in config.keys])
 
 
-def _provider(
+def _check_provider(
     provider: ProviderSettings, place: ConfigPath, gateway: GatewaySettings, environ: Mapping[str, str]
 ) -> Iterator[Problem]:
     if provider.name and not _is_provider_name(provider.name):
@@ -174,16 +175,16 @@ def _provider(
             yield Problem((*place, "format"), f"required: {provider.name!r} is not a known provider{near}")
         return
     for number, key in enumerate(provider.keys):
-        reason = _token(key, provider, environ) if is_token_source(key) else _secret(key, environ)
+        reason = _token_problem(key, provider, environ) if is_token_source(key) else _secret_problem(key, environ)
         if reason:
             yield Problem((*place, "keys", number), reason)
     for header, value in provider.headers.items():
-        if reason := _header(header, value, environ):
+        if reason := _header_problem(header, value, environ):
             yield Problem((*place, "headers", header), reason)
     if provider.is_offline:
         return
     row = PRESETS[preset]
-    yield from _host_settings(provider, row, place)
+    yield from _check_host_settings(provider, row, place)
     if provider.embedded_calls and row.format == "openai-responses":
         problem = "not available with openai-responses, where the provider stores its answers; use openai-chat"
         yield Problem((*place, "embedded_calls"), problem)
@@ -194,7 +195,7 @@ def _provider(
     known = ANTHROPIC_DIALECTS if row.format == "anthropic" else DIALECTS
     if provider.dialect and provider.dialect not in known:
         yield Problem((*place, "dialect"), f"unknown dialect{_suggest(provider.dialect, known)}")
-    if reason := _address(provider, row, gateway):
+    if reason := _base_url_problem(provider, row, gateway):
         yield Problem((*place, "base_url"), reason)
     if _lacks_key(provider, row):
         variables = " or ".join(row.secret_variables) or "NAME"
@@ -202,7 +203,7 @@ def _provider(
         yield Problem((*place, "keys"), f"required: {variables} is not set; set it or add {example}")
 
 
-def _host_settings(provider: ProviderSettings, row: Preset, place: ConfigPath) -> Iterator[Problem]:
+def _check_host_settings(provider: ProviderSettings, row: Preset, place: ConfigPath) -> Iterator[Problem]:
     known = [setting.name for setting in row.settings]
     for name, value in provider.host_settings.items():
         if name not in known:
@@ -216,7 +217,7 @@ def _host_settings(provider: ProviderSettings, row: Preset, place: ConfigPath) -
         yield Problem((*place, setting.name), f"required: {describe_missing(row, setting)}")
 
 
-def _token(reference: str, provider: ProviderSettings, environ: Mapping[str, str]) -> str:
+def _token_problem(reference: str, provider: ProviderSettings, environ: Mapping[str, str]) -> str:
     """What is wrong with the reference to a token. No token is fetched and no command is run."""
     row = PRESETS.get(provider.preset_name)
     try:
@@ -227,7 +228,7 @@ def _token(reference: str, provider: ProviderSettings, environ: Mapping[str, str
     return ""
 
 
-def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) -> str:
+def _base_url_problem(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) -> str:
     """What is wrong with the provider's URL; empty if it can be used."""
     given = provider.base_url or row.base_url
     if not given and row.base_urls:
@@ -253,17 +254,17 @@ def _lacks_key(provider: ProviderSettings, row: Preset) -> bool:
     return not provider.base_url or urlsplit(provider.base_url).hostname == urlsplit(row.base_url).hostname
 
 
-def _header(header: str, value: str, environ: Mapping[str, str]) -> str:
+def _header_problem(header: str, value: str, environ: Mapping[str, str]) -> str:
     if not _is_header(header):
         return "not a valid header name"
     if value.startswith(("env:", "file:")):
-        return _secret(value, environ)
+        return _secret_problem(value, environ)
     if looks_secret(header):
         return f"contains a literal key; {_USE_REFERENCE}"
     return "" if value.isprintable() and value.isascii() else "contains characters that are not allowed in a header"
 
 
-def _secret(written: str, environ: Mapping[str, str], *, takes_hash: bool = False) -> str:
+def _secret_problem(written: str, environ: Mapping[str, str], *, takes_hash: bool = False) -> str:
     """What is wrong with the reference to a secret. It repeats the value only if that is a reference."""
     kind, colon, rest = written.partition(":")
     if takes_hash and kind + colon == HASH_PREFIX:
@@ -284,9 +285,9 @@ def _secret(written: str, environ: Mapping[str, str], *, takes_hash: bool = Fals
     return ""
 
 
-def _routes(config: Config) -> Iterator[Problem]:
+def _check_routes(config: Config) -> Iterator[Problem]:
     names = [model.name for model in config.models]
-    yield from _duplicates("models", names)
+    yield from _check_unique("models", names)
     known = [provider.name for provider in config.providers]
     for number, model in enumerate(config.models):
         place: ConfigPath = ("models", number)
@@ -296,7 +297,7 @@ def _routes(config: Config) -> Iterator[Problem]:
         if above is not None and model.name not in names[:number]:
             yield Problem((*place, "name"), f"unreachable: {above!r} above it matches every such name")
         for index, target in enumerate(model.targets):
-            if reason := _target(target, known):
+            if reason := _target_problem(target, known):
                 yield Problem((*place, "targets", index), reason)
             elif target in model.targets[:index]:
                 yield Problem((*place, "targets", index), "duplicate")
@@ -309,7 +310,7 @@ def _routes(config: Config) -> Iterator[Problem]:
             yield Problem((*place, "weights"), "are all 0; give at least one target a weight")
 
 
-def _target(target: str, known: list[str]) -> str:
+def _target_problem(target: str, known: list[str]) -> str:
     provider, slash, model = target.partition("/")
     if not target or "" in known:
         return ""  # `schema` has reported it, and a provider without a name may be the one that is meant
@@ -322,7 +323,7 @@ def _target(target: str, known: list[str]) -> str:
     return "" if provider in known else f"unknown provider; not listed in [[providers]]{_suggest(provider, known)}"
 
 
-def _duplicates(table: str, names: list[str]) -> Iterator[Problem]:
+def _check_unique(table: str, names: list[str]) -> Iterator[Problem]:
     for number, name in enumerate(names):
         if name and name in names[:number]:
             yield Problem(

@@ -38,6 +38,8 @@ from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
+CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
+ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
 _LONGEST = 8 * 1024 * 1024
 _POSITION = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
@@ -76,7 +78,7 @@ def read_config(
     except _UnreadableFile as trouble:
         return ConfigResult(problems=(ConfigProblem(file=file, line=trouble.line, reason=str(trouble)),))
     except tomllib.TOMLDecodeError as error:
-        return ConfigResult(problems=(_syntax(error, file, text),))
+        return ConfigResult(problems=(_syntax_problem(error, file, text),))
     except (ValueError, RecursionError):  # numbers of thousands of digits, deeply nested lists
         reason = "invalid TOML: a number is too long or lists are nested too deeply"
         return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
@@ -89,7 +91,7 @@ def read_config(
         providers=tuple(fill_from_environment(provider, environ) for provider in config.providers),
     )
     problems += check_config(config, environ)
-    located = [_problem(problem, file, lines) for problem in dict.fromkeys(problems)]
+    located = [_locate(problem, file, lines) for problem in dict.fromkeys(problems)]
     return ConfigResult(
         config=None if located else config,
         problems=tuple(sorted(located, key=lambda problem: problem.line)),
@@ -126,7 +128,7 @@ def _read_text(path: Path) -> str:
         raise _UnreadableFile("not valid UTF-8; save it as UTF-8 text", line) from None
 
 
-def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
+def _syntax_problem(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
     message = str(error)
     found = _POSITION.search(message)
     reason = message[: found.start()] if found else message
@@ -137,7 +139,7 @@ def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProbl
     return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {reason[:1].lower()}{reason[1:]}")
 
 
-def _problem(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
+def _locate(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
     path = problem.path
     while path and path not in lines:  # a missing key is reported at its table
         path = path[:-1]
@@ -203,10 +205,6 @@ def _secret_files(config: Config) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(map(Path, (*files, *certificate))))
 
 
-CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
-ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
-
-
 class EnvironmentConfig(Struct, frozen=True):
     """A configuration, and one line about where it comes from."""
 
@@ -231,7 +229,7 @@ def config_from_environment(
             }
         ),
         providers=providers or (ProviderSettings(name=OFFLINE),),
-        models=tuple(_routes(providers, environ)),
+        models=tuple(_default_models(providers, environ)),
         keys=tuple(_admin_key(environ)),
     )
     if problems := check_config(config, environ):
@@ -304,7 +302,7 @@ def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
             yield name
 
 
-def _routes(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:
+def _default_models(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:
     globs = [(glob, row.name) for row in map(_preset, providers) for glob in row.models]
     for glob, name in sorted(
         globs, key=lambda one: not one[0].startswith("*")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from itertools import chain
 
 from antiphon.gateway.access.client_keys import ClientKeys, KeyDirectory
@@ -27,6 +28,7 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.capabilities import CapabilityTable
+from antiphon.wire.request import PromptCaching, read_cache_prompt
 
 
 class LoadedConfig:
@@ -64,6 +66,8 @@ class LoadedConfig:
         """The models of each provider, as globs, whose calls are read from their text."""
         self.pass_through = {each.name: each.pass_through for each in config.providers if each.pass_through}
         """The endpoints that each provider serves for clients that name none."""
+        self._provider_caching = {each.name: read_cache_prompt(each.cache_prompt) for each in config.providers}
+        self._routes_set_caching = any(model.cache_prompt is not None for model in config.models)
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
         self.routes = [Route(model.name, model.targets, model.order, model.weights) for model in config.models]
         self.target_health = self._health(config, previous)
@@ -80,6 +84,15 @@ class LoadedConfig:
     def resolve(self, model: str) -> list[Target]:
         """The targets of `model`, in order. Raises `RoutingError`, and `InvalidModelName` for an impossible name."""
         return self._table.resolve(model)
+
+    def prompt_caching(self, model: str, provider: str) -> PromptCaching:
+        """How a translated request for `model` is cached: as its route in `[[models]]` sets it, else as the provider does."""
+        if self._routes_set_caching:
+            matching = (each for each in self.config.models if fnmatchcase(model, each.name))
+            route = next(matching, None)
+            if route is not None and route.cache_prompt is not None:
+                return read_cache_prompt(route.cache_prompt)
+        return self._provider_caching[provider]
 
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:

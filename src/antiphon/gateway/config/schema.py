@@ -61,7 +61,10 @@ class _TypeChecker:
 
     def check(self, kind: inspect.Type, value: object, path: ConfigPath) -> Any:
         """The valid part of the value, or `_INVALID`."""
-        kind = _strip_metadata(kind)
+        alternatives = _alternatives(kind)
+        if len(alternatives) > 1:
+            return self._one_of(alternatives, value, path)
+        (kind,) = alternatives
         if isinstance(kind, inspect.StructType):
             return self._table(kind, value, path)
         if isinstance(kind, inspect.VarTupleType):
@@ -81,9 +84,18 @@ class _TypeChecker:
                 return self._wrong_type(path, "a string", value)
             return self._invalid(path, "must not be empty") if len(value) < (kind.min_length or 0) else value
         if isinstance(kind, inspect.DateTimeType):
-            return self._moment(value, path)
+            return self._time(value, path)
         assert isinstance(kind, inspect.IntType | inspect.FloatType)
         return self._number(kind, value, path)
+
+    def _one_of(self, alternatives: list[inspect.Type], value: object, path: ConfigPath) -> Any:
+        """A value that is true, false or one of some words."""
+        silent = _TypeChecker(lambda _: None)
+        for kind in alternatives:
+            if (fit := silent.check(kind, value, path)) is not _INVALID:
+                return fit
+        words = [f'"{word}"' for kind in alternatives if isinstance(kind, inspect.LiteralType) for word in kind.values]
+        return self._invalid(path, f"expected one of true, false, {', '.join(words)}")
 
     def _table(self, kind: inspect.StructType, value: object, path: ConfigPath) -> Any:
         if not isinstance(value, dict):
@@ -134,7 +146,7 @@ class _TypeChecker:
             return self._invalid(path, f"must be at most {kind.le}")
         return value if isinstance(kind, inspect.IntType) else float(value)
 
-    def _moment(self, value: object, path: ConfigPath) -> Any:
+    def _time(self, value: object, path: ConfigPath) -> Any:
         if isinstance(value, date) and not isinstance(value, datetime):
             value = datetime.combine(value, time())
         if not isinstance(value, datetime):
@@ -150,19 +162,18 @@ class _TypeChecker:
         return _INVALID
 
 
-def _strip_metadata(kind: inspect.Type) -> inspect.Type:
-    """The type without its annotations, and without null, which TOML does not have."""
-    while isinstance(kind, inspect.Metadata | inspect.UnionType):
-        if isinstance(kind, inspect.Metadata):
-            kind = kind.type
-        else:
-            kind = next(one for one in kind.types if not isinstance(one, inspect.NoneType))
-    return kind
+def _alternatives(kind: inspect.Type) -> list[inspect.Type]:
+    """The types that a value may have, without annotations, and without null, which TOML does not have."""
+    if isinstance(kind, inspect.Metadata):
+        return _alternatives(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return [one for each in kind.types for one in _alternatives(each)]
+    return [] if isinstance(kind, inspect.NoneType) else [kind]
 
 
 def _placeholder(kind: inspect.Type) -> Any:
     """A placeholder for an invalid value that cannot be left out."""
-    kind = _strip_metadata(kind)
+    kind = _alternatives(kind)[0]
     if isinstance(kind, inspect.StructType):
         return kind.cls(**{field.encode_name: _placeholder(field.type) for field in kind.fields if field.required})
     return () if isinstance(kind, inspect.VarTupleType) else ""

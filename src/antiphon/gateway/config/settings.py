@@ -22,6 +22,7 @@ from antiphon.providers.presets import PRESETS, Preset
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
 from antiphon.providers.routes import TargetOrder
 from antiphon.wire.capabilities import CapabilityOverride
+from antiphon.wire.request import CachePrompt
 
 ConfigPath: TypeAlias = tuple[str | int, ...]
 """A path in the file: names of keys, and indexes of list items."""
@@ -220,6 +221,14 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reasoning_as_text: Annotated[
         bool, Meta(description="Send readable reasoning of other providers as labelled text instead of dropping it.")
     ] = False
+    cache_prompt: Annotated[
+        CachePrompt,
+        Meta(
+            description="Whether requests that are translated to Anthropic's format get cache breakpoints, so that Claude's "
+            'prompt cache works for clients of other APIs: true or "5m" (five minutes), "1h", false, or "auto" (five minutes, '
+            "where the request has tools or more than one message). Requests in Anthropic's own format are never changed."
+        ),
+    ] = "auto"
     connect_seconds: Annotated[Seconds, Meta(description="Timeout for connecting.")] = 10.0
     read_seconds: Annotated[Seconds, Meta(description="Timeout between two reads.")] = 300.0
     first_token_seconds: Annotated[
@@ -283,6 +292,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tuple[Annotated[float, Meta(ge=0, le=1_000_000)], ...],
         Meta(description='A weight for each target, for order = "weighted". Default: all the same.'),
     ] = ()
+    cache_prompt: Annotated[
+        CachePrompt | None, Meta(description="As in [[providers]], for this model. Default: that of the provider.")
+    ] = None
 
 
 Dollars: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]

@@ -45,16 +45,16 @@ class _Scanner:
         table: ConfigPath = ()
         while not self._accept("", blank=True):
             if self._accept("[["):
-                table = self._opened(self._names(), is_item=True)
+                table = self._open_table(self._names(), is_item=True)
                 self._at += 2
             elif self._accept("["):
-                table = self._opened(self._names(), is_item=False)
+                table = self._open_table(self._names(), is_item=False)
                 self._at += 1
             else:
                 self._pair(table)
         return self._lines
 
-    def _opened(self, names: list[str], *, is_item: bool) -> ConfigPath:
+    def _open_table(self, names: list[str], *, is_item: bool) -> ConfigPath:
         """The path of the table whose header is next."""
         path: ConfigPath = ()
         for name in names[:-1] if is_item else names:

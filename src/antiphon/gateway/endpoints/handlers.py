@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from antiphon.gateway.admin.credentials import handle_list_credentials, handle_switch_credential
 from antiphon.gateway.admin.handlers import (
     handle_audit,
     handle_change_key,
@@ -17,8 +18,8 @@ from antiphon.gateway.admin.handlers import (
     handle_spend,
     handle_usage,
 )
+from antiphon.gateway.admin.status_forms import handle_login, handle_logout, handle_switch
 from antiphon.gateway.context import Handler
-from antiphon.gateway.endpoints.credentials import handle_list_credentials, handle_switch_credential
 from antiphon.gateway.endpoints.interactions import (
     handle_cancel_interaction,
     handle_delete_interaction,
@@ -45,7 +46,6 @@ from antiphon.gateway.endpoints.responses_api.stored import (
     handle_get_response,
     handle_list_items,
 )
-from antiphon.gateway.endpoints.status_forms import handle_login, handle_logout, handle_switch
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
 
 HANDLERS: Mapping[str, Handler] = {

@@ -27,6 +27,23 @@ from antiphon.gateway.http.messages import Response
 from antiphon.providers.routes import Route, Target, check_model_name
 from antiphon.wire.output import ProviderError
 
+Body: TypeAlias = dict[str, Any]
+Query: TypeAlias = Mapping[str, str]
+
+_GLOB = frozenset("*?[")
+_PREFIX = "models/"
+_MAX_SUGGESTIONS = 20
+_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
+_PAGE_SIZES = {"limit": (20, 1000), "pageSize": (50, 1000)}
+"""The default and the maximum number of models per page."""
+
+
+class ModelEntry(Struct, frozen=True):
+    """A model that can be requested by `name`; `provider` is its first target."""
+
+    name: str
+    provider: str = ""
+
 
 async def handle_list_models(context: RequestContext) -> Response:
     """List the models this client may use."""
@@ -51,24 +68,6 @@ async def handle_get_model(context: RequestContext) -> Response:
     if not found:
         return model_not_found(context, name)
     return Response.json(get_model(context.endpoint.format, ModelEntry(name, found[0].provider)))
-
-
-Body: TypeAlias = dict[str, Any]
-Query: TypeAlias = Mapping[str, str]
-
-_GLOB = frozenset("*?[")
-_PREFIX = "models/"
-_MAX_SUGGESTIONS = 20
-_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
-_PAGE_SIZES = {"limit": (20, 1000), "pageSize": (50, 1000)}
-"""The default and the maximum number of models per page."""
-
-
-class ModelEntry(Struct, frozen=True):
-    """A model that can be requested by `name`; `provider` is its first target."""
-
-    name: str
-    provider: str = ""
 
 
 def visible_models(routes: Sequence[Route], may_use: Callable[[str], bool] | None = None) -> tuple[ModelEntry, ...]:

@@ -136,12 +136,12 @@ class _PassedRequest:
             return self._error(provider)
         trace.provider, trace.upstream_format = provider.name, provider.format
         self._context.services.spans.start(trace, request.headers)
-        prepared = self._forwarded(provider)
+        prepared = self._build_request(provider)
         call = forward_call(prepared, CallReport(attempts=trace.attempts))
         try:
             reply = await call.reply()
         except UpstreamFailed as failure:
-            return self._failed(provider, prepared.last_error, failure.error)
+            return self._provider_error(provider, prepared.last_error, failure.error)
         finally:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
@@ -181,7 +181,7 @@ class _PassedRequest:
         )
         return ProviderError(message, "not_found", 404, "provider_required")
 
-    def _forwarded(self, provider: Provider) -> ForwardedRequest:
+    def _build_request(self, provider: Provider) -> ForwardedRequest:
         request = self._request
         forwarded = {
             name: value
@@ -200,7 +200,7 @@ class _PassedRequest:
             stream_length=request.stream.length if request.stream is not None else None,
         )
 
-    def _failed(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
+    def _provider_error(self, provider: Provider, written: ErrorResponse | None, error: ProviderError) -> Response:
         self._trace.error = error
         response = passed_on_error(self._endpoint.format, provider, written, error)
         return structs.replace(response, headers=self._with_own_upload_url(provider, response.headers))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from antiphon.errors import AntiphonError
-from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.default_model import LOCAL_SERVERS, PREFERRED
 from antiphon.providers.engine.model_list import fetch_models
 from antiphon.providers.engine.provider import Provider
@@ -43,7 +42,7 @@ class ProviderModels:
             (name, provider.name)
             for provider in providers
             for listed in self._kept[provider.name][1]
-            for name in _routed(loaded, provider.name, listed)
+            for name in _names_leading_to(loaded, provider.name, listed)
         ]
 
     async def _refresh(self, provider: Provider) -> None:
@@ -54,24 +53,19 @@ class ProviderModels:
         try:
             names = await fetch_models(provider)
         except ValueError as error:
-            logger.info("%s does not list its models: %s", provider.name, provider_error(provider, error))
-            names, seconds = before or tuple(_known(provider)), _RETRY_SECONDS
+            logger.info("%s does not list its models: %s", provider.name, error)
+            names, seconds = before or tuple(_preset_models(provider)), _RETRY_SECONDS
         else:
             seconds = _KEPT_SECONDS
         self._kept[provider.name] = (now + seconds, names)
 
 
-def provider_error(provider: Provider, error: Exception) -> str:
-    """The text of an error without the provider's secrets."""
-    return scrub_text(str(error), provider.secrets)
-
-
-def _known(provider: Provider) -> Iterator[str]:
+def _preset_models(provider: Provider) -> Iterator[str]:
     yield from provider.preset.known_models
     yield from (model for name, model in (*PREFERRED, *LOCAL_SERVERS) if name == provider.preset.name)
 
 
-def _routed(loaded: LoadedConfig, provider: str, model: str) -> Iterator[str]:
+def _names_leading_to(loaded: LoadedConfig, provider: str, model: str) -> Iterator[str]:
     """The plain name if it leads to the provider, else the name with the provider before it, if that does."""
     for name in (model, f"{provider}/{model}"):
         try:

@@ -36,6 +36,15 @@ from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
+ESTIMATE_HEADER = "x-antiphon-estimate"
+"""The header of an estimated count."""
+
+_MESSAGE_TOKENS = 4
+"""Tokens of a message beside its text: the role, the start and the end."""
+_GEMINI_WRAPPER = "generateContentRequest"
+
+_counter = CounterChain([LocalTokenizer()])
+
 
 async def handle_count_tokens(context: RequestContext) -> Response:
     """Count the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
@@ -96,16 +105,6 @@ def _address(context: RequestContext, target: Target) -> str | None:
     if not isinstance(provider, Provider) or provider.format != context.endpoint.format:
         return None
     return count_url(provider.preset, provider.base_url, target.model, provider.api_version)
-
-
-ESTIMATE_HEADER = "x-antiphon-estimate"
-"""The header of an estimated count."""
-
-_MESSAGE_TOKENS = 4
-"""Tokens of a message beside its text: the role, the start and the end."""
-_GEMINI_WRAPPER = "generateContentRequest"
-
-_counter = CounterChain([LocalTokenizer()])
 
 
 class _Prompt(Struct, frozen=True):

@@ -288,6 +288,10 @@ class RequestPreparer:
             if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
                 return self._as_sent(target, provider, body, streams)
         named = structs.replace(repaired, model=target.model)
+        if not same_format and provider.wire.module.marked_messages:
+            # a client of another API expects its prompts to be cached without a word; one of this API sets breakpoints itself
+            caching = self._context.loaded.prompt_caching(parsed_request.model, target.provider)
+            named = structs.replace(named, cache_prompt=caching)
         options = self._wire_options(provider)
         if not same_format and options.get("dialect") == "compatible":
             options = {**options, "dialect": UNKNOWN_HOST}

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon.gateway.ledger.row import UsageRow
-from antiphon.history.private_files import make_private_folder, open_private_file
+from antiphon.private_files import make_private_folder, open_private_file
 
 logger = logging.getLogger("antiphon.gateway")
 

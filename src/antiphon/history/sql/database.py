@@ -21,7 +21,7 @@ from antiphon.errors import StoreUnreachable
 from antiphon.history.codec import from_microseconds, to_microseconds
 from antiphon.history.sql.lease_clock import wall_time
 from antiphon.history.sql.sqlite_file import SqliteFile
-from antiphon.history.store import replace_lone_surrogates
+from antiphon.text import replace_lone_surrogates
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 

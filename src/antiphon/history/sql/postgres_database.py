@@ -17,7 +17,7 @@ import msgspec
 from antiphon.history.sql.database import Database, Rows
 from antiphon.history.sql.postgres_connections import Connections
 from antiphon.history.sql.schema import LOCKS, lock_number
-from antiphon.history.store import replace_lone_surrogates
+from antiphon.text import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from antiphon.history.sql.postgres_connections import Database as PostgresConnection

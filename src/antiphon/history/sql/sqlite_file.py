@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
-from antiphon.history.private_files import create_private_file, warn_if_exposed
+from antiphon.private_files import create_private_file, warn_if_exposed
 
 _MEMORY = ":memory:"
 

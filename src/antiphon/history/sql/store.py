@@ -17,7 +17,7 @@ from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
 from antiphon.history.lease import Lease
-from antiphon.history.search_text import default_title, excerpt, searchable_text
+from antiphon.history.search_text import default_title, search_excerpt, searchable_text
 from antiphon.history.sql.dialect import Dialect
 from antiphon.history.sql.leases import Leases
 from antiphon.history.sql.log import Log
@@ -48,8 +48,6 @@ DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE nu
 
 class SqlStore(HistoryStore):
     """Conversations in the database of a dialect."""
-
-    _log: Log
 
     def __init__(self, dialect: Dialect, index: SearchIndex) -> None:
         self.path = dialect.location
@@ -83,7 +81,7 @@ class SqlStore(HistoryStore):
         known = self._log.rows(condition, skip_damaged=True, numbers=numbers) if found else []
         infos = {row.number: info for row, info in zip(known, self._with_default_titles(known), strict=True)}
         return [
-            SearchHit(infos[hit.number], hit.entry.sequence_number, hit.entry.kind, excerpt(hit.text, query))
+            SearchHit(infos[hit.number], hit.entry.sequence_number, hit.entry.kind, search_excerpt(hit.text, query))
             for hit in found
             if hit.number in infos  # else it was deleted meanwhile
         ]

@@ -6,7 +6,6 @@ request, and signs it once more with a new token if the host rejects the first.
 
 - `token_cache`: one token, fetched by one request at a time, replaced before it expires;
 - `signers`: from a reference to what fetches its tokens: `credentials.command`, `entra`, `google`, `aws_keys`;
-- `token_request`: requests to token endpoints; `client_certificate`: who asks there, with a certificate;
-- `sigv4`: signatures of requests to AWS;
-- `event_stream`: the framing of Bedrock's streams; `hosts`: what Bedrock and Vertex AI change in a request and a response.
+- `token_request`, `client_certificate`: requests to token endpoints;
+- `sigv4`: signatures of AWS; `event_stream`: the frames of Bedrock; `hosts`: what Bedrock and Vertex AI change in a call.
 """

@@ -41,7 +41,7 @@ _CONTAINER_ADDRESSES = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _INSTANCE_HOST = "http://169.254.169.254"
 _ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
 _INSTANCE_TOKEN_SECONDS = "21600"
-_LONGEST_STATIC = 3600.0
+_STATIC_SECONDS = 3600.0
 """Seconds after which keys without an expiry are read again: files are replaced."""
 _PROCESS_ADVICE = "use aws:process=aws configure export-credentials --profile {profile}"
 _xml_value = re.compile(r"<(AccessKeyId|SecretAccessKey|SessionToken|Expiration|Code)>([^<]*)</")
@@ -72,7 +72,7 @@ class AwsSource:
         if self._process is not None:
             return await asyncio.to_thread(_from_process, self._process, environ)
         if "id" in options:
-            return Fetched(await asyncio.to_thread(_named_keys, options, environ), _LONGEST_STATIC)
+            return Fetched(await asyncio.to_thread(_named_keys, options, environ), _STATIC_SECONDS)
         if "profile" in options:
             return await asyncio.to_thread(_from_profile, options["profile"], environ)
         if "container" in options:
@@ -85,7 +85,7 @@ class AwsSource:
         environ = self._environ
         if environ.get("AWS_ACCESS_KEY_ID", "").strip() and environ.get("AWS_SECRET_ACCESS_KEY", "").strip():
             variables = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-            return Fetched(AwsKeys(*(environ.get(name, "").strip() for name in variables)), _LONGEST_STATIC)
+            return Fetched(AwsKeys(*(environ.get(name, "").strip() for name in variables)), _STATIC_SECONDS)
         if environ.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environ.get("AWS_ROLE_ARN"):
             return await self._from_web_identity()
         profile = environ.get("AWS_PROFILE", "").strip()
@@ -131,7 +131,7 @@ class AwsSource:
         environ = self._environ
         relative = environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
         url = f"{_CONTAINER_HOST}{relative}" if relative else environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
-        if not _may_have_keys(url):
+        if not _is_trusted_url(url):
             raise TokenError(
                 "aws: AWS_CONTAINER_CREDENTIALS_FULL_URI is not an https URL or an address of this machine; correct it"
             )
@@ -197,7 +197,7 @@ def _from_profile(profile: str, environ: Mapping[str, str]) -> Fetched[AwsKeys]:
         )
     if fields.get("aws_access_key_id") and fields.get("aws_secret_access_key"):
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-        return Fetched(AwsKeys(*(fields.get(name, "") for name in names)), _LONGEST_STATIC)
+        return Fetched(AwsKeys(*(fields.get(name, "") for name in names)), _STATIC_SECONDS)
     if process := fields.get("credential_process"):
         return _from_process(parse_command(process), environ)
     raise TokenError(
@@ -241,13 +241,13 @@ def _keys_in(fields: Mapping[str, Any], what: str, answer: Answer | None) -> Fet
     if not all(isinstance(value, str) for value in values) or not values[0]:
         raise TokenError(f"{what} answered without AccessKeyId and SecretAccessKey")
     moment = as_timestamp(fields.get("Expiration"))
-    lifetime = _LONGEST_STATIC
+    lifetime = _STATIC_SECONDS
     if moment is not None:
         lifetime = moment - time.time() - (0.0 if answer is None else answer.ahead)
     return Fetched(AwsKeys(*map(str, values)), lifetime)
 
 
-def _may_have_keys(url: str) -> bool:
+def _is_trusted_url(url: str) -> bool:
     """Whether a URL may be asked for keys: TLS, or an address that does not leave the machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""

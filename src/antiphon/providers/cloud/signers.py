@@ -89,12 +89,10 @@ class SignatureSigner:
         region: str,
         service: str,
         clock: Callable[[], float],
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache: TokenCache[AwsKeys] = TokenCache(name, source.fetch, clock=clock)
         self._region = region
         self._service = service
-        self._wall_clock = wall_clock
         self._ahead = 0.0  # by how many seconds the clock of AWS is ahead of ours
 
     @property
@@ -117,7 +115,7 @@ class SignatureSigner:
             body=request.body,
             region=self._region,
             service=self._service,
-            timestamp=self._wall_clock() + self._ahead,
+            timestamp=time.time() + self._ahead,
         )
         return structs.replace(request, headers={**request.headers, **added})
 
@@ -130,7 +128,7 @@ class SignatureSigner:
             if keys is not None and f"Credential={keys.access_key}/" in signed.headers["authorization"]:
                 self._cache.discard(keys)
             return True
-        ahead = clock_difference(response.headers.get("date", "")) + time.time() - self._wall_clock()
+        ahead = clock_difference(response.headers.get("date", ""))
         if "date" in response.headers and abs(ahead - self._ahead) > _MIN_CLOCK_DIFFERENCE:
             self._ahead = ahead
             return True

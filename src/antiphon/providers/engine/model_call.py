@@ -14,9 +14,10 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeAlias
 
-from antiphon.providers.call import CallReport
+from antiphon.providers.call import CallReport, RetryScheduled
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, DeltaReply, Reply, StreamReply, UpstreamFailed, WholeReply
@@ -70,6 +71,7 @@ class ModelCall:
     one nothing is logged. `first_token`: seconds until the first visible output of a stream, where another target is left.
     `health`: targets with an open circuit are skipped, and results are reported to it. `continues`: `batches` lets another
     target finish an answer whose stream broke; `prepare_prefix` makes a request that continues a text, if the model can.
+    `on_retry` is called before each wait.
     """
 
     _probe = 0
@@ -95,10 +97,12 @@ class ModelCall:
         health: TargetHealth | None = None,
         continues: bool = False,
         prepare_prefix: PreparePrefix | None = None,
+        on_retry: Callable[[RetryScheduled], None] | None = None,
     ) -> None:
         self.waiting_seconds = 0.0
         self._continues = continues
         self._prepare_prefix = prepare_prefix
+        self._on_retry = on_retry
         self._plan = RetryPlan(targets, report.fallbacks)
         self._prepare = prepare
         self._report = report
@@ -194,7 +198,7 @@ class ModelCall:
                 step = plan.after(error, should_retry=should_retry)
                 self._log(target, error, step)
             elif isinstance(step, Wait):
-                await self._wait(prepared, step.seconds)
+                await self._wait(prepared, step)
                 step = plan.resume()
             elif isinstance(step, GiveUp):
                 if not self._skipped or len(self._report.attempts) > self._attempts_before_skip:
@@ -272,8 +276,11 @@ class ModelCall:
             self.waiting_seconds += self._attempt_seconds
         return reply, prepared.judge(reply)
 
-    async def _wait(self, prepared: TargetCall, seconds: float) -> None:
-        began = time.monotonic()
+    async def _wait(self, prepared: TargetCall, step: Wait) -> None:
+        began, seconds = time.monotonic(), step.seconds
+        if self._on_retry is not None:
+            at = datetime.now(UTC) + timedelta(seconds=seconds)
+            self._on_retry(RetryScheduled(str(self._plan.target), seconds, at, step.error))
         try:
             if seconds:
                 await prepared.sleep(seconds)

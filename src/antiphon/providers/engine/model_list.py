@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
+from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_status
@@ -86,13 +87,16 @@ def models_url(preset: Preset, base_url: str, api_version: str = "", *, endpoint
 async def fetch_models(
     provider: Provider, timeouts: Timeouts = LISTING_TIMEOUTS, *, owner: str = ""
 ) -> tuple[str, ...]:
-    """The models a provider lists; with `owner` those whose `owned_by` is that. Raises `ValueError`."""
+    """The models a provider lists; with `owner` those whose `owned_by` is that.
+
+    Raises `ValueError` with the reason, which contains no secret.
+    """
     url = models_url(provider.preset, provider.base_url, provider.api_version)
     if url is None:
         raise ValueError("the host has no list of models")
     reply = await request_models(provider, url, timeouts=timeouts)
     if reply.status != 200:
-        raise ValueError(reply.problem or f"status {reply.status}")
+        raise ValueError(scrub_text(reply.problem, provider.secrets) or f"status {reply.status}")
     return reply.names(owner)
 
 

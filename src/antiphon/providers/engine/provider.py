@@ -19,6 +19,7 @@ from msgspec import structs
 from antiphon.errors import ProviderSetupError
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
+from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
@@ -200,6 +201,13 @@ class Provider:
             await self._authentication.sign(HttpRequest(url=self.base_url), self.pool.secrets[0])
 
     def _url_for(self, model: str, stream: bool = True) -> str:
+        """The address of a call. Raises `UpstreamFailed` for a model that the host serves under another preset."""
+        if other := self.preset.preset_for(model):
+            message = (
+                f"{self.name} (preset {self.preset.name}) does not serve {model}: use {other}/{model}, "
+                f'or in antiphon.toml a provider with preset = "{other}"'
+            )
+            raise UpstreamFailed(ProviderError(message, "not_found", code="other_preset"))
         url = self.preset.url_for(self.base_url, model, self.api_version)
         if stream:
             return url

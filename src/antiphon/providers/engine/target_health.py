@@ -36,8 +36,8 @@ CircuitState: TypeAlias = Literal["open", "half_open"]
 _OUTAGES = frozenset({"server", "overloaded", "timeout", "stream_cut"})
 """Kinds of errors that count: the host does not answer, whatever the key and the request."""
 _SHARED_NAME = "circuits"
-_MAX_FAILING = 1024
-"""Clients choose model names where a route is a glob: above this many the oldest count is dropped."""
+MAX_TARGETS = 1024
+"""Clients choose model names where a route is a glob: above this many the oldest count or time is dropped."""
 _PROBE_SECONDS = 600.0
 """A probe without a result after this time is lost."""
 _MEMORY = 0.7
@@ -112,6 +112,8 @@ class TargetHealth:
         """The target answered, after so many seconds; or refused the request, so it is up."""
         if seconds is not None and self.measures:
             known = self._seconds.get(target)
+            if known is None and len(self._seconds) >= MAX_TARGETS:
+                del self._seconds[next(iter(self._seconds))]
             self._seconds[target] = seconds if known is None else known * _MEMORY + seconds * (1 - _MEMORY)
         self._failures.pop(target, None)
         circuit = self._circuits.pop(target, None)
@@ -137,7 +139,7 @@ class TargetHealth:
         count = self._failures.pop(target, 0) + 1
         if count < self.policy.failures:
             self._failures[target] = count
-            if len(self._failures) > _MAX_FAILING:
+            if len(self._failures) > MAX_TARGETS:
                 del self._failures[next(iter(self._failures))]
             return
         self.opened += 1

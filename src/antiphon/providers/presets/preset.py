@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
@@ -57,6 +58,8 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Another API of a host that has a preset already: used where it is named, and not because its key is set."""
     known_models: tuple[str, ...] = ()
     """Models of a host that may not list them; shown where it does not."""
+    other_presets: tuple[tuple[str, str], ...] = ()
+    """Globs of models that the host serves in another format, each with the preset for them."""
     completions: tuple[str, ...] = ()
     """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
     whole_call: tuple[str, str] = ("", "")
@@ -78,6 +81,10 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the service in signatures of AWS."""
     host: Literal["", "bedrock", "vertex"] = ""
     """Whose form of requests of the format it takes."""
+
+    def preset_for(self, model: str) -> str:
+        """The preset that serves a model of the host, if it is another one; empty otherwise."""
+        return next((name for glob, name in self.other_presets if fnmatchcase(model, glob)), "")
 
     @property
     def secret_variables(self) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from antiphon.errors import StoreReadOnly
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.location import ensure_private_folder
 from antiphon.tools.builtin.memory import memory_tools, with_memory
 from antiphon.tools.builtin.plan_store import PlanStore
 from antiphon.tools.builtin.plans import (
@@ -49,10 +48,7 @@ def builtin_tools(data_dir: str | os.PathLike[str] | None = None) -> list[Tool]:
     if data_dir is None:
         return [*plan_tools(PlanStore()), search_tool(key=key)]
     place = Path(data_dir)
-    try:
-        make_private_folder(place)
-    except OSError as error:
-        raise StoreReadOnly(f"the folder {place} cannot be made: {error.strerror or error}") from error
+    ensure_private_folder(place)
     documents = place / "documents"
     search = search_tool(documents if documents.is_dir() else None, key, index=place / "documents.index.db")
     return [*plan_tools(PlanStore(place / "plans.db")), search]

@@ -16,6 +16,7 @@ from msgspec import Struct
 from antiphon.errors import DocumentsUnreadable
 from antiphon.history import search_text
 from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.text import one_line
 
 _WIDTH = 500
 _BEFORE = 60
@@ -26,7 +27,7 @@ _ENDING = re.compile(r"(?:ing|ed|es|s)$")
 
 def marked_excerpt(text: str, terms: Iterable[str]) -> str:
     """The best place of the text for the words; its beginning if none of them is found letter by letter."""
-    line = " ".join(_MARKUP.sub("", text).split())
+    line = one_line(_MARKUP.sub("", text))
     spans = list(islice(_spans(line, terms), _LOOKED_AT))
     begin = _word_edge(line, max(0, min(_best_start(spans) - _BEFORE, len(line) - _WIDTH)))
     end = min(len(line), begin + _WIDTH)
@@ -151,10 +152,10 @@ def read_document(folder: Path, path: str) -> DocumentText:
     suffix = _suffix(name)
     heading = ""
     if suffix in HTML:
-        heading, text = _excerpt_text(text)
+        heading, text = _page_text(text)
     elif suffix in MARKDOWN and (found := _HEADING.search(text)):
         heading = re.sub(r"[*`]", "", found[1])
-    return DocumentText(" ".join(heading.split())[:_TITLE_LENGTH] or Path(name).stem, text)
+    return DocumentText(one_line(heading)[:_TITLE_LENGTH] or Path(name).stem, text)
 
 
 def _is_text(name: str) -> bool:
@@ -199,12 +200,12 @@ def _decoded(data: bytes) -> str:
     return data.decode("latin-1")
 
 
-def _excerpt_text(html: str) -> tuple[str, str]:
+def _page_text(html: str) -> tuple[str, str]:
     """The title of a page, and what a reader of it sees."""
     page = _Page()
     page.feed(html)
     page.close()
-    lines = (" ".join(line.split()) for line in "".join(page.pieces).splitlines())
+    lines = (one_line(line) for line in "".join(page.pieces).splitlines())
     return "".join(page.title or page.heading), "\n".join(line for line in lines if line)
 
 

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, structs
 from antiphon.errors import PlanRefused, StoreError, StoreLocked, ToolError
 from antiphon.history.search_text import normalize
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
+from antiphon.text import one_line
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
 
@@ -97,19 +98,19 @@ class PlanChange(Struct, frozen=True):
 
 def new_plan(plan_id: str, title: str, goal: str, tasks: Iterable[str | TaskDraft], now: datetime) -> Plan:
     """A plan that was just made. Raises `PlanRefused`."""
-    desk = _PlanEditor(now)
-    desk.add(tasks, "tasks")
+    editor = _PlanEditor(now)
+    editor.add(tasks, "tasks")
     plan = Plan(
         id=plan_id,
-        title=desk.line(title, "title", TITLE_LENGTH),
-        goal=desk.text(goal, "goal", GOAL_LENGTH),
+        title=editor.line(title, "title", TITLE_LENGTH),
+        goal=editor.text(goal, "goal", GOAL_LENGTH),
         status="active",
-        tasks=tuple(desk.tasks.values()),
+        tasks=tuple(editor.tasks.values()),
         created=now,
         updated=now,
-        tasks_numbered=desk.numbered,
+        tasks_numbered=editor.numbered,
     )
-    desk.close(plan)
+    editor.close(plan)
     return plan
 
 
@@ -120,27 +121,27 @@ def apply_change(plan: Plan, change: PlanChange, now: datetime) -> Plan:
             f"nothing to change in {plan.id}; give at least one of "
             f"{', '.join(structs.asdict(change))}, with what it shall be"
         )
-    desk = _PlanEditor(now, plan)
+    editor = _PlanEditor(now, plan)
     if change.tasks is not None:
-        desk.replace(change.tasks)
-    desk.remove(change.remove_tasks)
+        editor.replace(change.tasks)
+    editor.remove(change.remove_tasks)
     for position, update in enumerate(change.task_updates):
-        desk.update(update, f"task_updates[{position}]")
-    desk.add(change.add_tasks, "add_tasks")
+        editor.update(update, f"task_updates[{position}]")
+    editor.add(change.add_tasks, "add_tasks")
     after = structs.replace(
         plan,
-        title=plan.title if change.title is None else desk.line(change.title, "title", TITLE_LENGTH),
-        goal=plan.goal if change.goal is None else desk.text(change.goal, "goal", GOAL_LENGTH),
+        title=plan.title if change.title is None else editor.line(change.title, "title", TITLE_LENGTH),
+        goal=plan.goal if change.goal is None else editor.text(change.goal, "goal", GOAL_LENGTH),
         status=change.status or plan.status,
-        tasks=tuple(desk.tasks.values()),
-        tasks_numbered=desk.numbered,
+        tasks=tuple(editor.tasks.values()),
+        tasks_numbered=editor.numbered,
     )
-    desk.close(after)
+    editor.close(after)
     return plan if after == plan else structs.replace(after, version=plan.version + 1, updated=now)
 
 
 class _PlanEditor:
-    """Where the tasks of a plan are worked on, and the problems met are noted."""
+    """Changes the tasks of a plan and collects the problems."""
 
     def __init__(self, now: datetime, plan: Plan | None = None) -> None:
         self.tasks = {task.id: task for task in plan.tasks} if plan else {}
@@ -181,7 +182,7 @@ class _PlanEditor:
         for position, draft in enumerate(given):
             where = f"tasks[{position}]"
             if not draft.id:
-                kept = by_title.pop(_one_line(draft.title), None) or self._numbered_task()
+                kept = by_title.pop(one_line(draft.title), None) or self._numbered_task()
             else:
                 known = before.get(_task_id(draft.id))
                 if known is None:
@@ -222,7 +223,7 @@ class _PlanEditor:
         )
 
     def line(self, given: str, where: str, limit: int) -> str:
-        line = self.text(_one_line(given), where, limit)
+        line = self.text(one_line(given), where, limit)
         if not line:
             self._problems.append(f"{where} is empty; say in a few words what it is about")
         return line
@@ -251,10 +252,6 @@ class _PlanEditor:
 
 def _as_draft(given: str | TaskDraft) -> TaskDraft:
     return TaskDraft(given) if isinstance(given, str) else given
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _task_id(given: str) -> str:

@@ -21,6 +21,7 @@ from antiphon.providers.transport.request import (
     Transport,
     read_body,
 )
+from antiphon.text import one_line
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
 from antiphon.tools.tool import Tool, tool
 
@@ -114,7 +115,7 @@ def _detail(body: bytes) -> str:
         return ""
     detail = decoded.get("detail") if isinstance(decoded, dict) else None
     words = detail.get("error") if isinstance(detail, dict) else detail
-    return " ".join(words.split())[:200] if isinstance(words, str) else ""
+    return one_line(words)[:200] if isinstance(words, str) else ""
 
 
 _GUIDE = Path(__file__).with_name("guide")
@@ -221,7 +222,7 @@ def _in_language_of(query: str, documents: FoundDocuments, limit: int) -> FoundD
 
 def _check_query(query: str) -> str:
     """The query on one line. Refuses what cannot be looked for, in words for the model."""
-    line = " ".join(query.split())
+    line = one_line(query)
     if not line:
         raise ToolError("query is empty; say what to look for", retry=False)
     if len(line) > _QUERY_LENGTH:
@@ -268,11 +269,7 @@ def _format_results(
         return f"{opening}\n\n{words.none}"
     note = "" if has_all_words else words.some
     return f"{opening}{note}\n\n" + "\n\n".join(
-        f"{number}. **{_line(result.title) or words.untitled}**\n   {words.source}{_line(result.source)}"
-        f"\n   {_line(result.excerpt)}"
+        f"{number}. **{one_line(result.title) or words.untitled}**\n   {words.source}{one_line(result.source)}"
+        f"\n   {one_line(result.excerpt)}"
         for number, result in enumerate(results, 1)
     )
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

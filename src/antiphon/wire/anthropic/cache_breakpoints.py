@@ -108,9 +108,11 @@ def limit_cache_breakpoints(
         return
     paths = {id(block): path for block, path in cache_breakpoints}
     breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
+    reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
+    if not limit:
+        reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
     for block in breakpoints[: max(0, len(breakpoints) - limit)]:
         del block["cache_control"]
-        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
         losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
     has_five_minutes = False
     for block in breakpoints[max(0, len(breakpoints) - limit) :]:

@@ -19,6 +19,11 @@ _SHOWN: tuple[tuple[re.Pattern[str], CapabilityOverride], ...] = tuple(
         (r"`?temperature`? and `?top_p`? cannot both", CapabilityOverride(model="*", temperature_with_top_p=False)),
         (r"Thinking may not be enabled when tool_choice forces", CapabilityOverride(model="*", thinking=("off",))),
         (r"temperature is deprecated for this model", CapabilityOverride(model="*", sampling=())),
+        # AN-18: hosts that have no prompt cache, or not for this model
+        (
+            r"cache_control: Extra inputs are not permitted|did not allow prompt caching",
+            CapabilityOverride(model="*", cache_breakpoints=0),
+        ),
         # OpenAI: OC-02, OC-26, OC-27
         (r"role' does not support '(system|developer)'", CapabilityOverride(model="*", system_messages="none")),
         (r"'stop' is not supported with this model", CapabilityOverride(model="*", stop=False)),

@@ -64,10 +64,10 @@ async def handle_compact(context: RequestContext, on_finish: OnFinish) -> Respon
     answer = await Generation(run, on_finish).respond()
     if answer.status != 200 or not isinstance(answer.body, bytes):
         return answer
-    return Response.json(_compacted(expanded, answer.body), headers=_report_headers(answer))
+    return Response.json(_write_compaction(expanded, answer.body), headers=_report_headers(answer))
 
 
-def _compacted(request: ModelRequest, answer: bytes) -> dict[str, Any]:
+def _write_compaction(request: ModelRequest, answer: bytes) -> dict[str, Any]:
     summary = text_of(_wire.read_response(answer).parts)
     users = tuple(message for message in own_messages(request) if _is_from_user(message))
     items = _wire.write_request(ModelRequest(messages=users)).body["input"] if users else []

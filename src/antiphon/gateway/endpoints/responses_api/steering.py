@@ -51,14 +51,14 @@ class Steer(Struct, frozen=True):
 
     def accepted(self, number: int) -> dict[str, Any]:
         """The event that acknowledges it."""
-        return {"type": "response.steer.accepted", "sequence_number": number, "steer": self._named}
+        return {"type": "response.steer.accepted", "sequence_number": number, "steer": self._reference}
 
     def pending(self, number: int, required: list[dict[str, Any]]) -> dict[str, Any]:
         """The event that says which results it waits for."""
         return {
             "type": "response.steer.pending",
             "sequence_number": number,
-            "steer": self._named,
+            "steer": self._reference,
             "reason": "waiting_for_required_input",
             "required_input": required,
         }
@@ -70,7 +70,7 @@ class Steer(Struct, frozen=True):
         return {"type": "response.steer.failed", "sequence_number": number, "steer": steer, "error": error}
 
     @property
-    def _named(self) -> dict[str, Any]:
+    def _reference(self) -> dict[str, Any]:
         return {"id": self.id, "previous_response_id": self.response_id}
 
 

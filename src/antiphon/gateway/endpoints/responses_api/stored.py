@@ -30,6 +30,8 @@ from antiphon.wire import formats
 from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
+
 
 @asks_upstream
 async def handle_get_response(context: RequestContext) -> Response:
@@ -64,9 +66,6 @@ async def handle_cancel_response(context: RequestContext) -> Response:
 async def handle_list_items(context: RequestContext) -> Response:
     """List the input items of a response, including the responses it continues; also of one that is being generated."""
     return Response.json(list_input_items(await answer_chain(context), context.request.query))
-
-
-_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:

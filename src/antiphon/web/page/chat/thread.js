@@ -15,9 +15,10 @@ import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
 import { turnUsage } from "./token_meter.js";
-import { formatNumber, say } from "../ui/i18n.js";
+import { formatClock, formatNumber, say } from "../ui/i18n.js";
 
 const NEAR = 120;
+const SHOWN_WAIT_SECONDS = 1;
 const SCROLL_KEYS = new Set(["PageUp", "ArrowUp", "Home", "PageDown", "ArrowDown", "End", " "]);
 /** @type {Record<string, string>} */
 const ADVICE = {
@@ -28,6 +29,12 @@ const ADVICE = {
   context_length: "advice_shorten",
 };
 
+/** Only the dots are seen; a screen reader gets the words. */
+function resetWaiting(reason) {
+  reason.className = "unseen";
+  reason.textContent = say("waiting");
+}
+
 /**
  * The answer that is being made, as far as it was streamed.
  *
@@ -35,6 +42,7 @@ const ADVICE = {
  * @property {HTMLElement} node
  * @property {HTMLElement} body
  * @property {HTMLElement} waiting
+ * @property {HTMLElement} reason why it waits
  * @property {HTMLElement} chips
  * @property {StreamedText | null} words
  * @property {Thought | null} thought
@@ -166,6 +174,18 @@ export class Thread {
   _onRoundStarted() {
     this._setEnding(null);
     this._openDraft();
+  }
+
+  /** The call waits before another attempt: why, and until when. Waits that are too short to read about are left out. */
+  _onRetryScheduled({ model, seconds, at, error }) {
+    if (seconds < SHOWN_WAIT_SECONDS) return;
+    const { waiting, reason } = this._openDraft();
+    const isAsked = error.kind === "rate_limit" && error.retry_after != null;
+    const words = { model, message: error.message, seconds: `${Math.round(seconds)} s`, at: formatClock(at) };
+    reason.className = "wait-reason";
+    reason.textContent = say(isAsked ? "waitAsked" : "waitFailed", words);
+    waiting.hidden = false;
+    setTimeout(() => resetWaiting(reason), seconds * 1000);
   }
 
   _onTextDelta({ settled, open }) {
@@ -429,11 +449,13 @@ export class Thread {
    */
   _openDraft() {
     if (this._draft === null) {
+      const reason = element("span");
+      resetWaiting(reason);
       const waiting = element(
         "p",
         { class: "waiting", role: "status" },
         element("span", { class: "dots", "aria-hidden": "true" }, element("i"), element("i"), element("i")),
-        element("span", { class: "unseen" }, say("waiting")),
+        reason,
       );
       const chips = element("div", { class: "chips" });
       const body = element("div", { class: "body" }, chips, waiting);
@@ -443,7 +465,7 @@ export class Thread {
         body,
         element("div", { class: "plans-here" }),
       );
-      this._draft = { node, body, waiting, chips, words: null, thought: null };
+      this._draft = { node, body, waiting, reason, chips, words: null, thought: null };
       this._node.append(node);
     }
     return this._draft;

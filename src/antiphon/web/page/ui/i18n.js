@@ -78,6 +78,11 @@ export function formatSize(bytes) {
   return bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${formatNumber(bytes / 1000)} kB` : `${formatNumber(bytes / 1e6)} MB`;
 }
 
+/** The time of day, to the second. */
+export function formatClock(timestamp) {
+  return new Date(timestamp).toLocaleTimeString(locale(), { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
 /** The time of day today, the date before. */
 export function formatTime(timestamp) {
   const date = new Date(timestamp);

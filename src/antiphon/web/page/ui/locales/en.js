@@ -131,6 +131,8 @@ export const ENGLISH = {
   thinking: "Thinking",
   thought: "Thought",
   waiting: "Waiting for the model",
+  waitAsked: "{model} asks to wait {seconds}; trying again at {at}",
+  waitFailed: "{model}: {message} Trying again at {at}",
   working: "Working",
   stopped: "Stopped. The partial answer is saved.",
   failed: "The model did not answer",

@@ -131,6 +131,8 @@ export const CHINESE = {
   thinking: "思考中",
   thought: "思考过程",
   waiting: "等待模型响应",
+  waitAsked: "{model} 要求等待 {seconds}，将于 {at} 重试",
+  waitFailed: "{model}：{message} 将于 {at} 重试",
   working: "处理中",
   stopped: "已停止，已生成的内容会保留。",
   failed: "模型未能回答",

@@ -19,8 +19,8 @@ from antiphon.gateway.access.page_session import (
     new_session,
     session_cookie,
 )
+from antiphon.gateway.admin.credentials import switch_credential
 from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.credentials import switch_credential
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.page.login_page import login_page

@@ -15,7 +15,7 @@ import pytest
 
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.history import ModelInputEntry, SqliteStore
-from antiphon.history.private_files import create_private_file, exposure, make_private_folder
+from antiphon.private_files import create_private_file, exposure, make_private_folder
 from antiphon.tools.builtin import builtin_tools
 from antiphon.tools.builtin.plan_store import PlanStore
 

@@ -1,0 +1,86 @@
+"""`StoreUrl`: the URL of the shared store in `[gateway] shared`.
+
+Accepted are redis://host:port/0, rediss:// (TLS), valkey://, valkeys:// and unix:/path?db=0. A password is never part of one (law
+L10): it is in `shared_password`.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError
+
+_SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
+_FORMS = "redis://host:port/0, rediss://host:port/0 or unix:/path/of/the/socket"
+_PORT = 6379
+_MOST_DATABASES = 16_384
+
+
+class InvalidStoreUrl(AntiphonError):
+    """A value that is not the URL of a shared store. The message completes a sentence that names the key."""
+
+
+class StoreUrl(Struct, frozen=True, kw_only=True):
+    """A server, by host and port or by the path of its socket, and the database number."""
+
+    host: str = ""
+    port: int = _PORT
+    path: str = ""
+    user: str = ""
+    database: int = 0
+    is_encrypted: bool = False
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}" + (f"?db={self.database}" if self.database else "")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.is_encrypted else 'redis'}://{host}:{self.port}/{self.database}"
+
+
+def parse_store_url(written: str) -> StoreUrl:
+    """Parse a URL. Raises `InvalidStoreUrl`, whose message does not repeat the URL: it may contain a password."""
+    try:
+        parts = urlsplit(written)
+        port = parts.port
+    except ValueError:
+        raise InvalidStoreUrl(f"not a valid URL; use {_FORMS}") from None
+    if parts.password is not None:
+        raise InvalidStoreUrl('contains a password; remove it and set shared_password = "env:NAME"')
+    if parts.scheme == "unix":
+        return _parse_socket(parts)
+    if parts.scheme not in _SCHEMES or not parts.netloc:
+        raise InvalidStoreUrl(f"not a Redis or Valkey URL; use {_FORMS}")
+    if not parts.hostname:
+        raise InvalidStoreUrl(f"has no host; use {_FORMS}")
+    if parts.query or parts.fragment:
+        raise InvalidStoreUrl("has a query or fragment; only host, port and database are supported")
+    return StoreUrl(
+        host=parts.hostname,
+        port=_PORT if port is None else port,
+        user=unquote(parts.username or ""),
+        database=_parse_database(parts.path.strip("/")),
+        is_encrypted=_SCHEMES[parts.scheme],
+    )
+
+
+def _parse_socket(parts: SplitResult) -> StoreUrl:
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
+        raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
+    if set(query) - {"db"} or parts.fragment:
+        raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
+    return StoreUrl(
+        path=unquote(parts.path),
+        user=unquote(parts.username or ""),
+        database=_parse_database("".join(query.get("db", []))),
+    )
+
+
+def _parse_database(written: str) -> int:
+    if not written:
+        return 0
+    if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:
+        raise InvalidStoreUrl("has an invalid database number; the first one is 0")
+    return int(written)
