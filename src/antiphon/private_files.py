@@ -98,6 +98,6 @@ def exposure(path: str | os.PathLike[str]) -> str:
 
 def warn_if_exposed(path: str | os.PathLike[str]) -> None:
     """Log a warning, once a process for each path, if other users can get at a file."""
-    if (place := os.path.realpath(path)) not in _warned and (problem := exposure(path)):
+    if (problem := exposure(path)) and (place := os.path.realpath(path)) not in _warned:
         _warned.add(place)
         logger.warning("%s", problem)

@@ -69,6 +69,7 @@ def test_a_changed_entry_is_found_even_if_its_checksum_fits(any_store: HistorySt
     condition = any_store._dialect.entry_at
     number = any_store._log.find(history.id).number
     at = any_store._dialect.read_entries(number, 2, 2)[0][1]
+    assert isinstance(at, int)
     checksum = row_checksum(2, at or 0, CHANGED) if has_checksum else None
     execute(
         any_store,

@@ -12,7 +12,7 @@ import msgspec
 
 from antiphon.cli.options import add_json, add_store
 from antiphon.cli.terminal import data_writer, ellipsize, format_time, styled, table, write, write_error, write_json
-from antiphon.errors import ConversationError, RunRefused, UnknownConversation
+from antiphon.errors import ConversationError, RunStateError, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
 from antiphon.history.location import open_location, store_location
@@ -123,7 +123,7 @@ def _ended(known: Run) -> int:
     if known.state == "done":
         return 0
     hint = f"; `antiphon runs approve {known.id}` decides" if known.state == "suspended" else ""
-    write_error(f"antiphon: run {known.id} is {known.standing}: {known.reason}{hint}")
+    write_error(f"antiphon: run {known.id} is {known.display_state}: {known.reason}{hint}")
     return 1
 
 
@@ -134,7 +134,9 @@ def _list(runs: Runs, arguments: argparse.Namespace) -> int:
     if not found:
         write([f"no runs{f' are {arguments.state}' if arguments.state else ''}"])
         return 0
-    rows = [(each.id, each.standing, each.kind, format_time(each.updated), _describe(runs, each)) for each in found]
+    rows = [
+        (each.id, each.display_state, each.kind, format_time(each.updated), _describe(runs, each)) for each in found
+    ]
     write(table(("ID", "STATE", "KIND", "UPDATED", "ABOUT"), rows))
     counts = runs.table.counts()
     write([styled(", ".join(f"{counts[state]} {state}" for state in _STATES if counts.get(state)), "dim")])
@@ -161,7 +163,7 @@ def _show(runs: Runs, arguments: argparse.Namespace) -> int:
 
 
 def _lines(known: Run) -> Iterator[str]:
-    yield styled(f"{known.id}  {known.standing}", _COLOURS.get(known.standing, "bold"))
+    yield styled(f"{known.id}  {known.display_state}", _COLOURS.get(known.display_state, "bold"))
     if known.reason:
         yield f"  why           {known.reason}"
     yield f"  kind          {known.kind}, code {known.code}"
@@ -223,7 +225,7 @@ def _cancel(runs: Runs, arguments: argparse.Namespace) -> int:
     before = runs.table.get(arguments.run)
     known = runs.cancel(before.id, arguments.reason)
     if before.is_over:
-        raise RunRefused(f"run {known.id} is {known.state} already")
+        raise RunStateError(f"run {known.id} is {known.state} already")
     return _changed(known, arguments, "is being cancelled" if not known.is_over else "is cancelled")
 
 
@@ -231,7 +233,7 @@ def _approve(runs: Runs, arguments: argparse.Namespace) -> int:
     known = runs.table.get(arguments.run)
     if not arguments.calls and len(runs.pending(known.id)) > 1:
         write(_pending(runs, known.id))
-        raise RunRefused(f"run {known.id} has several pending calls; give their ids")
+        raise RunStateError(f"run {known.id} has several pending calls; give their ids")
     for call in arguments.calls or [None]:
         if arguments.deny:
             known = runs.deny(known.id, call, arguments.reason)
@@ -267,7 +269,7 @@ _ACTIONS = {
 
 def _facts(known: Run) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(known)
-    return {**facts, "standing": known.standing}
+    return {**facts, "standing": known.display_state}
 
 
 def _option(text: str) -> tuple[str, Any]:

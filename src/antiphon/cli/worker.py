@@ -21,12 +21,12 @@ from antiphon.chat.toolbox import Toolboxes
 from antiphon.cli.options import add_store, whole_number
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import RunBookRefused, StoreUnreachable
+from antiphon.errors import RunConfigError, StoreUnreachable
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.location import data_folder_for, open_location, store_location
 from antiphon.providers.presets import PRESETS
-from antiphon.runs import RunBook, Worker, book_at
+from antiphon.runs import RunBook, Worker, load_run_book
 from antiphon.tools.tool import ask_before_changes
 
 logger = logging.getLogger("antiphon.runs")
@@ -115,10 +115,10 @@ async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
 async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterator[RunBook]:
     if arguments.app is not None:
         if arguments.ask:
-            raise RunBookRefused(
+            raise RunConfigError(
                 "--ask is for the kind `chat`; the tools of an --app say themselves what needs a person"
             )
-        yield book_at(arguments.app)
+        yield load_run_book(arguments.app)
         return
     offer = models_from_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")

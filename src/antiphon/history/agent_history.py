@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 from msgspec.structs import replace
 
 from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
+from antiphon.history.codec import sequence_number_of
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -50,7 +51,7 @@ DEBUG = logging.DEBUG
 
 if TYPE_CHECKING:
     from antiphon.history.lease import Lease
-    from antiphon.history.store import ConversationRow
+    from antiphon.history.sql.log import Log
 
 E = TypeVar("E", bound=HistoryEntry)
 
@@ -194,14 +195,16 @@ class AgentHistory:
             raise self._conflict()
         try:
             log = self._log
-            if type(entry) is ToolCallResultsEntry and not entry.sequence_number:
+            kind = type(entry)
+            if kind is ToolCallResultsEntry and not entry.sequence_number:
                 entry = self._in_call_order(entry)  # type: ignore[arg-type, assignment]
-            if type(entry) not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
+            if kind not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
                 return self._append_slow_path(entry)
             number = len(log) + 1
             entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
-            if self._journal is not None:
-                self._journal.write(entry)
+            journal = self._journal
+            if journal is not None:
+                journal.write(entry)
             log.append(entry)
             self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
             if is_logged(DEBUG):
@@ -336,12 +339,18 @@ class AgentHistory:
 
     def _load(self, entries: Iterable[HistoryEntry]) -> None:
         """Add entries that were stored before, many at once: only those that change more than the log are looked at."""
-        self._log.extend(entries)
-        for number, entry in enumerate(self._log, 1):
-            if entry.sequence_number != number:
-                raise SequenceError(
-                    f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
-                )
+        log = self._log
+        log.extend(entries)
+        if [*map(sequence_number_of, log)] != [*range(1, len(log) + 1)]:
+            number, entry = next(
+                (number, entry) for number, entry in enumerate(log, 1) if entry.sequence_number != number
+            )
+            raise SequenceError(
+                f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
+            )
+        if _FAST_PATH_KINDS.issuperset(map(type, log)):
+            return
+        for number, entry in enumerate(log, 1):
             if type(entry) is RollbackEntry:
                 self._spans.roll_back(number, entry.to, entry.kept)
                 self._effective = None
@@ -404,30 +413,12 @@ def _not_appendable(value: object) -> str:
     return f"a history takes HistoryEntry values, not {name}"
 
 
-class StoreLog(Protocol):
-    """The conversations of a store, and their entries."""
-
-    def find(self, conversation: str) -> ConversationRow:
-        """The one conversation that is meant."""
-
-    def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
-        """The conversations that were changed last, in that order."""
-
-    def append(
-        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
-    ) -> bytes:
-        """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable."""
-
-    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
-        """The entries of a conversation after number `after`, with their media."""
-
-
 class StoreJournal:
     """Writes to the conversation of that number and id, under a lease if there is one."""
 
     def __init__(
         self,
-        log: StoreLog,
+        log: Log,
         fork: Callable[[str, int], AgentHistory],
         number: int,
         conversation_id: str,
@@ -438,15 +429,15 @@ class StoreJournal:
         self._fork = fork
         self._number = number
         self._epoch = lease.epoch if lease is not None else None
-        self._last = 0
+        self._next = 0
         self._digest: bytes | None = None
-        """The digest of the entry `_last`, if this journal wrote it."""
+        """The digest of the entry before `_next`, if this journal wrote it."""
 
     def write(self, entry: HistoryEntry) -> None:
         number = entry.sequence_number
-        previous = self._digest if self._last == number - 1 else None
+        previous = self._digest if self._next == number else None
         self._digest = self._log.append(self._number, self.conversation_id, entry, self._epoch, previous)
-        self._last = number
+        self._next = number + 1
 
     def read(self, after: int) -> Sequence[HistoryEntry]:
         return self._log.read(self._number, self.conversation_id, after)

@@ -19,13 +19,14 @@ from msgspec import Struct
 
 from antiphon.closing import Closable
 from antiphon.errors import StoreError, UnknownRun
-from antiphon.history.agent_history import AgentHistory, StoreJournal, StoreLog
+from antiphon.history.agent_history import AgentHistory, StoreJournal
 from antiphon.history.digest import Tombstone, Verification
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.ids import ID_LENGTH
 from antiphon.history.lease import Lease
 
 if TYPE_CHECKING:
+    from antiphon.history.sql.log import Log
     from antiphon.history.sql.runs import RunTable
 
 T = TypeVar("T")
@@ -148,7 +149,7 @@ class HistoryStore(Closable):
     """Where the store is, as people may see it: a file, or a server without the password."""
     is_local: bool = False
     """Whether it is on this machine and fast enough to be called in an event loop."""
-    _log: StoreLog
+    _log: Log
 
     @abstractmethod
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:

@@ -106,7 +106,7 @@ class Runs:
         known = self.table.get(run)
         if known.state != "failed":
             hint = "decide its pending calls" if known.state == "suspended" else "only failed runs can be retried"
-            raise RunStateError(f"run {known.id} is {known.standing}; {hint}")
+            raise RunStateError(f"run {known.id} is {known.display_state}; {hint}")
         record_note(self.store.open(known.conversation), "retry requested")
         return self.table.wake(known.id)
 
@@ -152,7 +152,7 @@ class Runs:
     def _decide(self, run: str, call: str | None, decision: Decision) -> Run:
         known = self.table.get(run)
         if known.state != "suspended":
-            raise RunStateError(f"run {known.id} is {known.standing}; it has no pending calls")
+            raise RunStateError(f"run {known.id} is {known.display_state}; it has no pending calls")
         history = self.store.open(known.conversation)
         pending = pending_approvals(history)
         if call is None and len(pending) > 1:

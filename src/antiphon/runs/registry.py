@@ -130,4 +130,4 @@ def load_run_book(path: str) -> RunBook:
     return book
 
 
-book_at = load_run_book
+book_at = load_run_book  # its earlier name

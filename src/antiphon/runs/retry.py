@@ -86,7 +86,7 @@ class RunRetryPolicy(Struct, frozen=True, kw_only=True):
         return uniform(bound / 2, bound)
 
 
-Patience = RunRetryPolicy
+Patience = RunRetryPolicy  # its earlier name
 
 
 class RunProgress(Struct):

@@ -209,7 +209,7 @@ class Worker:
             "run %s (%s): %s, %s",
             run.id,
             run.kind,
-            settled.standing,
+            settled.display_state,
             outcome.reason,
         )
         if settled.state in ("suspended", "cancelled"):

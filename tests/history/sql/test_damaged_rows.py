@@ -23,7 +23,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     encode_entry,
 )
-from antiphon.history.codec import pack, row_checksum, row_entry, to_microseconds
+from antiphon.history.codec import decode_rows, pack, row_checksum, row_entry, to_microseconds
 from antiphon.history.postgres import PostgresStore
 from antiphon.history.sql.schema import FILE_SCHEMA
 from antiphon.parts import Image, ToolCallRequest, ToolCallResult
@@ -95,6 +95,7 @@ def test_no_flipped_bit_of_any_row_is_read(text: str, data: st.DataObject) -> No
     key, at, body = 1, to_microseconds(at_noon), pack(encode_entry(entry))
     checksum = row_checksum(key, at, body)
     assert row_entry((key, at, body, checksum)) == entry
+    assert decode_rows([(key, at, body, checksum)], key) == ([encode_entry(entry)], [entry])
     bit = data.draw(st.integers(0, len(body) * 8 - 1))
     flipped = bytearray(body)
     flipped[bit // 8] ^= 1 << bit % 8
@@ -108,6 +109,7 @@ def test_no_flipped_bit_of_any_row_is_read(text: str, data: st.DataObject) -> No
     ):
         with pytest.raises(StoreDamaged):
             row_entry(damaged)
+        assert decode_rows([damaged], 1) is None
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,36 @@ def test_a_wrong_value_in_a_row_is_one_clear_error(store: SqliteStore, damage: s
     change(store, f"UPDATE entries SET {damage}")
     message = assert_damaged(store, history)
     assert message.startswith(f"{store.path}: ")
+
+
+@pytest.mark.parametrize(
+    "damage", ["body = CAST(x'ff7b22' AS TEXT)", "body = x'4889ff00'", "at = 1.5", "checksum = checksum + 1"]
+)
+def test_a_damaged_row_far_into_a_conversation_is_named(store: SqliteStore, damage: str) -> None:
+    (line,) = store.export_lines(store.create().id)
+    head = line.partition(b',"head"')[0].replace(b'"entries":0', b'"entries":700') + b"}"
+    entries = AgentHistory(
+        [structs.replace(ModelInputEntry.of(f"pay {number}"), sequence_number=number) for number in range(1, 701)]
+    ).entries
+    copy = store.import_lines([head, *map(encode_entry, entries)], as_new=True)
+    opened = store.open(copy.id)
+    assert opened.entries == entries
+    change(store, f"UPDATE entries SET {damage} WHERE key & 4294967295 = 600")
+    with pytest.raises(StoreDamaged, match=f"entry 600 of conversation {copy.id} is damaged: "):
+        store.open(copy.id)
+
+
+def test_an_entry_of_a_newer_version_is_read_among_the_others(any_store: HistoryStore) -> None:
+    history = any_store.create()
+    history.append(ModelInputEntry.of("pay 100"))
+    history.append(ModelOutputEntry.of(LONG))
+    lines = list(any_store.export_lines(history.id))
+    newer = b'{"kind":"payment","sequence_number":3,"amount":100}'
+    head = lines[0].partition(b',"head"')[0].replace(b'"entries":2', b'"entries":3') + b"}"
+    copy = any_store.import_lines([head, *lines[1:], newer], as_new=True)
+    first, second, third = any_store.open(copy.id).entries
+    assert (first, second) == tuple(history.entries)
+    assert encode_entry(third) == newer
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 from antiphon.history import ModelInputEntry, SqliteStore
 
@@ -34,3 +35,15 @@ def test_a_store_in_memory_is_a_store_for_every_thread() -> None:
         reader.start()
         reader.join()
         assert seen == [2]
+
+
+def test_the_connection_to_write_with_is_made_by_the_first_write(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "chats.db") as store:
+        name = store.create().id
+    with SqliteStore(tmp_path / "chats.db") as store:
+        history = store.open(name)
+        assert len(store._file._connections) == 1
+        history.append(ModelInputEntry.of("is it raining?"))
+        assert len(store._file._connections) == 2
+        assert store.open(name).entries == history.entries
+        assert store._file._connections[1].execute("PRAGMA synchronous").fetchone() == (2,)  # FULL

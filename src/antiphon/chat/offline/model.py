@@ -19,7 +19,7 @@ from msgspec import structs
 from antiphon.chat.language import Language
 from antiphon.chat.offline.schema_values import Words, fitting_value
 from antiphon.chat.offline.texts import NOTICE, say
-from antiphon.chat.offline.tour import TOUR_CALLS, Step, Turn, next_step, report
+from antiphon.chat.offline.tour import TOUR_CALLS, Step, TourTurn, next_step, report
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.history import (
     ContextEntry,
@@ -139,7 +139,7 @@ def _allowed(options: ProviderCallOptions) -> tuple[tuple[ToolDefinition, ...], 
     return tools, choice.mode == "tool" or choice.must_call
 
 
-def _wanted_tool(turn: Turn, tools: Sequence[ToolDefinition], must_call: bool) -> ToolDefinition | None:
+def _wanted_tool(turn: TourTurn, tools: Sequence[ToolDefinition], must_call: bool) -> ToolDefinition | None:
     """The first tool that the message names and that was not called in this turn; else one if one must be called."""
     called = {result.tool_name for result in turn.results}
     places = ((_place_of(tool.name, turn.message), tool) for tool in tools if tool.name not in called)
@@ -149,7 +149,7 @@ def _wanted_tool(turn: Turn, tools: Sequence[ToolDefinition], must_call: bool) -
     return tools[0] if must_call and tools and not turn.results else None
 
 
-def _report_step(turn: Turn) -> Step | None:
+def _report_step(turn: TourTurn) -> Step | None:
     """The results of the tools that the request forced or the message named."""
     is_named = (_place_of(result.tool_name, turn.message) >= 0 for result in turn.results)
     reported = [
@@ -176,7 +176,7 @@ def _call_of(tool: ToolDefinition, call_id: str, message: str) -> ToolCallReques
     return ToolCallRequest(tool.name, call_id, msgspec.json.encode(arguments).decode())
 
 
-def _noticed(turn: Turn, text: str) -> str:
+def _noticed(turn: TourTurn, text: str) -> str:
     spoken = (entry for entry in turn.context if entry.role is ContextEntryRole.MODEL_OUTPUT)
     known = (*NOTICE.values(), *(say(language, "hello")[:30] for language in NOTICE))
     if any(mark in text_of(entry.content) for entry in spoken for mark in known):
@@ -186,7 +186,7 @@ def _noticed(turn: Turn, text: str) -> str:
 
 def _turn_of(
     context: Sequence[ContextEntry], options: ProviderCallOptions, today: date, tools: Sequence[ToolDefinition]
-) -> Turn:
+) -> TourTurn:
     place = next((place for place in range(len(context) - 1, -1, -1) if _is_user_input(context[place])), len(context))
     content = context[place].content if place < len(context) else ()
     message = text_of(content)[:_MAX_MESSAGE_CHARS]
@@ -197,7 +197,7 @@ def _turn_of(
         for part in parts
         if isinstance(part, ToolCallResult)
     )
-    return Turn(
+    return TourTurn(
         message,
         _language_of(message, context[:place]),
         results,

@@ -87,7 +87,7 @@ class Step(Struct, frozen=True):
     """Whether the text says that this is not a language model."""
 
 
-class Turn(Struct, frozen=True):
+class TourTurn(Struct, frozen=True):
     """The turn to answer: the message, its language, and the results so far."""
 
     message: str
@@ -106,7 +106,7 @@ class Turn(Struct, frozen=True):
         return say(self.language, sentence, **values)
 
 
-def next_step(turn: Turn) -> Step:
+def next_step(turn: TourTurn) -> Step:
     """The next call of a turn, or its answer."""
     message = turn.message.strip().strip("!！。.~ ").strip()
     for sentence, pattern in _SMALL_TALK:
@@ -136,7 +136,7 @@ def _topic(message: str) -> str:
     return next(found, "")
 
 
-def report(turn: Turn, result: ToolCallResult) -> str:
+def report(turn: TourTurn, result: ToolCallResult) -> str:
     """The result of a call, as it is."""
     text = text_without_data(result)
     if result.status is ToolExecutionStatus.SUCCESS:
@@ -146,7 +146,7 @@ def report(turn: Turn, result: ToolCallResult) -> str:
     )
 
 
-def _plan_step(turn: Turn, request: PlanRequest | None) -> Step:
+def _plan_step(turn: TourTurn, request: PlanRequest | None) -> Step:
     assert request is not None
     titles: list[str] = []
     if request.query:
@@ -171,13 +171,13 @@ def _plan_step(turn: Turn, request: PlanRequest | None) -> Step:
     return Step(turn.say(sentence, title=arguments["title"], count=len(arguments["tasks"])))
 
 
-def _call(turn: Turn, name: str, arguments: dict[str, Any], what: str) -> Step:
+def _call(turn: TourTurn, name: str, arguments: dict[str, Any], what: str) -> Step:
     if name not in turn.tools:
         return Step(turn.say("no_tool", tool=name))
     return Step(turn.say("calling", tool=name, what=what), name, arguments)
 
 
-def _pause_step(turn: Turn) -> Step:
+def _pause_step(turn: TourTurn) -> Step:
     result = turn.result_of("pause")
     if result is None and "pause" not in turn.tools:
         return Step(turn.say("no_pause"))
@@ -191,7 +191,7 @@ def _pause_step(turn: Turn) -> Step:
     return Step(report(turn, result))
 
 
-def _rendered(turn: Turn) -> str:
+def _rendered(turn: TourTurn) -> str:
     bodies = []
     for name, model in _MODELS.items():
         rendered = ContextRenderer(Origin("", name, model)).write(turn.context, turn.options)
@@ -211,7 +211,7 @@ def _excerpt(body: bytes) -> str:
     return "\n".join(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…" for text in texts)
 
 
-def _rolled_back(turn: Turn) -> str:
+def _rolled_back(turn: TourTurn) -> str:
     copy = AgentHistory()
     for entry in turn.context:
         text = Text(text_of(entry.content))
@@ -227,7 +227,7 @@ def _rolled_back(turn: Turn) -> str:
     return turn.say("rolled_back", steps="\n".join(steps))
 
 
-def _counted(turn: Turn, sentence: str, history: AgentHistory, to: int) -> str:
+def _counted(turn: TourTurn, sentence: str, history: AgentHistory, to: int) -> str:
     return turn.say(
         sentence, version=history.version, entries=len(history.entries), visible=len(history.effective), to=to
     )

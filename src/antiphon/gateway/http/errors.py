@@ -38,6 +38,8 @@ STATUS_BY_KIND: Mapping[ErrorKind, int] = {
 _CREDENTIAL_ERRORS = frozenset({"authentication", "billing", "permission"})
 """Errors of a provider that concern the gateway's own credential."""
 _OVERLOADED_STATUS = {"anthropic": 529}
+INTERNAL_ERROR = ProviderError("internal error; see the log", "server")
+"""A defect of ours, where no request can be named."""
 
 
 def error_response(

@@ -15,6 +15,7 @@ from contextlib import aclosing
 from typing import Literal, Protocol, TypeAlias
 
 from antiphon.errors import AntiphonError
+from antiphon.gateway.http.errors import INTERNAL_ERROR
 from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.threads import run_in_thread
@@ -90,7 +91,7 @@ class BackgroundAnswer:
             raise
         except Exception:
             logger.exception("internal error while generating an answer in the background")
-            self.end("failed", ProviderError("internal error; see the log", "server"))
+            self.end("failed", INTERNAL_ERROR)
         finally:
             source, self._source = self._source, None
             if source is not None and self.ending is not None:
@@ -121,7 +122,7 @@ class BackgroundAnswer:
 
     def abort_stream(self) -> None:
         """The stream broke by a defect of ours."""
-        self.end("failed", ProviderError("internal error; see the log", "server"))
+        self.end("failed", INTERNAL_ERROR)
 
     def end(self, ending: Ending, error: ProviderError | None = None) -> None:
         """End it before it is complete."""

@@ -10,7 +10,7 @@ number into one key), the next run (PostgreSQL skips locked rows) and the full-t
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -19,8 +19,10 @@ from antiphon.history.entries import HistoryEntry
 from antiphon.history.sql.database import Database
 from antiphon.history.store import ConversationRow
 
-EntryRow: TypeAlias = dict[str, Any]
-"""Number of the conversation, sequence number, time, body, checksum and digest of an entry, as they are stored."""
+EntryRow: TypeAlias = Any
+"""Number of the conversation, sequence number, time, body, checksum and digest of an entry, as the dialect inserts them."""
+
+ROWS_AT_ONCE = 256
 
 
 class Dialect(Database):
@@ -73,6 +75,12 @@ class Dialect(Database):
     @abstractmethod
     def read_entries(self, number: int, first: int, last: int | None = None) -> Sequence[StoredRow]:
         """The rows of a conversation's entries from `first` to `last`, in order."""
+
+    def entry_batches(self, number: int, first: int) -> Iterator[Sequence[StoredRow]]:
+        """The rows of a conversation's entries from `first` on, in order and in pieces: what is read is decoded from the
+        processor's cache. A connection is held until the last one."""
+        rows = self.read_entries(number, first)
+        return (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
 
     @abstractmethod
     def first_inputs(self, numbers: Sequence[int]) -> Iterable[tuple[int, StoredRow]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from functools import cached_property
 
 from antiphon.history.codec import EARLIEST, LATEST, from_microseconds
 from antiphon.history.sql.schema import UNTOUCHED
@@ -47,8 +48,11 @@ class LeaseClock:
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
-        self._boot = boot_id()
         self._ahead: int | None = None
+
+    @cached_property
+    def _boot(self) -> str:
+        return boot_id()  # read when it is needed: a program that only reads conversations never asks
 
     def settle(self) -> None:
         """Agree on the time with the other processes. Call it before a transaction that looks at leases."""

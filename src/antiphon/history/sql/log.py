@@ -15,9 +15,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable, UnknownConversation, WriterConflict
 from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verified
-from antiphon.history.codec import StoredRow, damaged_entry, decode_row, row_body
+from antiphon.history.codec import StoredRow, damaged_entry, decode_row, decode_rows, row_body
 from antiphon.history.digest import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
@@ -38,8 +40,24 @@ VALUES (:id, :title, :created, :parent, :forked_at, :tags, :created) ON CONFLICT
 _REFERENCE = f'"{DIGEST_PREFIX}'.encode()
 
 
+def _body_and_entry(row: StoredRow) -> tuple[bytes, HistoryEntry]:
+    body = row_body(row, decodes_unchecked=False)
+    return body, decode_row(row[0], body)
+
+
 class _NotAppended(Exception):
     """Rolls a transaction back."""
+
+
+class _Append(Struct, frozen=True):
+    """An entry to write, under the epoch of a lease if there is one."""
+
+    number: int
+    conversation: str
+    sequence: int
+    row: EntryRow
+    attachments: Mapping[str, str]
+    epoch: int | None
 
 
 class Log:
@@ -63,10 +81,14 @@ class Log:
         digest = entry_digest(previous, stored)
         row = self._dialect.entry_row(number, entry, stored, digest)
         try:
-            self._append(row, conversation, attachments, epoch)
+            if not attachments:
+                with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
+                    if self._dialect.append_entry(db, row, epoch):
+                        return digest
+            self._append(_Append(number, conversation, entry.sequence_number, row, attachments, epoch))
         except ConnectionBroken:
             try:
-                self._append(row, conversation, attachments, epoch, is_second=True)
+                self._append(_Append(number, conversation, entry.sequence_number, row, attachments, epoch), stored)
             except StoreUnreachable as error:
                 raise StoreUnreachable(
                     f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
@@ -74,53 +96,43 @@ class Log:
                 ) from error
         return digest
 
-    def _append(
-        self,
-        row: EntryRow,
-        conversation: str,
-        attachments: Mapping[str, str],
-        epoch: int | None,
-        *,
-        is_second: bool = False,
-    ) -> None:
-        number, sequence = row["number"], row["sequence"]
-        while not self._write(row, attachments, epoch):
+    def _append(self, new: _Append, sent_before: bytes | None = None) -> None:
+        """Write an entry in a transaction, or raise why it may not be written. `sent_before`: a body that may have arrived."""
+        number, sequence = new.number, new.sequence
+        while not self._write(new):
             found = self._dialect.read_entries(number, sequence, sequence)
-            if is_second and found and found[0][2] == row["body"]:
+            if found and sent_before is not None and row_body(found[0]) == sent_before:
                 return  # the first attempt arrived; only its acknowledgement was lost
             with self._dialect.connection() as db:
-                refusal = self._leases.refusal(db, number, epoch)
+                refusal = self._leases.refusal(db, number, new.epoch)
             if refusal is not None:
                 raise refusal
             if found:
-                raise self._conflict(conversation, number, sequence)
+                raise self._conflict(new.conversation, number, sequence)
             # The holder released the conversation just now: try again.
 
-    def _write(self, row: EntryRow, attachments: Mapping[str, str], epoch: int | None) -> bool:
-        if not attachments:
-            with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
-                if self._dialect.append_entry(db, row, epoch):
-                    return True
+    def _write(self, new: _Append) -> bool:
         try:
             with self._dialect.transaction() as db:
-                if not self._write_in(db, row, attachments, epoch):
+                if not self._write_in(db, new):
                     raise _NotAppended  # noqa: TRY301 - it rolls back
         except _NotAppended:
             return False
         return True
 
-    def _write_in(self, db: Any, row: EntryRow, attachments: Mapping[str, str], epoch: int | None) -> bool:
-        self.insert_attachments(db, row["number"], attachments)
-        self._dialect.touch(db, row)
-        return self._dialect.append_entry(db, row, epoch)
+    def _write_in(self, db: Any, new: _Append) -> bool:
+        self.insert_attachments(db, new.number, new.attachments)
+        self._dialect.touch(db, new.row)
+        return self._dialect.append_entry(db, new.row, new.epoch)
 
     def insert_entry(self, db: Any, number: int, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if the conversation is leased."""
         stored, attachments = extract_media(entry)
         digest = entry_digest(self.digest_at(number, entry.sequence_number - 1), stored)
-        if not self._write_in(db, self._dialect.entry_row(number, entry, stored, digest), attachments, None):
-            refusal = self._leases.refusal(db, number, None)
-            raise refusal or self._conflict(f"number {number}", number, entry.sequence_number)
+        row = self._dialect.entry_row(number, entry, stored, digest)
+        new = _Append(number, f"number {number}", entry.sequence_number, row, attachments, None)
+        if not self._write_in(db, new):
+            raise self._leases.refusal(db, number, None) or self._conflict(new.conversation, number, new.sequence)
 
     def digest_at(self, number: int, sequence: int) -> bytes:
         """The digest of an entry, as it is stored; computed if an earlier version stored the entry."""
@@ -166,23 +178,25 @@ class Log:
         """The entries of a conversation after number `after`, with their media."""
         entries: list[HistoryEntry] = []
         places: list[int] = []
-        expected = after
-        try:
-            for row in self._dialect.read_entries(number, after + 1):
-                expected += 1
-                if row[0] != expected:
-                    raise StoreDamaged("its row is missing")  # noqa: TRY301 - completed below
-                body = row_body(row, decodes_unchecked=False)
-                if _REFERENCE in body:
-                    places.append(len(entries))
-                entries.append(decode_row(expected, body))
-        except StoreDamaged as error:
-            raise damaged_entry(self.path, expected, conversation, error) from error
+        for rows in self._dialect.entry_batches(number, after + 1):
+            first = after + len(entries) + 1
+            bodies, decoded = decode_rows(rows, first) or self._decode_each(rows, first, conversation)
+            if _REFERENCE in b"".join(bodies):  # one search, as most conversations have none
+                places += [place for place, body in enumerate(bodies, len(entries)) if _REFERENCE in body]
+            entries += decoded
         if places:
             loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
             for place in places:
                 entries[place] = restore_media(entries[place], loaded.__getitem__)
         return entries
+
+    def _decode_each(
+        self, rows: Sequence[StoredRow], first: int, conversation: str
+    ) -> tuple[Sequence[bytes], Sequence[HistoryEntry]]:
+        """`decode_rows`, row by row. Raises `StoreDamaged` with the first entry that is."""
+        numbered = enumerate(rows, first)
+        decoded = [self.decode(_body_and_entry, row, expected, conversation) for expected, row in numbered]
+        return [body for body, _ in decoded], [entry for _, entry in decoded]
 
     def decode(self, decode: Callable[[StoredRow], D], row: StoredRow, expected: int, conversation: str) -> D:
         """Apply `decode` to the row of entry `expected`. Raises `StoreDamaged` with the entry and the conversation."""

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -56,6 +56,8 @@ class SqliteFile:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._closed = False
+        self._errors = _Errors(path, timeout)
+        self._writing: _Writing | None = None
         weakref.finalize(
             self, _close_all, self._connections
         )  # a file that was not closed is closed with its last reference
@@ -63,11 +65,14 @@ class SqliteFile:
         if path != _MEMORY and not is_shareable:
             warn_if_exposed(path)
         try:
-            with self.translate_errors():
-                self._writer = self._connect()
-                has_header = self._check_header()  # first: the journal mode of another program's file is not changed
-                self._prepare_writer()
-                if not has_header:
+            # Not every program that opens a file writes to it. The connection to write with is made by the first one that does.
+            with self._errors:
+                db = self._connect()
+                if path == _MEMORY:  # a database in memory belongs to its one connection
+                    self._writing = _Writing(db, self._lock, self._errors)
+                else:
+                    self._local.reading = _Reading(db, self._errors)
+                if not self._check_header(db):  # the journal mode of another program's file is not changed
                     self._create_tables(tables)
                 elif self.schema < schema and not read_only:
                     self._migrate()
@@ -75,18 +80,15 @@ class SqliteFile:
             self.close()
             raise
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection to read with; what is read in one `with` may come from several moments, each consistent."""
-        if self.path == _MEMORY:  # a database in memory belongs to its one connection
-            with self._lock, self.translate_errors():
-                yield self._writer
-            return
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        with self.translate_errors():
-            if connection is None or self._closed:
-                connection = self._local.connection = self._connect()
-            yield connection
+        if self.path == _MEMORY:
+            return self.writing()
+        reading: _Reading | None = getattr(self._local, "reading", None)
+        if reading is None or self._closed:
+            with self._errors:
+                reading = self._local.reading = _Reading(self._connect(), self._errors)
+        return reading
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -101,28 +103,35 @@ class SqliteFile:
                     db.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection on which each statement is durable by itself."""
+        return self._writing or self._open_writer()
+
+    def _open_writer(self) -> _Writing:
         if self.read_only:
             raise StoreReadOnly(f"{self.path} was opened for reading only")
-        with self._lock, self.translate_errors():
-            yield self._writer
+        with self._lock, self._errors:
+            if self._writing is None:
+                db = self._connect()
+                self._use_wal(db)
+                db.execute("PRAGMA synchronous = FULL")
+                # A journal that is begun again after a MiB is written over, which costs a quarter less than making it longer.
+                db.execute("PRAGMA wal_autocheckpoint = 256")
+                db.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
+                self._writing = _Writing(db, self._lock, self._errors)
+            return self._writing
 
     def close(self, *, without_journal: bool = False) -> None:
         """Close the file. `without_journal` leaves a single file without a journal, unless others have it open."""
         with self._lock:
             self._closed = True
-            if without_journal and not self.read_only:
-                readers = [connection for connection in self._connections if connection is not self._writer]
-                _close_all(readers)
+            if without_journal and not self.read_only and self._connections:
+                last = self._connections.pop()
+                _close_all(self._connections)
                 with suppress(sqlite3.Error):
-                    self._writer.execute("PRAGMA journal_mode = DELETE")
+                    last.execute("PRAGMA journal_mode = DELETE")
+                last.close()
             _close_all(self._connections)
-
-    def translate_errors(self) -> _ErrorTranslator:
-        """Raise errors of SQLite in the block as `StoreError`."""
-        return _ErrorTranslator(self)
 
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
@@ -147,15 +156,6 @@ class SqliteFile:
             else:
                 return
 
-    def _prepare_writer(self) -> None:
-        connection = self._writer
-        if not self.read_only:
-            self._use_wal(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            # A journal that is begun again after a MiB is written over, which costs a quarter less than making it longer.
-            connection.execute("PRAGMA wal_autocheckpoint = 256")
-            connection.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
-
     def _uri(self) -> str:
         if self.path == _MEMORY:
             return "file::memory:"
@@ -169,10 +169,10 @@ class SqliteFile:
     def _check_path(self, create: bool) -> None:
         if self.path == _MEMORY:
             return
-        folder = Path(self.path).absolute().parent
         if os.path.isdir(self.path):
             raise StoreError(f"{self.path} is a folder; a store is a file")
         if not os.path.exists(self.path):
+            folder = Path(self.path).absolute().parent
             if not create or self.read_only:
                 raise StoreError(f"there is no store at {self.path}")
             if not folder.is_dir():
@@ -185,12 +185,11 @@ class SqliteFile:
                 refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
                 raise refused(f"cannot create {self.path}: {error.strerror or error}") from error
 
-    def _check_header(self) -> bool:
-        (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables:
+    def _check_header(self, db: sqlite3.Connection) -> bool:
+        (application_id,) = db.execute("PRAGMA application_id").fetchone()
+        (schema,) = db.execute("PRAGMA user_version").fetchone()
+        if not schema and db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             return False
-        (application_id,) = self._writer.execute("PRAGMA application_id").fetchone()
-        (schema,) = self._writer.execute("PRAGMA user_version").fetchone()
         if application_id != self._application_id:
             raise StoreDamaged(f"{self.path} is an SQLite database of another program; it was not modified")
         if schema > self._schema:
@@ -204,7 +203,7 @@ class SqliteFile:
         if self.read_only:
             raise StoreDamaged(f"{self.path} is empty; it is not a store yet")
         with self.transaction() as db:
-            if self._check_header():  # another process was faster
+            if self._check_header(db):  # another process was faster
                 return
             _run(db, tables)
             db.execute(f"PRAGMA application_id = {self._application_id}")
@@ -213,7 +212,7 @@ class SqliteFile:
 
     def _migrate(self) -> None:
         with self.transaction() as db:
-            self._check_header()  # checked again: another process may have been faster
+            self._check_header(db)  # checked again: another process may have been faster
             self._apply_migrations(db)
 
     def _apply_migrations(self, db: sqlite3.Connection) -> None:
@@ -222,55 +221,97 @@ class SqliteFile:
         db.execute(f"PRAGMA user_version = {self._schema}")
         self.schema = self._schema
 
-    def translate_error(self, error: sqlite3.Error) -> StoreError:
-        """An error of SQLite as one of ours."""
-        match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
-            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StoreLocked(
-                    f"{self.path} is locked by another process (waited {self._timeout:g} s); try again when it is done"
-                )
-            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-                return StoreReadOnly(f"{self.path} cannot be written: {error}")
-            case sqlite3.SQLITE_CANTOPEN:
-                return StoreReadOnly(
-                    f"{self.path} cannot be opened: its folder or file may not be accessible to this user"
-                )
-            case sqlite3.SQLITE_FULL:
-                return StoreFull(f"{self.path}: no space left; nothing was written. Make room and try again")
-            case sqlite3.SQLITE_IOERR:
-                return StoreFull(f"{self.path}: the disk refused ({error}); nothing was written")
-            case sqlite3.SQLITE_NOTADB:
-                return StoreDamaged(f"{self.path} is not an SQLite database; it was not modified")
-            case sqlite3.SQLITE_CORRUPT:
-                return StoreDamaged(
-                    f"{self.path} is corrupt ({error}); restore a backup, or export the readable conversations"
-                )
-            case _ if "decode to UTF-8" in str(error):
-                return StoreDamaged(
-                    f"{self.path} is corrupt ({error}); restore a backup, or export the readable conversations"
-                )
-            case _:
-                return StoreError(f"{self.path}: {error}")
 
+class _Errors:
+    """Raises errors of SQLite in a block as `StoreError`. It does not refer to the file, which would never be forgotten."""
 
-class _ErrorTranslator:
-    """A context manager without a generator, for there is one around every statement."""
+    __slots__ = ("_path", "_timeout")
 
-    __slots__ = ("_file",)
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.translate(error)
+
+    def translate(self, error: BaseException) -> None:
+        """Raise an error of SQLite as one of ours. The others, and constraint violations, are left to the caller."""
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
-            raise self._file.translate_error(error) from error
+            raise self._translated(error) from error
         if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is damaged, and Python cannot read the quotation
             raise StoreDamaged(
-                f"{self._file.path} is corrupt ({error}); restore a backup, or export the readable conversations"
+                f"{self._path} is corrupt ({error}); restore a backup, or export the readable conversations"
             )
+
+    def _translated(self, error: sqlite3.Error) -> StoreError:
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StoreLocked(
+                    f"{self._path} is locked by another process (waited {self._timeout:g} s); try again when it is done"
+                )
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StoreReadOnly(f"{self._path} cannot be written: {error}")
+            case sqlite3.SQLITE_CANTOPEN:
+                return StoreReadOnly(
+                    f"{self._path} cannot be opened: its folder or file may not be accessible to this user"
+                )
+            case sqlite3.SQLITE_FULL:
+                return StoreFull(f"{self._path}: no space left; nothing was written. Make room and try again")
+            case sqlite3.SQLITE_IOERR:
+                return StoreFull(f"{self._path}: the disk refused ({error}); nothing was written")
+            case sqlite3.SQLITE_NOTADB:
+                return StoreDamaged(f"{self._path} is not an SQLite database; it was not modified")
+            case sqlite3.SQLITE_CORRUPT:
+                return StoreDamaged(
+                    f"{self._path} is corrupt ({error}); restore a backup, or export the readable conversations"
+                )
+            case _ if "decode to UTF-8" in str(error):
+                return StoreDamaged(
+                    f"{self._path} is corrupt ({error}); restore a backup, or export the readable conversations"
+                )
+            case _:
+                return StoreError(f"{self._path}: {error}")
+
+
+class _Reading:
+    """A connection to read with. These two are context managers without a generator: there is one around every statement."""
+
+    __slots__ = ("_connection", "_errors")
+
+    def __init__(self, connection: sqlite3.Connection, errors: _Errors) -> None:
+        self._connection = connection
+        self._errors = errors
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._errors.translate(error)
+
+
+class _Writing:
+    """The connection to write with, for one thread at a time."""
+
+    __slots__ = ("_connection", "_errors", "_lock")
+
+    def __init__(self, connection: sqlite3.Connection, lock: threading.RLock, errors: _Errors) -> None:
+        self._connection = connection
+        self._lock = lock
+        self._errors = errors
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._lock.acquire()
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._lock.release()
+        if error is not None:
+            self._errors.translate(error)
 
 
 def _run(db: sqlite3.Connection, script: str) -> None:

@@ -49,8 +49,6 @@ DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE nu
 class SqlStore(HistoryStore):
     """Conversations in the database of a dialect."""
 
-    _log: Log
-
     def __init__(self, dialect: Dialect, index: SearchIndex) -> None:
         self.path = dialect.location
         self._dialect = dialect

@@ -34,13 +34,13 @@ from antiphon.wire.anthropic.parameters import (
     write_parameters,
     write_thinking_and_format,
 )
-from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.anthropic import FORMAT
 
@@ -64,7 +64,7 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
             leading = _read_system(value)
         elif name == "tools" and type(value) is list:
             fields["tools"] = tuple([read_tool(tool) for tool in value])
-        elif name == "tool_choice" and type(value) is dict and (choice := read_choice(value)) is not None:
+        elif name == "tool_choice" and type(value) is dict and (choice := read_tool_choice(value)) is not None:
             fields["tool_choice"], fields["parallel_tool_calls"] = choice
         elif not read_parameter(name, value, fields, extras):
             extras[name] = value
@@ -108,7 +108,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body["tools"] = tools
     body["messages"] = messages.messages
 
-    choice = write_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
+    choice = write_tool_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
     if choice is not None:
         body["tool_choice"] = choice
     if request.reasoning is not None or request.output_format is not None:
@@ -144,9 +144,7 @@ def mark_prompt(request: ModelRequest, body: dict[str, Any], messages: list[Any]
 
 def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    if request.reasoning is not None:
-        return True
-    if request.output_format is not None and request.output_format.kind == "json_object":
+    if request.reasoning is not None or asks_for_json_object(request):
         return True
     for message in new:
         if message.native is not None and _has_mark(message.native):

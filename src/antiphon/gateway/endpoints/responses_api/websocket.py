@@ -31,15 +31,17 @@ from antiphon.gateway.endpoints.responses_api.steering import (
     successor,
     with_steers,
 )
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.errors import INTERNAL_ERROR, error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
 from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.gateway.threads import run_in_thread
+from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import ToolCallResult
 from antiphon.wire import formats
+from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.sse import SseReader
@@ -225,7 +227,7 @@ class ResponseSocket:
             is_answered = await self._respond(lane, event)
         except Exception:
             logger.exception("internal error while answering a WebSocket request")
-            self._send_error(error_response(_FORMAT, ProviderError("internal error; see the log", "server")), lane.id)
+            self._send_error(error_response(_FORMAT, INTERNAL_ERROR), lane.id)
             is_answered = False
         if not is_answered and isinstance(previous, str):
             self._answers.drop(previous)
@@ -301,13 +303,7 @@ class ResponseSocket:
         self._answers.store(response_id, expanded, ModelOutput())
         empty = empty_response(response_id, body)
         started = {**empty, "status": "in_progress"}
-        usage = {
-            "input_tokens": 0,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": 0,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": 0,
-        }
+        usage = write_usage(TokenUsage())
         completed = {**empty, "status": "completed", "completed_at": int(time.time()), "usage": usage}
         for number, (kind, response) in enumerate((("created", started), ("completed", completed))):
             event = {"type": f"response.{kind}", "sequence_number": number, "response": response}
@@ -401,7 +397,7 @@ class _Lane:
         self._is_complete = False
         self._ended.set()
         if self._body:
-            self._end_with("failed", ProviderError("internal error; see the log", "server"))
+            self._end_with("failed", INTERNAL_ERROR)
 
     def cancel(self) -> None:
         """Stop the answer in progress."""
