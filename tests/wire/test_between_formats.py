@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire import FORMATS, Message, ModelOutput, ModelRequest, ToolDefinition, formats
 from antiphon.wire.tool_calls import CallRestorer
 
@@ -179,6 +179,24 @@ def test_an_unsupported_image_type_is_reported(target: str) -> None:
     assert b"SUkqAA" not in data
     assert b"[image omitted: image/tiff is not supported]" in data
     assert [loss.path for loss in losses] == ["messages[0].parts[1]"]
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+def test_a_failed_result_is_marked_once_in_its_first_text(target: str) -> None:
+    call = ToolCallRequest("look", "call_1", "{}")
+    # In Chat Completions a text takes the place of the image, which only a user message may hold.
+    first_text = "[image: shown in the next user message]" if target == "openai-chat" else "no light"
+    for content, expected in (
+        ((Image("image/png", "iVBORw0KGgo="), Text("no light")), f"Error: {first_text}"),
+        ((Text("Error:\nno light"),), "Error:\nno light"),
+        ((), "Error: the tool failed."),
+    ):
+        result = ToolCallResult("look", "call_1", ToolExecutionStatus.FAILED, content)
+        messages = (QUESTION, Message("assistant", (call,)), Message("tool", (result,)))
+        body, _ = formats[target].write_request(ModelRequest(model="gpt-5", messages=messages))
+        written = msgspec.json.encode(body["messages"] if "messages" in body else body["input"]).decode()
+        assert msgspec.json.encode(expected).decode()[1:-1] in written
+        assert written.count("Error:") == 1
 
 
 @pytest.mark.parametrize("target", FORMATS)

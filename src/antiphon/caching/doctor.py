@@ -18,14 +18,18 @@ from antiphon.caching.report import CacheReport, Verdict
 from antiphon.caching.rules import CacheRules, cache_rules
 
 
-class _Seen(NamedTuple):
+class _SeenRequest(NamedTuple):
+    """An earlier request."""
+
     outline: PromptOutline
     messages: dict[int, int]
     """The size of each message block, by its digest."""
     at: float | None
 
 
-class _Stored(NamedTuple):
+class _StoredPrefix(NamedTuple):
+    """A prefix in the simulated cache: when it expires, and for how long each read keeps it."""
+
     until: float | None
     seconds: float
 
@@ -45,8 +49,8 @@ class CacheDoctor:
         self._max_prompts = max_prompts
         self._max_scopes = max_scopes
         self._max_prefixes = max_prefixes
-        self._seen: OrderedDict[str, deque[_Seen]] = OrderedDict()
-        self._stored: OrderedDict[tuple[str, int], _Stored] = OrderedDict()
+        self._seen: OrderedDict[str, deque[_SeenRequest]] = OrderedDict()
+        self._stored: OrderedDict[tuple[str, int], _StoredPrefix] = OrderedDict()
 
     def examine(
         self, outline: PromptOutline, *, scope: str = "", provider: str = "", at: float | None = None
@@ -89,7 +93,7 @@ class CacheDoctor:
         self._remember(outline, scope, at)
         return report
 
-    def _previous(self, outline: PromptOutline, scope: str) -> _Seen | None:
+    def _previous(self, outline: PromptOutline, scope: str) -> _SeenRequest | None:
         seen = self._seen.get(scope)
         if not seen:
             return None
@@ -123,7 +127,7 @@ class CacheDoctor:
         stored = self._stored.get(key)
         if stored is None or (at is not None and stored.until is not None and at > stored.until):
             return False
-        self._stored[key] = _Stored(None if at is None else at + stored.seconds, stored.seconds)
+        self._stored[key] = _StoredPrefix(None if at is None else at + stored.seconds, stored.seconds)
         return True
 
     def _store(self, outline: PromptOutline, rules: CacheRules, provider: str, at: float | None) -> None:
@@ -137,7 +141,7 @@ class CacheDoctor:
                 continue
             seconds = outline.segments[place].breakpoint or outline.seconds or rules.seconds
             key = (provider, outline.chain[place])
-            self._stored[key] = _Stored(None if at is None else at + seconds, seconds)
+            self._stored[key] = _StoredPrefix(None if at is None else at + seconds, seconds)
             self._stored.move_to_end(key)
         while len(self._stored) > self._max_prefixes:
             self._stored.popitem(last=False)
@@ -147,7 +151,7 @@ class CacheDoctor:
         if seen is None:
             seen = self._seen[scope] = deque(maxlen=self._max_prompts)
         self._seen.move_to_end(scope)
-        seen.append(_Seen(outline, _message_sizes(outline), at))
+        seen.append(_SeenRequest(outline, _message_sizes(outline), at))
         while len(self._seen) > self._max_scopes:
             self._seen.popitem(last=False)
 
@@ -165,7 +169,7 @@ def _expected(previous: PromptOutline, outline: PromptOutline, rules: CacheRules
 
 def _verdict(
     outline: PromptOutline,
-    previous: _Seen | None,
+    previous: _SeenRequest | None,
     rules: CacheRules,
     difference: Difference | None,
     predicted: int,

@@ -19,15 +19,12 @@ from msgspec import Struct
 
 from antiphon.caching.rules import DAY, HOUR, MINUTE
 from antiphon.context.tokens import MEDIA_TOKENS
-from antiphon.wire import formats
 
 CHUNK = 256
 _LONGEST_WORD = 4096
 """A longer text without a blank is taken for media."""
 _NOT_PROMPT = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _ITEM_ONLY = frozenset({"id", "status"})
-SECTIONS = ("model", "tools", "instructions", "settings", "messages")
-"""The parts of a prompt, in the order in which they are cached."""
 
 
 class Field(NamedTuple):
@@ -77,7 +74,7 @@ class PromptOutline(Struct, frozen=True):
 
 
 def estimate_tokens(text: str) -> int:
-    """Four bytes per token: fast, and about right for English and for Chinese."""
+    """Four bytes per token: fast, and close enough for English and for Chinese."""
     return -(-len(text.encode("utf-8", "replace")) // 4)
 
 
@@ -92,7 +89,8 @@ def outline_prompt(
     """The outline of a request body. `model` is for bodies that do not name it (Gemini); `count` counts the tokens of a text."""
     name = model or str(body.get("model") or "")
     reader = _OutlineReader(keeps_text, count)
-    _READERS[format_name](reader, body, name)
+    reader.add("model", "model", name)
+    _READERS[format_name](reader, body)
     elsewhere = next((field for field in _ELSEWHERE if body.get(field)), "")
     key = body.get("prompt_cache_key")
     chain, digest = [], hash((format_name, key))
@@ -115,6 +113,8 @@ _ELSEWHERE = ("previous_response_id", "conversation", "previous_interaction_id",
 
 
 class _OutlineReader:
+    """Collects the segments of one body."""
+
     def __init__(self, keeps_text: bool, count: Callable[[str], int]) -> None:
         self.segments: list[Segment] = []
         self._keeps_text = keeps_text
@@ -205,8 +205,7 @@ def _lifetime(value: Any) -> float | None:
     return 30 * MINUTE if value.get("prompt_cache_breakpoint") else None
 
 
-def _read_anthropic(reader: _OutlineReader, body: dict[str, Any], model: str) -> None:
-    reader.add("model", "model", model)
+def _read_anthropic(reader: _OutlineReader, body: dict[str, Any]) -> None:
     reader.add_list("tools", "tools", body.get("tools"))
     reader.add_text("instructions", "system", body.get("system"))
     for name in ("tool_choice", "thinking"):
@@ -217,15 +216,13 @@ def _read_anthropic(reader: _OutlineReader, body: dict[str, Any], model: str) ->
         reader.segments[-1] = msgspec.structs.replace(last, breakpoint=_lifetime(body))
 
 
-def _read_chat(reader: _OutlineReader, body: dict[str, Any], model: str) -> None:
-    reader.add("model", "model", model)
+def _read_chat(reader: _OutlineReader, body: dict[str, Any]) -> None:
     reader.add("settings", "response_format", body.get("response_format"))
     reader.add_list("tools", "tools", body.get("tools"))
     _read_messages(reader, body, "messages", "content")
 
 
-def _read_responses(reader: _OutlineReader, body: dict[str, Any], model: str) -> None:
-    reader.add("model", "model", model)
+def _read_responses(reader: _OutlineReader, body: dict[str, Any]) -> None:
     text = body.get("text")
     reader.add("settings", "text.format", text.get("format") if isinstance(text, dict) else None)
     reader.add_list("tools", "tools", body.get("tools"))
@@ -233,8 +230,7 @@ def _read_responses(reader: _OutlineReader, body: dict[str, Any], model: str) ->
     _read_messages(reader, body, "input", "content")
 
 
-def _read_gemini(reader: _OutlineReader, body: dict[str, Any], model: str) -> None:
-    reader.add("model", "model", model)
+def _read_gemini(reader: _OutlineReader, body: dict[str, Any]) -> None:
     name = "systemInstruction" if "systemInstruction" in body else "system_instruction"
     instruction = body.get(name)
     parts = instruction.get("parts") if isinstance(instruction, dict) else None
@@ -249,11 +245,10 @@ def _read_gemini(reader: _OutlineReader, body: dict[str, Any], model: str) -> No
     _read_messages(reader, body, "contents", "parts")
 
 
-def _read_interactions(reader: _OutlineReader, body: dict[str, Any], model: str) -> None:
-    reader.add("model", "model", model)
+def _read_interactions(reader: _OutlineReader, body: dict[str, Any]) -> None:
     reader.add_text("instructions", "system_instruction", body.get("system_instruction"))
     reader.add_list("tools", "tools", body.get("tools"))
-    _read_messages(reader, body, formats["gemini-interactions"].module.messages_key, "content")
+    _read_messages(reader, body, "input", "content")
 
 
 def _read_messages(reader: _OutlineReader, body: dict[str, Any], key: str, content: str) -> None:
@@ -265,7 +260,7 @@ def _read_messages(reader: _OutlineReader, body: dict[str, Any], key: str, conte
         reader.add("messages", key, {"type": "text", "text": messages}, "user", shorthand=key)
 
 
-_READERS: dict[str, Callable[[_OutlineReader, dict[str, Any], str], None]] = {
+_READERS: dict[str, Callable[[_OutlineReader, dict[str, Any]], None]] = {
     "anthropic": _read_anthropic,
     "openai-chat": _read_chat,
     "openai-responses": _read_responses,

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from antiphon.conform.bodies import error_message
 from antiphon.conform.conversation import Event, Reply
 from antiphon.conform.formats import Format
 
@@ -123,7 +124,7 @@ def _read_error(known: Format, text: str) -> Reply:
     except msgspec.DecodeError:
         return Reply(error=text[:200] or "(empty body)", problems=["the error body is not JSON"])
     problems = known.error_problems(body)
-    return Reply(error=text[:200] if problems else known.error_text(body), problems=problems)
+    return Reply(error=text[:200] if problems else error_message(body), problems=problems)
 
 
 def _read_whole(known: Format, data: bytes) -> Reply:

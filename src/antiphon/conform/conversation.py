@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 Finish = Literal["stop", "length", "tool_calls"]
@@ -144,38 +143,3 @@ class Event(Struct, frozen=True):
 
     name: str
     data: str
-
-
-def sse(data: str, name: str = "") -> bytes:
-    """An event as bytes."""
-    head = f"event: {name}\n" if name else ""
-    return f"{head}data: {data}\n\n".encode()
-
-
-def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; empty if it is not one. A body under test may hold anything."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def text_of(value: Any) -> str:
-    """A string, or the joined text of a list of parts."""
-    if isinstance(value, str):
-        return value
-    return "".join(str(part.get("text") or "") for part in objects(value))
-
-
-def canonical(text: str) -> str:
-    """JSON text with sorted keys and no spaces, so that two writings of one value are equal; other text as it is."""
-    try:
-        return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
-    except msgspec.DecodeError:
-        return text
-
-
-def one_of(value: Any, *names: str) -> Any:
-    """The first of these fields that is set; Gemini accepts two spellings."""
-    if isinstance(value, dict):
-        for name in names:
-            if value.get(name) is not None:
-                return value[name]
-    return None

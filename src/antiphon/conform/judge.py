@@ -14,11 +14,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from antiphon.conform.bodies import canonical
 from antiphon.conform.case import Case
-from antiphon.conform.conversation import Call, Contents, Dialogue, Reply, Usage, Violation, canonical
+from antiphon.conform.conversation import Call, Contents, Dialogue, Reply, Usage, Violation
 from antiphon.conform.formats import FORMATS
 from antiphon.conform.rules import sources
-from antiphon.conform.upstream import Arrived
+from antiphon.conform.upstream import ReceivedRequest
 
 Verdict = Literal["passed", "refused", "failed", "not applicable"]
 _OPENAI = ("openai-chat", "openai-responses")
@@ -41,7 +42,7 @@ class Run(Struct, frozen=True):
     client: str
     upstream: str
     reply: Reply
-    arrived: list[Arrived]
+    arrived: list[ReceivedRequest]
     own_violations: list[Violation]
     """Rules of the client's own API that its request breaks."""
     is_cut: bool = False

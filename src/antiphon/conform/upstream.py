@@ -59,7 +59,7 @@ class Script(Struct, frozen=True):
     """Hold a request open, before its head or in its stream, until the client leaves."""
 
 
-class Arrived(Struct):
+class ReceivedRequest(Struct):
     """One request at a provider."""
 
     format: str
@@ -78,13 +78,13 @@ class MockProviders(RawServer):
         super().__init__(ports)
         self._lock = threading.Lock()
         self._script = Script()
-        self._arrived: list[Arrived] = []
+        self._arrived: list[ReceivedRequest] = []
 
     def begin(self, script: Script) -> None:
         with self._lock:
             self._script, self._arrived = script, []
 
-    def arrived(self) -> list[Arrived]:
+    def arrived(self) -> list[ReceivedRequest]:
         """The requests for an answer since `begin`."""
         with self._lock:
             return [each for each in self._arrived if each.is_generation]
@@ -102,7 +102,7 @@ class MockProviders(RawServer):
             body = None
         path = request.path.partition("?")[0]
         is_generation = request.method == "POST" and known.is_generation(path)
-        arrived = Arrived(request.service, request.path, body, is_generation=is_generation)
+        arrived = ReceivedRequest(request.service, request.path, body, is_generation=is_generation)
         if is_generation:
             arrived.violations = violations(request.service, body, path)
         with self._lock:
@@ -117,18 +117,23 @@ class MockProviders(RawServer):
         if arrived.violations:
             await connection.send_json(400, known.write_error(400, arrived.violations[0].message))
             return True
-        return await _Answering(self, script, arrived, request, connection).run()
+        return await _ProviderAnswer(self, script, arrived, request, connection).run()
 
     def is_current(self, script: Script) -> bool:
         """Whether the case of this script still runs."""
         return self._script is script
 
 
-class _Answering:
+class _ProviderAnswer:
     """One answer."""
 
     def __init__(
-        self, providers: MockProviders, script: Script, arrived: Arrived, request: Request, connection: Connection
+        self,
+        providers: MockProviders,
+        script: Script,
+        arrived: ReceivedRequest,
+        request: Request,
+        connection: Connection,
     ) -> None:
         self._providers = providers
         self._script = script

@@ -1,16 +1,12 @@
 """`ModelOutputDelta`: a piece of a streamed answer, and `Assembler`, which puts the deltas together again.
 
-The grammar of a stream, whatever provider it came from:
-
     stream   := Started? ( part events | UsageReported )* ( Finished+ | Failed )
     part     := PartStarted ( PartDelta | PartExtended )* PartEnded
 
-Parts carry an `index` of their own, counted from 0 in the order in which they start; several may be open at once. What a
-`PartDelta` says is appended to the text of the part (or the arguments of a call); a `PartExtended` adds what came with it or
+Parts carry an `index` of their own, counted from 0 in the order in which they start; several may be open at once. The text of a
+`PartDelta` is appended to the text of the part (or the arguments of a call); a `PartExtended` adds what came with it or
 after it (a signature, citations) to its `native`. Exactly one terminal event ends a stream: `Finished` for each candidate,
-or `Failed`. A stream that is cut is `Failed`, never `Finished`.
-
-Law L6: however the bytes were cut, a reader gives the same deltas, and assembled they equal the whole response.
+or `Failed`. A stream that is cut is `Failed`, never `Finished`. However the bytes were cut, the deltas are the same (law L6).
 """
 
 from __future__ import annotations
@@ -102,13 +98,13 @@ def is_visible(delta: ModelOutputDelta) -> bool:
     reason that explains an empty answer.
     """
     kind = type(delta)
-    said: Any = delta
+    shown: Any = delta
     if kind is PartDelta:
-        return bool(said.text)
+        return bool(shown.text)
     if kind is PartStarted:
-        part = said.part
+        part = shown.part
         return not isinstance(part, Text | Thinking | Refusal) or bool(part.text)
-    return kind is Finished and said.stop_reason not in EMPTY_STOP_REASONS
+    return kind is Finished and shown.stop_reason not in EMPTY_STOP_REASONS
 
 
 def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any:
@@ -153,26 +149,26 @@ class Assembler(Struct, eq=False):
 
     def add(self, delta: ModelOutputDelta) -> None:
         kind = type(delta)
-        said: Any = delta
+        added: Any = delta
         if kind is PartDelta:
-            self._parts[said.index].pieces.append(said.text)
+            self._parts[added.index].pieces.append(added.text)
         elif kind is PartEnded:
-            pass  # what is whole is known by what follows
+            pass  # the end of the stream ends every part
         elif kind is PartStarted:
-            self._parts[said.index] = _Open(said.part, said.candidate)
-            self._has_candidates |= said.candidate > 0
+            self._parts[added.index] = _Open(added.part, added.candidate)
+            self._has_candidates |= added.candidate > 0
         elif kind is UsageReported:
-            self.usage = said.usage
+            self.usage = added.usage
         elif kind is Finished:
-            self._finished[said.candidate] = said
-            self._has_candidates |= said.candidate > 0
+            self._finished[added.candidate] = added
+            self._has_candidates |= added.candidate > 0
         elif kind is Started:
-            self._started = said
+            self._started = added
         elif kind is PartExtended:
-            open_part = self._parts[said.index]
-            open_part.native = merged(open_part.native, said.native)
+            open_part = self._parts[added.index]
+            open_part.native = merged(open_part.native, added.native)
         elif kind is Failed:
-            self.error = said.error
+            self.error = added.error
 
     @property
     def is_finished(self) -> bool:
@@ -222,7 +218,7 @@ class Assembler(Struct, eq=False):
 
 
 def overlaid(native: NativeExtras | None, more: NativeExtras | None) -> NativeExtras | None:
-    """Two native mappings as one: whatever the later says replaces the earlier, lists too."""
+    """Two native mappings as one: every value of the later replaces that of the earlier, lists too."""
     if not native or not more:
         return more or native
     return {**native, **{origin: {**native.get(origin, {}), **extras} for origin, extras in more.items()}}

@@ -2,21 +2,19 @@
 
 A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
 
-    request.py        read_request, decode_request (from bytes), scan_request, write_request, needs_whole_request
+    request.py        read_request, write_request, needs_whole_request; for speed: decode_request (from bytes), scan_request
     rules             RULES (one entry per rule), check_request
-    response.py       read_response, scan_usage, write_response
+    response.py       read_response, write_response; for speed: scan_usage
     errors.py         read_error, write_error
-    stream_reader.py  StreamReader: feed(bytes), close() -> deltas
-    stream_writer.py  StreamWriter: write(delta), close() -> bytes
+    stream_reader.py, stream_writer.py    StreamReader, StreamWriter
 
-A new format is such a package and its name in `FORMATS`. Decoding bytes and strict mode are here, once for all formats.
-"""
+A new format is such a package and its name in `FORMATS`. Decoding bytes and strict mode are here, once for all formats."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
@@ -107,7 +105,7 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     has_tool_namespaces: bool = False
     """Whether tools may be in namespaces and in messages."""
     repeats_settings: bool = False
-    """Whether a response repeats settings of its request; they are in the module `echo`."""
+    """Whether a response repeats settings of its request; they are in the module `settings`."""
     marked_messages: int = 0
     """How many user messages at the end of a request get a cache breakpoint (`mark_prompt` in `request.py`); 0: providers decide
     themselves what they cache."""
@@ -144,8 +142,6 @@ class StreamNormalizer(Protocol):
 
 class _RequestModule(Protocol):
     def read_request(self, body: dict[str, Any]) -> ModelRequest: ...
-    def decode_request(self, data: bytes) -> ModelRequest | None: ...
-    def scan_request(self, data: bytes) -> ModelRequest | None: ...
     def write_request(self, request: ModelRequest, losses: list[Loss], options: WriteOptions) -> dict[str, Any]: ...
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool: ...
     def mark_prompt(
@@ -155,7 +151,6 @@ class _RequestModule(Protocol):
 
 class _ResponseModule(Protocol):
     def read_response(self, body: dict[str, Any]) -> ModelOutput: ...
-    def scan_usage(self, data: bytes) -> TokenUsage | None: ...
     def write_response(self, output: ModelOutput, losses: list[Loss]) -> dict[str, Any]: ...
 
 
@@ -186,7 +181,7 @@ class Format:
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
         if isinstance(body, _BYTES):
-            request = self._request.decode_request(body)
+            request = self._decode_request(body)
             if request is not None:
                 return request
         return self._request.read_request(self._decode(body))
@@ -197,7 +192,7 @@ class Format:
         The result has the model, `stream`, `service_tier`, the `stream_options` of a chat (in `native`), and the messages with
         the ids of their calls and results, without text.
         """
-        return self._request.scan_request(body)
+        return self._scan_request(body)
 
     outline_request = scan_request
 
@@ -268,7 +263,7 @@ class Format:
 
     def scan_usage(self, body: bytes) -> TokenUsage | None:
         """The usage of a response, reading little else of it. Raises `WireError` if it is not a response of this format."""
-        usage = self._response.scan_usage(body)
+        usage = self._scan_usage(body)
         return self.read_response(body).usage if usage is None else usage
 
     read_usage = scan_usage
@@ -309,14 +304,14 @@ class Format:
         """The settings of a request that its response repeats; empty where responses of the format repeat none."""
         if not self.module.repeats_settings:
             return {}
-        return cast(dict[str, Any], self._echo.request_settings(self._decode(body)))
+        return cast(dict[str, Any], self._settings.request_settings(self._decode(body)))
 
     def repeat_settings(self, native: NativeExtras | None, settings: Mapping[str, Any]) -> NativeExtras | None:
         """The extras of a response with the settings of its request."""
         if not self.module.repeats_settings:
             return native
         own = (native or {}).get(self.name, {})
-        return {**(native or {}), self.name: self._echo.with_settings(own, settings)}
+        return {**(native or {}), self.name: self._settings.with_settings(own, settings)}
 
     def stream_normalizer(self) -> StreamNormalizer | None:
         """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
@@ -361,6 +356,18 @@ class Format:
         return cast(_ResponseModule, self._load("response"))
 
     @cached_property
+    def _decode_request(self) -> Callable[[bytes], ModelRequest | None]:
+        return getattr(self._request, "decode_request", _read_whole)
+
+    @cached_property
+    def _scan_request(self) -> Callable[[bytes], ModelRequest | None]:
+        return getattr(self._request, "scan_request", _read_whole)
+
+    @cached_property
+    def _scan_usage(self) -> Callable[[bytes], TokenUsage | None]:
+        return getattr(self._response, "scan_usage", _read_whole)
+
+    @cached_property
     def _rules(self) -> _RulesModule:
         return cast(_RulesModule, self._load("rules"))
 
@@ -369,8 +376,8 @@ class Format:
         return cast(_ErrorsModule, self._load("errors"))
 
     @cached_property
-    def _echo(self) -> Any:
-        return self._load("echo")
+    def _settings(self) -> Any:
+        return self._load("settings")
 
     @cached_property
     def _stream_reader(self) -> Any:
@@ -382,6 +389,10 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
+
+
+def _read_whole(_data: bytes) -> None:
+    """For a format without the faster function: its bodies are decoded and read whole."""
 
 
 def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 SchemaPath: TypeAlias = "tuple[SchemaPath, str | int] | None"
 """The steps from the root, innermost last: keywords and names as text, positions in a list as numbers."""
 
+MAX_SCHEMA_PROBLEMS = 10
+"""How many problems of one schema are reported: a broken generator repeats itself."""
 _MAX_CACHED_SCHEMAS = 512
 _MAX_CACHED_BYTES = 32_768
 _MAX_SHOWN = 80

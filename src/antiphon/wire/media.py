@@ -2,7 +2,7 @@
 
 Content decides the type: bytes are recognised by their signature, base64 by the signature of its first bytes. A declared type
 counts only where the bytes leave it open: text has no signature, and WebM and MP4 hold audio or video. Markup is text, whatever
-its header says; no model accepts SVG as an image.
+type was declared; no model accepts SVG as an image.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _is_base64 = re.compile(r"[A-Za-z0-9+/=_\s%-]*").fullmatch
 
 
 class DataUrl(NamedTuple):
-    """The parts of a data URL. `parameters` is what stands between the type and the data, without `;base64`."""
+    """The parts of a data URL. `parameters` is the text between the type and the data, without `;base64`."""
 
     media_type: str
     data: str
@@ -169,7 +169,7 @@ def sniff_bytes(data: bytes, declared: str = "") -> str | None:
 
 def _by_signature(data: bytes, declared: str) -> str | None:
     for signature, media_type in _SIGNATURES:
-        # "BM" begins many a text; a bitmap also states its own size.
+        # Many texts begin with "BM"; a bitmap also states its own size.
         if data.startswith(signature) and (
             media_type != "image/bmp" or int.from_bytes(data[2:6], "little") == len(data)
         ):

@@ -12,7 +12,7 @@ from antiphon.parts import NativeExtras, OutputPart
 StopReason: TypeAlias = Literal[
     "", "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "paused", "malformed_call", "other"
 ]
-"""Why a model stopped. Empty: not given. The provider's own word is in the output's `native`, where it says more."""
+"""Why a model stopped. Empty: not given. A more specific word of the provider is in the output's `native`."""
 
 ErrorKind: TypeAlias = Literal[
     "invalid_request",
@@ -65,7 +65,7 @@ def kind_of_status(status: int | None) -> ErrorKind | None:
 
 
 class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """One answer. `others` are further candidates of the same call, if more than one was asked for.
+    """One answer. `others` are further candidates of the same call, if more than one was requested.
 
     `format` is the wire format it was read from; that format can write it back as it came.
     """

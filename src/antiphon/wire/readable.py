@@ -1,4 +1,4 @@
-"""What a block of one format says, in words and images that every model reads.
+"""Blocks that only one format has, as text and images that every model reads.
 
 Hosted tools (searches, shells, patches, MCP servers, computers) have blocks that only their own format accepts. Other formats
 get what the model did and what came back as text, and screenshots as images, instead of nothing. The result depends on the block
@@ -44,7 +44,7 @@ def readable_parts(native: Native, losses: list[Loss], path: str, target: str) -
 
 
 def transcribe(part: P, losses: list[Loss], path: str) -> P | Text:
-    """A spoken answer as its transcript, with the loss of the sound; any other part as it is."""
+    """Audio as its transcript, with the loss of the audio itself; any other part as it is."""
     if not isinstance(part, Audio):
         return part
     for extras in (part.native or {}).values():
@@ -89,8 +89,8 @@ def _texts(value: Any, separator: str) -> str:
 
 
 def _label(name: Any, about: Any) -> str:
-    said = _text(about)
-    return f"[{name}: {said}]" if said else f"[{name}]"
+    text = _text(about)
+    return f"[{name}: {text}]" if text else f"[{name}]"
 
 
 def _object(value: Any) -> _Block:
@@ -113,8 +113,8 @@ def _sources(results: Any) -> Iterator[str]:
 
 def _web_search_call(item: _Block) -> Iterator[str]:
     action = _object(item.get("action"))
-    asked = action.get("query") or _texts(action.get("queries"), "; ") or action.get("url")
-    yield _label("web search", asked)
+    query = action.get("query") or _texts(action.get("queries"), "; ") or action.get("url")
+    yield _label("web search", query)
     yield from _sources(item.get("results") or action.get("sources"))
 
 
@@ -145,9 +145,9 @@ def _shell_output(item: _Block) -> Iterator[str]:
 
 
 def _process_output(result: _Block) -> Iterator[str]:
-    said = "\n".join(filter(None, (_text(result.get("stdout")), _text(result.get("stderr")))))
+    output = "\n".join(filter(None, (_text(result.get("stdout")), _text(result.get("stderr")))))
     code = result.get("return_code", _object(result.get("outcome")).get("exit_code"))
-    yield "[output" + (f", exit code {code}" if code is not None else "") + f"]\n{said}"
+    yield "[output" + (f", exit code {code}" if code is not None else "") + f"]\n{output}"
 
 
 def _apply_patch_call(item: _Block) -> Iterator[str]:

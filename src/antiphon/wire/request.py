@@ -1,19 +1,12 @@
 """`ModelRequest`: what a client asks of a model, in a neutral format.
 
-Every format reads its bodies into this and writes its bodies from this, so N formats cost N modules. Two rules keep it whole:
+What several formats have is a field here (None: not given). What only one has stays as it came, in `native[format]` of the
+request, message, part or tool that it belongs to: that format gets it back, every other reports it as a `Loss`. Messages keep the
+order and grouping they came in; `repair` makes a sequence legal, the writer makes a body legal.
 
-- What all or several formats can say is a field here (None: not given). What only one can say goes, as it came, into
-  `native[format]` of the thing it was said about: the request, a message, a part, a tool. Writing to that format puts it
-  back; writing to another reports each of them as a `Loss`. So nothing can be dropped in silence: it is either a field that
-  a writer handles or a native extra that the writer's one general loop reports.
-- Messages are kept in the order and grouping they came in, broken or not. Making a sequence legal is `repair`'s business,
-  making a body legal in shape is the writer's.
-
-Conventions for messages. `role` is `system`, `developer`, `user`, `assistant` or `tool`. The system prompt of formats that
-keep it apart (Anthropic `system`, Gemini `systemInstruction`, Responses `instructions`) is a leading `system` message.
-A tool's answer is a `ToolCallResult` part, in a `tool` message (OpenAI) or among the parts of a `user` message (Anthropic,
-Gemini); a model's call is a `ToolCallRequest` part of an `assistant` message, at its place among the other parts. A block
-of one format only is a `Native` part at its place.
+`role` is `system`, `developer`, `user`, `assistant` or `tool`. A system prompt that a format keeps apart is a leading `system`
+message. A result is a part of a `tool` message (OpenAI) or of a `user` message (Anthropic, Gemini); a call is a part of an
+`assistant` message. A block that only one format has is a `Native` part at its place.
 """
 
 from __future__ import annotations
@@ -42,7 +35,7 @@ class SequenceRule(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
-    """One message. `name` is who speaks, where a format can say that."""
+    """One message. `name` is the name of the participant, where a format has one."""
 
     role: str
     parts: tuple[Part, ...]
@@ -63,7 +56,7 @@ class ToolDefinition(Struct, frozen=True, omit_defaults=True, repr_omit_defaults
 
 class ToolChoice(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """Which tools may or must be called: `auto`, `none`, `required` (any of them), `tool` (the named one), or `allowed`
-    (only the named ones; `must_call` says whether one of them must be)."""
+    (only the named ones; with `must_call`, one of them must be called)."""
 
     mode: Literal["auto", "none", "required", "tool", "allowed"]
     names: tuple[str, ...] = ()
@@ -172,8 +165,15 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
 
 def count_leading_system(messages: Sequence[Message]) -> int:
     """How many messages at the start are instructions of a system or a developer."""
-    roles = ("system", "developer")
-    return next((index for index, message in enumerate(messages) if message.role not in roles), len(messages))
+    for index, message in enumerate(messages):
+        if message.role != "system" and message.role != "developer":
+            return index
+    return len(messages)
+
+
+def asks_for_json_object(request: ModelRequest) -> bool:
+    """Whether the answer must be any JSON object: then a text of the conversation must mention JSON."""
+    return request.output_format is not None and request.output_format.kind == "json_object"
 
 
 def server_state(request: ModelRequest, origin: str) -> str | None:

@@ -32,8 +32,13 @@ class Violation(Struct, frozen=True):
         return f"{self.path or '(body)'}: {self.rule} {kind}: {self.message}"
 
 
+def advisory(rule: str, path: str, message: str) -> Violation:
+    """A violation that only some models or hosts refuse."""
+    return Violation(rule, path, message, advisory=True)
+
+
 class RuleContext(Struct):
-    """A body under check: what its model accepts, and the violations so far. `advisories`: whether those are wanted."""
+    """A body under check: what its model accepts, and the violations so far. `advisories`: whether to report those too."""
 
     body: dict[str, Any]
     model: Capabilities
@@ -46,7 +51,7 @@ class RuleContext(Struct):
         self.violations.append(Violation(rule, path, message))
 
     def advise(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message, advisory=True))
+        self.violations.append(advisory(rule, path, message))
 
 
 Check: TypeAlias = Callable[[Any], None]
@@ -89,6 +94,16 @@ def name_set(text: str) -> frozenset[str]:
 def name_list(text: str) -> tuple[str, ...]:
     """The space-separated names in `text`, in order."""
     return tuple(text.split())
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of decoded JSON is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole_number(value: Any) -> bool:
+    """Whether a value of decoded JSON is a whole number; 1.0 is one."""
+    return is_number(value) and (isinstance(value, int) or value.is_integer())
 
 
 _JSON_TYPE_NAMES: dict[type, str] = {

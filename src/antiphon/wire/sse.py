@@ -1,7 +1,7 @@
 """Server-sent events out of bytes that may be cut anywhere.
 
 Lines end with LF, CRLF or CR; a blank line ends an event; `data` lines join with a newline; comments and unknown fields are
-passed over; a byte order mark at the very beginning is passed over too. Bytes stay bytes: a UTF-8 sequence that is cut between
+ignored; a byte order mark at the very beginning is ignored too. Bytes stay bytes: a UTF-8 sequence that is cut between
 two chunks is whole again when its line is.
 """
 

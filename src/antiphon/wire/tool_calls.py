@@ -205,9 +205,7 @@ class CallRestorer:
         self._names |= {tool.name: tool.name for tool in tools}
         self._freeform = {tool.name for tool in tools if tool.freeform}
         self._legacy = {tool.name for tool in tools if tool.native and is_legacy_function(tool.native)}
-        self._legacy_index: int | None = (
-            None  # of the call in a stream that is one of the legacy API, which has only one
-        )
+        self._legacy_index: int | None = None  # of the only call in a stream that is one of the legacy API
         self._arguments = {tool.name: restore for tool in tools if (restore := _argument_restorer(tool)) is not None}
         self._buffered: dict[int, tuple[Callable[[str], str], list[str]]] = {}
 
@@ -289,7 +287,7 @@ class CallRestorer:
 
 
 def must_restore_calls(request: ModelRequest, format_name: str) -> bool:
-    """Whether a body of this format, written for `request`, may bring calls that `CallRestorer` has to change."""
+    """Whether the answer to `request` in this format may have calls that `CallRestorer` has to change."""
     is_legal, has_freeform = tool_name_matcher(format_name), format_name == _NAMESPACE_ORIGIN
     return any(
         not is_legal(tool.name) or (_argument_restorer(tool) is not None and not (tool.freeform and has_freeform))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.limits import ITEM_TYPES
-from antiphon.wire.openai_responses.messages import CALL_ID
+from antiphon.wire.openai_responses.messages import CALL_IDS
 from antiphon.wire.openai_responses.request import write_request
 from antiphon.wire.openai_responses.stream_reader import StreamReader
 from antiphon.wire.request import ModelRequest
@@ -181,7 +181,7 @@ def _with_legal_ids(item: Any) -> Any:
         return item
     if not is_result and not isinstance(item.get("name"), str):
         return item
-    item = {**item, "call_id": CALL_ID.to_wire(item["call_id"])}
+    item = {**item, "call_id": CALL_IDS.to_wire(item["call_id"])}
     return item if is_result else _with_legal_name(item)
 
 

@@ -46,9 +46,6 @@ class Format(Protocol):
     def error_problems(self, body: Any) -> list[str]:
         """What is wrong with the shape of an error body."""
 
-    def error_text(self, body: Any) -> str:
-        """The message of an error body whose shape is right."""
-
 
 FORMATS: dict[str, Format] = {
     "openai-chat": openai_chat,

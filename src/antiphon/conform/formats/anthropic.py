@@ -6,22 +6,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.conform.conversation import (
-    PICTURE,
-    Answer,
-    Call,
-    Contents,
-    Dialogue,
-    Event,
-    Reply,
-    Result,
-    Turn,
-    Usage,
-    objects,
-    sse,
-    text_of,
-)
-from antiphon.conform.formats.openai_chat import read_arguments
+from antiphon.conform.bodies import as_arguments, halves, json_event, objects, read_arguments, text_of
+from antiphon.conform.conversation import PICTURE, Answer, Call, Contents, Dialogue, Event, Reply, Result, Turn, Usage
 
 name = "anthropic"
 endpoint = "/v1/messages"
@@ -133,9 +119,8 @@ def _read_block(block: dict[str, Any], found: Contents) -> None:
         case "image":
             found.images.append(str((block.get("source") or {}).get("data")))
         case "tool_use":
-            value = block.get("input")
-            arguments = value if isinstance(value, dict) else {"(not an object)": value}
-            found.calls.append(Call(str(block.get("id")), str(block.get("name")), arguments))
+            call = Call(str(block.get("id")), str(block.get("name")), as_arguments(block.get("input")))
+            found.calls.append(call)
         case "tool_result":
             text = text_of(block.get("content"))
             found.texts.append(text)
@@ -195,9 +180,7 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
                 deltas.append({"type": "signature_delta", "signature": block["signature"]})
             case _:
                 empty = {**block, "input": {}}
-                arguments = msgspec.json.encode(block["input"]).decode()
-                half = len(arguments) // 2
-                pieces = ("", arguments[:half], arguments[half:])
+                pieces = ("", *halves(msgspec.json.encode(block["input"]).decode()))
                 deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
         events.append({"type": "content_block_start", "index": place, "content_block": empty})
         events += [{"type": "content_block_delta", "index": place, "delta": delta} for delta in deltas]
@@ -205,7 +188,7 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
     ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
     events.append({"type": "message_delta", "delta": ended, "usage": {"output_tokens": answer.usage.output}})
     events.append({"type": "message_stop"})
-    return [sse(msgspec.json.encode(event).decode(), event["type"]) for event in events]
+    return [json_event(event, event["type"]) for event in events]
 
 
 def cut_places(events: list[bytes]) -> int:
@@ -220,7 +203,7 @@ def write_error(status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(message: str) -> bytes:
-    return sse(msgspec.json.encode(write_error(529, message)).decode(), "error")
+    return json_event(write_error(529, message), "error")
 
 
 def read_answer(body: dict[str, Any]) -> Reply:
@@ -336,7 +319,3 @@ def error_problems(body: Any) -> list[str]:
     if not isinstance(error.get("message"), str) or not isinstance(error.get("type"), str):
         return ["error.type and error.message must be strings"]
     return []
-
-
-def error_text(body: Any) -> str:
-    return str(body["error"]["message"])

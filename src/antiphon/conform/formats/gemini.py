@@ -6,22 +6,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.conform.conversation import (
-    PICTURE,
-    Answer,
-    Call,
-    Contents,
-    Dialogue,
-    Event,
-    Reply,
-    Result,
-    Turn,
-    Usage,
-    objects,
-    one_of,
-    sse,
-    text_of,
-)
+from antiphon.conform.bodies import as_arguments, json_event, objects, one_of, result_text, text_of
+from antiphon.conform.conversation import PICTURE, Answer, Call, Contents, Dialogue, Event, Reply, Result, Turn, Usage
 
 name = "gemini"
 endpoint = "/v1beta/models/{model}:generateContent"
@@ -155,24 +141,13 @@ def _read_part(part: dict[str, Any], found: Contents) -> None:
         found.images.append(str(data.get("data")))
     call = one_of(part, "functionCall", "function_call")
     if isinstance(call, dict):
-        arguments = call.get("args") or {}
-        arguments = arguments if isinstance(arguments, dict) else {"(not an object)": arguments}
+        arguments = as_arguments(call.get("args") or {})
         found.calls.append(Call(str(call.get("id") or ""), str(call.get("name")), arguments))
     result = one_of(part, "functionResponse", "function_response")
     if isinstance(result, dict):
-        value = result.get("response")
-        text = "\n".join([*strings_in(value), msgspec.json.encode(value, order="sorted").decode()])
+        text = result_text(result.get("response"))
         found.texts.append(text)
         found.results.append(Result(str(result.get("id") or ""), text, str(result.get("name"))))
-
-
-def strings_in(value: Any) -> list[str]:
-    """Every string in a value: the API leaves the shape of a tool's response to the client."""
-    if isinstance(value, dict):
-        return [text for inner in value.values() for text in strings_in(inner)]
-    if isinstance(value, list):
-        return [text for inner in value for text in strings_in(inner)]
-    return [value] if isinstance(value, str) else [] if value is None else [str(value)]
 
 
 def _parts(answer: Answer) -> list[dict[str, Any]]:
@@ -218,7 +193,7 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
 
 def _event(value: dict[str, Any]) -> bytes:
     """The API ends its lines with CR and LF."""
-    return sse(msgspec.json.encode(value).decode()).replace(b"\n", b"\r\n")
+    return json_event(value).replace(b"\n", b"\r\n")
 
 
 def cut_places(events: list[bytes]) -> int:
@@ -302,7 +277,3 @@ def error_problems(body: Any) -> list[str]:
     if not isinstance(error.get("code"), int) or not isinstance(error.get("status"), str):
         return ["error.code must be a number and error.status a string"]
     return []
-
-
-def error_text(body: Any) -> str:
-    return str(body["error"]["message"])

@@ -6,23 +6,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.conform.conversation import (
-    PICTURE,
-    Answer,
-    Call,
-    Contents,
-    Dialogue,
-    Event,
-    Reply,
-    Result,
-    Turn,
-    Usage,
-    objects,
-    sse,
-    text_of,
-)
-from antiphon.conform.formats.gemini import strings_in
-from antiphon.conform.formats.openai_chat import read_arguments
+from antiphon.conform.bodies import as_arguments, halves, json_event, objects, read_arguments, result_text, sse, text_of
+from antiphon.conform.conversation import PICTURE, Answer, Call, Contents, Dialogue, Event, Reply, Result, Turn, Usage
 
 name = "gemini-interactions"
 endpoint = "/v1beta/interactions"
@@ -142,12 +127,11 @@ def _read_step(step: dict[str, Any], found: Contents) -> None:
         case "image":
             found.images.append(str(step.get("data")))
         case "function_call":
-            value = step.get("arguments")
-            arguments = value if isinstance(value, dict) else {"(not an object)": value}
-            found.calls.append(Call(str(step.get("id")), str(step.get("name")), arguments))
+            call = Call(str(step.get("id")), str(step.get("name")), as_arguments(step.get("arguments")))
+            found.calls.append(call)
         case "function_result":
             value = step.get("result")
-            text = "\n".join([*strings_in(value), msgspec.json.encode(value, order="sorted").decode()])
+            text = result_text(value)
             found.texts.append(text)
             found.results.append(Result(str(step.get("call_id")), text, str(step.get("name") or "")))
             found.images += [str(each.get("data")) for each in objects(value) if each.get("type") == "image"]
@@ -205,18 +189,13 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
                 deltas = [_text(piece) for piece in answer.pieces]
             case _:
                 shell = {**step, "arguments": {}}
-                arguments = msgspec.json.encode(step["arguments"]).decode()
-                half = len(arguments) // 2
-                pieces = (arguments[:half], arguments[half:])
+                pieces = halves(msgspec.json.encode(step["arguments"]).decode())
                 deltas = [{"type": "arguments_delta", "arguments": piece} for piece in pieces]
         events.append({"event_type": "step.start", "index": place, "step": shell})
         events += [{"event_type": "step.delta", "index": place, "delta": each} for each in deltas]
         events.append({"event_type": "step.stop", "index": place})
     events.append({"event_type": "interaction.completed", "interaction": whole})
-    written = [
-        sse(msgspec.json.encode({**each, "event_id": str(number)}).decode(), each["event_type"])
-        for number, each in enumerate(events)
-    ]
+    written = [json_event({**each, "event_id": str(number)}, each["event_type"]) for number, each in enumerate(events)]
     return [*written, sse("[DONE]", "done")]
 
 
@@ -230,8 +209,7 @@ def write_error(status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(message: str) -> bytes:
-    event = {"event_type": "error", **write_error(503, message)}
-    return sse(msgspec.json.encode(event).decode(), "error")
+    return json_event({"event_type": "error", **write_error(503, message)}, "error")
 
 
 def read_answer(body: dict[str, Any]) -> Reply:
@@ -350,7 +328,3 @@ def error_problems(body: Any) -> list[str]:
     if not isinstance(error.get("code"), str | int):
         return ["error.code must be a string"]
     return []
-
-
-def error_text(body: Any) -> str:
-    return str(body["error"]["message"])

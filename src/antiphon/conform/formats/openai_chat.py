@@ -6,21 +6,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.conform.conversation import (
-    PICTURE,
-    Answer,
-    Call,
-    Contents,
-    Dialogue,
-    Event,
-    Reply,
-    Result,
-    Turn,
-    Usage,
-    objects,
-    sse,
-    text_of,
-)
+from antiphon.conform.bodies import halves, json_event, objects, read_arguments, sse, text_of
+from antiphon.conform.conversation import PICTURE, Answer, Call, Contents, Dialogue, Event, Reply, Result, Turn, Usage
 
 name = "openai-chat"
 endpoint = "/v1/chat/completions"
@@ -128,15 +115,6 @@ def _read_call(call: dict[str, Any]) -> Call:
     return Call(str(call.get("id")), str(function.get("name")), read_arguments(function.get("arguments")))
 
 
-def read_arguments(text: Any) -> dict[str, Any]:
-    """Arguments as JSON text; what is not an object is kept under one name, so that it compares unequal."""
-    try:
-        value = msgspec.json.decode(text) if text else {}
-    except (msgspec.DecodeError, TypeError):
-        value = text
-    return value if isinstance(value, dict) else {"(not an object)": value}
-
-
 def write_answer(answer: Answer, model: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
     if answer.thinking:
@@ -165,19 +143,15 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
     deltas += [{"content": piece} for piece in answer.pieces]
     for place, call in enumerate(answer.calls):
         whole = _call(call)
-        arguments = whole["function"]["arguments"]
-        half = len(arguments) // 2
+        pieces = halves(whole["function"]["arguments"])
         whole["function"] = {"name": call.name, "arguments": ""}
         deltas.append({"tool_calls": [{"index": place, **whole}]})
-        deltas += [
-            {"tool_calls": [{"index": place, "function": {"arguments": piece}}]}
-            for piece in (arguments[:half], arguments[half:])
-        ]
+        deltas += [{"tool_calls": [{"index": place, "function": {"arguments": piece}}]} for piece in pieces]
     chunks = [{**head, "choices": [{"index": 0, "delta": each, "finish_reason": None}]} for each in deltas]
     chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": answer.finish}]})
     if has_usage:
         chunks.append({**head, "choices": [], "usage": _usage(answer.usage)})
-    return [*(sse(msgspec.json.encode(each).decode()) for each in chunks), sse("[DONE]")]
+    return [*map(json_event, chunks), sse("[DONE]")]
 
 
 def cut_places(events: list[bytes]) -> int:
@@ -192,7 +166,7 @@ def write_error(status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(message: str) -> bytes:
-    return sse(msgspec.json.encode(write_error(500, message)).decode())
+    return json_event(write_error(500, message))
 
 
 def read_answer(body: dict[str, Any]) -> Reply:
@@ -292,7 +266,3 @@ def error_problems(body: Any) -> list[str]:
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return ["the body must be {error: {message, …}}"]
     return []
-
-
-def error_text(body: Any) -> str:
-    return str(body["error"]["message"])

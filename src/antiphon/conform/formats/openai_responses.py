@@ -6,29 +6,14 @@ from typing import Any
 
 import msgspec
 
-from antiphon.conform.conversation import (
-    PICTURE,
-    Answer,
-    Call,
-    Contents,
-    Dialogue,
-    Event,
-    Reply,
-    Result,
-    Turn,
-    Usage,
-    objects,
-    sse,
-    text_of,
-)
+from antiphon.conform.bodies import halves, json_event, objects, read_arguments, text_of
+from antiphon.conform.conversation import PICTURE, Answer, Call, Contents, Dialogue, Event, Reply, Result, Turn, Usage
 from antiphon.conform.formats import openai_chat
-from antiphon.conform.formats.openai_chat import read_arguments
 
 name = "openai-responses"
 endpoint = "/v1/responses"
 write_error = openai_chat.write_error  # the two APIs share their errors
 error_problems = openai_chat.error_problems
-error_text = openai_chat.error_text
 headers = openai_chat.headers
 
 
@@ -217,20 +202,15 @@ def write_events(answer: Answer, model: str, *, has_usage: bool = True) -> list[
             events.append({"type": "response.reasoning_summary_text.done", **inside, "text": answer.thinking})
             events.append({"type": "response.reasoning_summary_part.done", **inside, "part": item["summary"][0]})
         else:
-            arguments = item["arguments"]
-            half = len(arguments) // 2
             events += [
                 {"type": "response.function_call_arguments.delta", **at, "delta": piece}
-                for piece in (arguments[:half], arguments[half:])
+                for piece in halves(item["arguments"])
             ]
-            done = {"type": "response.function_call_arguments.done", **at, "arguments": arguments}
+            done = {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]}
             events.append(done | {"name": item["name"]})
         events.append({"type": "response.output_item.done", "output_index": place, "item": item})
     events.append({"type": f"response.{whole['status']}", "response": whole})
-    return [
-        sse(msgspec.json.encode({**event, "sequence_number": number}).decode(), event["type"])
-        for number, event in enumerate(events)
-    ]
+    return [json_event({**event, "sequence_number": number}, event["type"]) for number, event in enumerate(events)]
 
 
 def cut_places(events: list[bytes]) -> int:
@@ -239,7 +219,7 @@ def cut_places(events: list[bytes]) -> int:
 
 def error_event(message: str) -> bytes:
     event = {"type": "error", "code": "server_error", "message": message, "param": None, "sequence_number": 3}
-    return sse(msgspec.json.encode(event).decode(), "error")
+    return json_event(event, "error")
 
 
 def read_answer(body: dict[str, Any]) -> Reply:

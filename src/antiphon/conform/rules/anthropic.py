@@ -6,19 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.conform.conversation import Violation, objects
+from antiphon.conform.bodies import Turns, merge_turns, objects, words
+from antiphon.conform.conversation import Violation
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_PARAMETERS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        model max_tokens messages system tools tool_choice stream temperature top_p top_k stop_sequences metadata thinking
-        output_config output_format service_tier container context_management mcp_servers inference_geo cache_control
-        speed betas fallback_credit_token diagnostics user_profile_id
-        """,
-    )
+_PARAMETERS = words(
+    "model max_tokens messages system tools tool_choice stream temperature top_p top_k stop_sequences metadata"
+    " thinking output_config output_format service_tier container context_management mcp_servers inference_geo"
+    " cache_control speed betas fallback_credit_token diagnostics user_profile_id"
 )
 _NO_SAMPLING = re.compile(r"(.*/)?claude-(opus-4-[789]|[a-z]+-5)")
 _NO_PREFILL = re.compile(r"(.*/)?claude-([a-z]+-4-[6789]|[a-z]+-5)")
@@ -34,7 +30,8 @@ def check(body: dict[str, Any]) -> Iterator[Violation]:
         yield Violation("AN-01", "max_tokens", "max_tokens: Field required")
     for place, message in enumerate(messages):
         yield from _message(message, f"messages.{place}", is_last=place == len(messages) - 1)
-    yield from _pairs(_merged(messages))
+    turns = merge_turns((str(each.get("role")), _blocks(each.get("content"))) for each in objects(messages))
+    yield from _pairs(turns)
     yield from _tools(body)
     yield from _parameters(body, messages)
     yield from _breakpoints(body, messages)
@@ -79,8 +76,8 @@ def _block(block: dict[str, Any], role: str, at: str) -> Iterator[Violation]:
             elif role != "assistant":
                 yield Violation("AN-14", at, f"{at}: `thinking` blocks can only be in `assistant` messages")
         case "image":
-            source = block.get("source") if isinstance(block.get("source"), dict) else {}
-            assert isinstance(source, dict)
+            given = block.get("source")
+            source: dict[str, Any] = given if isinstance(given, dict) else {}
             if source.get("type") == "base64" and (
                 source.get("media_type") not in _MEDIA or str(source.get("data")).startswith("data:")
             ):
@@ -93,20 +90,11 @@ def _block(block: dict[str, Any], role: str, at: str) -> Iterator[Violation]:
             )
 
 
-def _merged(messages: list[Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Neighbours of one role are one turn, as the API merges them."""
-    turns: list[tuple[str, list[dict[str, Any]]]] = []
-    for message in objects(messages):
-        content, role = message.get("content"), str(message.get("role"))
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else objects(content)
-        if turns and turns[-1][0] == role:
-            turns[-1][1].extend(blocks)
-        else:
-            turns.append((role, blocks))
-    return turns
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else objects(content)
 
 
-def _pairs(turns: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Violation]:
+def _pairs(turns: Turns) -> Iterator[Violation]:
     open_ids: list[Any] = []
     used: set[str] = set()
     for place, (_, blocks) in enumerate([*turns, ("end", [])]):

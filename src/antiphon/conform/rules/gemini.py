@@ -6,18 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.conform.conversation import Violation, objects, one_of
+from antiphon.conform.bodies import Turns, merge_turns, objects, one_of, words
+from antiphon.conform.conversation import Violation
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _SIGNED_MODEL = re.compile(r".*gemini-([3-9]|\d\d)(?!.*image)")
-_TOP = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        contents systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels model store
-        serviceTier modelArmorConfig
-        """,
-    )
+_TOP = words(
+    "contents systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels model store"
+    " serviceTier modelArmorConfig"
 )
 _NOT_IN_SCHEMA = (
     "$schema",
@@ -29,14 +25,9 @@ _NOT_IN_SCHEMA = (
     "allOf",
     "patternProperties",
 )
-_DATA = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse
-        videoMetadata thoughtSignature
-        """,
-    )
+_DATA = words(
+    "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall"
+    " toolResponse videoMetadata thoughtSignature"
 )
 _UNEQUAL = (
     "Please ensure that the number of function response parts is equal to the number of function call parts of the function "
@@ -64,9 +55,12 @@ def check(body: dict[str, Any], path: str = "") -> Iterator[Violation]:
         if not parts and (parts is not None or content.get("role") != "model"):
             text = f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty."
             yield Violation("GM-03", f"{where}.parts", text)
-        for number, part in enumerate(objects([parts] if isinstance(parts, dict) else parts)):
+        for number, part in enumerate(_parts(content)):
             yield from _part(part, f"{where}.parts[{number}]")
-    yield from _sequence(_merged(objects(contents)), path)
+    turns = merge_turns(
+        ("model" if content.get("role") == "model" else "user", _parts(content)) for content in objects(contents)
+    )
+    yield from _sequence(turns, path)
     yield from _tools(body)
     for name in sorted(body):
         if _camel(name) not in _TOP:
@@ -95,20 +89,12 @@ def _part(part: dict[str, Any], at: str) -> Iterator[Violation]:
         yield Violation("GM-17", at, f"{at}.inlineData: mimeType and data are required")
 
 
-def _merged(contents: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    turns: list[tuple[str, list[dict[str, Any]]]] = []
-    for content in contents:
-        role = "model" if content.get("role") == "model" else "user"
-        value = content.get("parts")
-        parts = objects([value] if isinstance(value, dict) else value)
-        if turns and turns[-1][0] == role:
-            turns[-1][1].extend(parts)
-        else:
-            turns.append((role, parts))
-    return turns
+def _parts(content: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = content.get("parts")
+    return objects([parts] if isinstance(parts, dict) else parts)
 
 
-def _sequence(turns: list[tuple[str, list[dict[str, Any]]]], path: str) -> Iterator[Violation]:
+def _sequence(turns: Turns, path: str) -> Iterator[Violation]:
     calls_before = 0
     for place, (role, parts) in enumerate(turns):
         calls = [part for part in parts if one_of(part, "functionCall", "function_call") is not None]
@@ -131,7 +117,7 @@ def _sequence(turns: list[tuple[str, list[dict[str, Any]]]], path: str) -> Itera
         yield from _signatures(turns)
 
 
-def _signatures(turns: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Violation]:
+def _signatures(turns: Turns) -> Iterator[Violation]:
     """The first call of each step after the last message of the user must be signed."""
     asked = [
         place

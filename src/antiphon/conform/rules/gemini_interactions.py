@@ -8,18 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.conform.conversation import Violation, objects
+from antiphon.conform.bodies import objects, words
+from antiphon.conform.conversation import Violation
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
-_WORDS = re.compile(r"\w+")
-_TOP = frozenset(
-    _WORDS.findall(
-        """
-        input model agent agent_config background environment generation_config labels previous_interaction_id
-        response_format response_mime_type response_modalities safety_settings service_tier store stream
-        system_instruction tools webhook_config continuation_token id created updated status environment_id
-        """
-    )
+_TOP = words(
+    "input model agent agent_config background environment generation_config labels previous_interaction_id"
+    " response_format response_mime_type response_modalities safety_settings service_tier store stream"
+    " system_instruction tools webhook_config continuation_token id created updated status environment_id"
 )
 _TYPES = {"model": str, "agent": str, "system_instruction": str, "store": bool, "stream": bool, "background": bool}
 _TYPES |= {"previous_interaction_id": str, "response_mime_type": str}

@@ -6,23 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.conform.conversation import Violation, objects
+from antiphon.conform.bodies import objects, words
+from antiphon.conform.conversation import Violation
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _PARTS = ("text", "image_url", "input_audio", "file", "refusal")
 _REASONING_MODEL = re.compile(r"(.*/)?(o\d|gpt-[56])")
-_PARAMETERS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        model messages tools tool_choice parallel_tool_calls functions function_call stream stream_options max_tokens
-        max_completion_tokens temperature top_p n stop presence_penalty frequency_penalty logit_bias logprobs top_logprobs
-        seed user response_format reasoning_effort metadata store service_tier modalities audio prediction
-        web_search_options verbosity extra_headers prompt_cache_key prompt_cache_retention prompt_cache_options safety_identifier
-        moderation
-        """,
-    )
+_PARAMETERS = words(
+    "model messages tools tool_choice parallel_tool_calls functions function_call stream stream_options"
+    " max_tokens max_completion_tokens temperature top_p n stop presence_penalty frequency_penalty logit_bias"
+    " logprobs top_logprobs seed user response_format reasoning_effort metadata store service_tier modalities"
+    " audio prediction web_search_options verbosity extra_headers prompt_cache_key prompt_cache_retention"
+    " prompt_cache_options safety_identifier moderation"
 )
 
 

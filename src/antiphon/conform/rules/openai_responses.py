@@ -6,18 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.conform.conversation import Violation, objects
+from antiphon.conform.bodies import objects, words
+from antiphon.conform.conversation import Violation
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _ROLES = ("user", "assistant", "system", "developer")
-_CHAT_ONLY = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        messages max_tokens max_completion_tokens stop n seed presence_penalty logit_bias frequency_penalty response_format
-        reasoning_effort
-        """,
-    )
+_CHAT_ONLY = words(
+    "messages max_tokens max_completion_tokens stop n seed presence_penalty logit_bias frequency_penalty"
+    " response_format reasoning_effort"
 )
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fc", "reasoning": "rs"}
 _PARTS = ("input_text", "input_image", "input_file", "output_text", "refusal", "input_audio", "summary_text")

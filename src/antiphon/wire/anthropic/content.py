@@ -46,7 +46,7 @@ from antiphon.wire.tool_calls import IdMapper, raw_json_object, report_raw_argum
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, block_type, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
-IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
+CALL_IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
 """Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""
 
 _encode = msgspec.json.Encoder().encode
@@ -164,9 +164,7 @@ def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
 
 
 EMPTY_RESULT_TEXT = "(no output)"
-
-_SUCCESS = ToolExecutionStatus.SUCCESS
-_legal_id = IDS.to_wire
+_legal_id = CALL_IDS.to_wire
 
 
 class CallBlock(Struct, gc=False, tag="tool_use", tag_field="type"):
@@ -238,7 +236,7 @@ class ContentWriter:
     def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
         """Append the block of a result, and after it the media a failed result cannot have (AN-15)."""
         parts = result.content
-        failed = result.status is not _SUCCESS and result.status != _SUCCESS
+        failed = result.status is not SUCCESS and result.status != SUCCESS
         text = parts[0] if len(parts) == 1 else None
         if type(text) is Text and text.native is None and result.native is None and not failed:
             blocks.append(ResultBlock(_legal_id(result.tool_call_id), text.text))
@@ -357,7 +355,7 @@ class ContentWriter:
         return [block]
 
     def _write_media(self, medium: Image | Document | Audio, path: str, role: str = "user") -> list[Any]:
-        # A model's own media of other types are dropped, without words that it did not say.
+        # A model's own media of other types are dropped without a note, which would be text that the model did not write.
         any_type = ALL_KINDS if role == "assistant" else frozenset[MediaKind]()
         part = fit_medium(medium, self._target.model, self._losses, path, any_type)
         if isinstance(part, Text):

@@ -413,7 +413,7 @@ class MessageListWriter:
             self._report_extras(extras, item.index)
             return
         if item.is_moved:
-            reason = "a system message must stand between a user turn and an assistant turn; moved (AN-03)"
+            reason = "a system message must be between a user turn and an assistant turn; moved (AN-03)"
             self._losses.append(Loss(f"messages[{item.index}]", "position", reason))
         self.messages.append({"role": "system", "content": collapse_text(blocks), **extras})
 

@@ -1,7 +1,7 @@
 """Parameters of a request, and thinking as each model accepts it.
 
 Reasoning that was read here has an origin marker and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
-plain no `disabled`, and an effort alone stays alone. Reasoning of other formats says only how much: it becomes adaptive thinking
+plain no `disabled`, and an effort alone stays alone. Reasoning of other formats is only an amount: it becomes adaptive thinking
 with an effort on models known to accept that, and a budget on all others. One table converts efforts and budgets; where a model
 rejects one (AN-19, AN-32), the other is used.
 
@@ -38,6 +38,7 @@ from antiphon.wire.parameters import (
     refused_fields,
 )
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules import is_number, is_whole_number
 from antiphon.wire.vendors.anthropic import FORMAT, block_type, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
@@ -342,11 +343,9 @@ class AnthropicWording:
     """Anthropic's sentences about parameters."""
 
     def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if row.integer:
-            if not is_number or not (isinstance(value, int) or value.is_integer()):
-                return "Input should be a valid integer"
-        elif not is_number:
+        if row.integer and not is_whole_number(value):
+            return "Input should be a valid integer"
+        if not is_number(value):
             return "Input should be a valid number"
         if value == UNSET and row.key in ("top_p", "top_k"):
             return ""

@@ -15,7 +15,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
 from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
-from antiphon.wire.anthropic.dialects import apply_dialect, find_dialect
+from antiphon.wire.anthropic.dialects import apply_dialect, get_dialect
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import (
     MessageListReader,
@@ -34,13 +34,13 @@ from antiphon.wire.anthropic.parameters import (
     write_parameters,
     write_thinking_and_format,
 )
-from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.anthropic import FORMAT
 
@@ -64,7 +64,7 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
             leading = _read_system(value)
         elif name == "tools" and type(value) is list:
             fields["tools"] = tuple([read_tool(tool) for tool in value])
-        elif name == "tool_choice" and type(value) is dict and (choice := read_choice(value)) is not None:
+        elif name == "tool_choice" and type(value) is dict and (choice := read_tool_choice(value)) is not None:
             fields["tool_choice"], fields["parallel_tool_calls"] = choice
         elif not read_parameter(name, value, fields, extras):
             extras[name] = value
@@ -108,7 +108,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body["tools"] = tools
     body["messages"] = messages.messages
 
-    choice = write_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
+    choice = write_tool_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
     if choice is not None:
         body["tool_choice"] = choice
     if request.reasoning is not None or request.output_format is not None:
@@ -129,7 +129,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
         body[name] = {**body[name], **value} if is_shared else value
     if options.dialect:
-        apply_dialect(body, find_dialect(options.dialect), losses)
+        apply_dialect(body, get_dialect(options.dialect), losses)
     if request.cache_prompt is not None and not blocks.cache_breakpoints:
         mark_prompt(request, body, body["messages"], options)
     return body
@@ -137,16 +137,14 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
 
 def mark_prompt(request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions) -> None:
     """Set the cache breakpoints of a written body whose last messages, or all of them, are in `messages`."""
-    if not options.dialect or find_dialect(options.dialect).caches_marked_prompts:
+    if not options.dialect or get_dialect(options.dialect).caches_marked_prompts:
         limit = look_up(request.model, FORMAT, options.capabilities).cache_breakpoints
         mark_body(request, body, messages, limit)
 
 
 def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    if request.reasoning is not None:
-        return True
-    if request.output_format is not None and request.output_format.kind == "json_object":
+    if request.reasoning is not None or asks_for_json_object(request):
         return True
     for message in new:
         if message.native is not None and _has_mark(message.native):

@@ -85,7 +85,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "refusal": "refusal",
     "pause_turn": "paused",
 }
-STOP_WORDS: dict[StopReason, str] = {
+STOP_REASON_NAMES: dict[StopReason, str] = {
     "end": "end_turn",
     "stop_sequence": "stop_sequence",
     "length": "max_tokens",
@@ -134,14 +134,14 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     )
 
 
-def read_stop_reason(stop_word: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
+def read_stop_reason(name: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
     """The stop reason, and the original one as an extra where it is more specific."""
-    if stop_word is None:
+    if name is None:
         return "", {}
-    stop = STOP_REASONS.get(stop_word, "other") if type(stop_word) is str else "other"
+    stop = STOP_REASONS.get(name, "other") if type(name) is str else "other"
     if stop in ("end", "tool_calls"):
         stop = "tool_calls" if has_calls else "end"
-    return stop, {} if stop != "other" and STOP_WORDS[stop] == stop_word else {"stop_reason": stop_word}
+    return stop, {} if stop != "other" and STOP_REASON_NAMES[stop] == name else {"stop_reason": name}
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool,
     if has_refusal and stop in ("", "end"):
         return "refusal"
     if stop in _APPROXIMATED and not is_same_format:
-        losses.append(Loss("stop_reason", stop, f'no matching stop_reason; sent "{STOP_WORDS[stop]}"'))
-    return STOP_WORDS.get(stop, "end_turn")
+        losses.append(Loss("stop_reason", stop, f'no matching stop_reason; sent "{STOP_REASON_NAMES[stop]}"'))
+    return STOP_REASON_NAMES.get(stop, "end_turn")
 
 
 def _write_block(part: OutputPart, is_same_format: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:

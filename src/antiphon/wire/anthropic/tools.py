@@ -47,7 +47,7 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
     return ToolDefinition(name, description, schema, strict, native=unread_fields(tool, _TOOL_FIELDS))
 
 
-def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:
+def read_tool_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:
     """The choice, and whether calls may be parallel; None if it is unknown."""
     kind, name, disables_parallel = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
     mode: Any = _MODES.get(kind) if type(kind) is str else None
@@ -184,7 +184,7 @@ class _StrictToolLimits:
         self._unions += unions
 
 
-def write_choice(
+def write_tool_choice(
     request: ModelRequest, tools: list[Any], capabilities: Capabilities, has_tools: bool, losses: list[Loss]
 ) -> dict[str, Any] | None:
     """The `tool_choice`. `has_tools` includes those of MCP servers."""

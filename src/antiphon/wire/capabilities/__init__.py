@@ -105,7 +105,7 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     call_signatures: bool = False
     """Whether calls in the history need a thought signature."""
     encrypted_reasoning: bool = False
-    """Whether the Responses API returns encrypted reasoning when asked; other models refuse to be asked."""
+    """Whether the Responses API returns encrypted reasoning on request; other models refuse the request."""
     tool_name_pattern: str = ""
     tool_name_length: int | None = None
     tool_id_pattern: str = ""
@@ -121,8 +121,8 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
     @property
     def compaction_limit(self) -> int | None:
-        """From how many tokens on a conversation should be summarised: it leaves a fifth of the context window, and the longest
-        answer. None if the window is not known: a guess would be too early or too late."""
+        """The number of tokens at which a conversation should be summarised: it leaves a fifth of the context window free, and
+        room for the longest answer. None if the window is not known."""
         window = self.context_window
         return None if window is None else min(window * 4 // 5, window - (self.max_output_tokens or 0))
 

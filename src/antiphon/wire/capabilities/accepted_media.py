@@ -1,7 +1,7 @@
 """Media that a model does not accept: found in bodies, and replaced in messages by what the model can read.
 
 The table of capabilities has the kinds (image, document, audio, video) and types that each model accepts. Content is kept where
-that is possible: a wrong type is corrected by the bytes, text becomes text, sound becomes its transcript. Otherwise a note takes
+that is possible: a wrong type is corrected by the bytes, text becomes text, audio becomes its transcript. Otherwise a note takes
 the place of the medium, so that the model knows that something was there. Every change is a loss with the path of the part.
 
 The result depends on the part and the model alone, so earlier turns keep their bytes (L9).
@@ -90,7 +90,7 @@ def refusal(kind: MediaKind, media_type: str, model: Capabilities) -> str:
     return f"{media_type} is not supported"
 
 
-def note(part: _Medium, reason: str) -> str:
+def omission_note(part: _Medium, reason: str) -> str:
     """The text in the place of a medium."""
     name = f" {part.name}" if type(part) is Document and part.name else ""
     return f"[{_kind_of(part)}{name} omitted: {reason}]"
@@ -118,7 +118,7 @@ class _MediaFitter:
             return fitted
         reason = refusal(kind, media_type, self._model)
         self._losses.append(Loss(path, kind, f"{reason}; replaced by a note"))
-        return Text(note(part, reason), native=_cache_marks(part.native))
+        return Text(omission_note(part, reason), native=_cache_marks(part.native))
 
     def _fit_native(self, part: Native, path: str) -> Any:
         """A block of the format itself; only kinds count, since its fields are unknown here."""
@@ -132,11 +132,8 @@ class _MediaFitter:
 
     def _corrected(self, part: _Medium, media_type: str, path: str) -> _Medium | None:
         """The same bytes under another type that the model accepts: a usual name of it, or what the bytes are."""
-        is_sniffed = part.data and _kind_of(part) in (
-            "image",
-            "document",
-        )  # a container of video looks like one of sound
-        sniffed = sniff_base64(part.data) if is_sniffed else ""
+        # The bytes of a video container look like those of an audio container, so only other kinds are recognised by them.
+        sniffed = sniff_base64(part.data) if part.data and _kind_of(part) in ("image", "document") else ""
         for other in (*same_media_types(media_type), sniffed):
             kind = _KIND_BY_PREFIX.get(other[:6], "document")
             if other and other != media_type and self._accepts(kind, other):
@@ -149,10 +146,10 @@ class _MediaFitter:
         return _as_kind(part, right_kind, media_type)
 
     def _as_text(self, part: _Medium, path: str) -> Any:
-        """A document's text, or the transcript of sound; None if there is none."""
+        """A document's text, or the transcript of audio; None if there is none."""
         if type(part) is Audio:
-            spoken = transcribe(part, self._losses, path)
-            return None if spoken is part else spoken
+            transcript = transcribe(part, self._losses, path)
+            return None if transcript is part else transcript
         text = _text_of(part) if type(part) is Document else ""
         if type(part) is not Document or not text:
             return None
@@ -187,7 +184,7 @@ def _type_of(part: _Medium) -> str:
 
 
 def _kind_of(part: _Medium) -> MediaKind:
-    """The kind of a medium. Sound and video may be in a document, since there is no part for every kind."""
+    """The kind of a medium. Audio and video may be in a document, since there is no part for every kind."""
     by_type = _KIND_BY_PREFIX.get((_type_of(part) or media_type_of_url(part.url))[:6])
     return by_type if by_type in ("audio", "video") else _KINDS[type(part)]
 
@@ -246,9 +243,9 @@ def _block_type(block: dict[str, Any], gemini: Any) -> str:
     source = block.get("source")
     if isinstance(source, dict):  # Anthropic
         return _lower(_first_string(source.get("media_type")))
-    sound = block.get("input_audio")
-    if isinstance(sound, dict):
-        return audio_media_type(_lower(_first_string(sound.get("format"))) or "wav")
+    audio = block.get("input_audio")
+    if isinstance(audio, dict):
+        return audio_media_type(_lower(_first_string(audio.get("format"))) or "wav")
     inner = block.get("file")
     data = inner.get("file_data") if isinstance(inner, dict) else block.get("file_data")
     parsed = parse_data_url(_first_string(data))

@@ -1,7 +1,7 @@
 """What a refusal shows about a model: the facts to write its next request with.
 
-The table cannot know every model: deployments have names of their own, and models change. Providers say what they refuse, in the
-same words for years. The gateway sends a refused request once more with these facts; nothing is remembered for other requests.
+The table cannot know every model: deployments have names of their own, and models change. The error texts of providers have
+stayed the same for years. The gateway sends a refused request once more with these facts and forgets them afterwards.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import Native, OutputPart, Refusal, Text
 from antiphon.wire.codec.stream import DeltaWriter
@@ -44,6 +43,7 @@ __all__ = ["read_error", "write_error"]
 
 FORMAT = "openai-completions"
 FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule())
+scan_usage = chat.scan_usage
 _CHAT = "openai-chat"
 _ONLY_HERE = ("prompt", "echo", "suffix", "best_of")
 _DONE = b"data: [DONE]\n\n"
@@ -74,15 +74,6 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     return ModelRequest(native=native or None, **fields)
 
 
-def decode_request(data: bytes) -> ModelRequest | None:
-    """Bodies are decoded whole."""
-    del data
-    return None
-
-
-scan_request = decode_request
-
-
 def check_request(body: Any, options: Any, *, advisories: bool) -> list[Any]:
     """There are no rules to check: bodies are passed on as they came, or translated."""
     del body, options, advisories
@@ -94,11 +85,6 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     choices = body.get("choices")
     reshaped = [_as_message(choice) for choice in choices] if isinstance(choices, list) else choices
     return chat.read_response({**body, "object": "chat.completion", "choices": reshaped})
-
-
-def scan_usage(data: bytes) -> TokenUsage | None:
-    """The usage of an upstream's completion."""
-    return chat.scan_usage(data)
 
 
 def _as_message(choice: Any) -> Any:
@@ -138,7 +124,7 @@ def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> dict[s
         "text": "".join(texts),
         "index": index,
         "logprobs": write_logprobs(logprobs),
-        "finish_reason": chat.finish_reason_for(output.stop_reason, output.parts, is_same_format=False, losses=losses),
+        "finish_reason": chat.write_stop_reason(output.stop_reason, output.parts, is_same_format=False, losses=losses),
     }
 
 
@@ -250,7 +236,7 @@ class StreamWriter(DeltaWriter):
     def _finish(self, delta: Finished) -> bytes:
         self._is_finished = True
         parts = self._parts.get(delta.candidate, [])
-        reason = chat.finish_reason_for(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
+        reason = chat.write_stop_reason(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
         logprobs = (delta.native or {}).get(_CHAT, {}).get("choice", {}).get("logprobs")
         return self._chunk(delta.candidate, "", reason, write_logprobs(logprobs))
 

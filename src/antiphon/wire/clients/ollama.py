@@ -4,7 +4,7 @@ Calls get ids by their position, so the same history always has the same ids; a 
 `tool_call_id`, else to the first unanswered call of its `tool_name`, else to the first unanswered call. A streamed call is sent
 whole, in one line. `options` that other hosts have too become fields of the request; the rest are reported as lost.
 
-Normalisations: requests stream unless they say otherwise; `keep_alive` (how long a model stays loaded) has no effect;
+Normalisations: requests stream unless `stream` is false; `keep_alive` (how long a model stays loaded) has no effect;
 `num_predict` below 1 means unlimited; the whole time counts as `eval_duration`.
 """
 
@@ -207,15 +207,6 @@ class _MessageReader:
             return ToolCallResult(str(name or ""), str(call_id or "call_0"), content=content)
         open_calls.remove(found)
         return ToolCallResult(found.tool_name, found.tool_call_id, content=content)
-
-
-def decode_request(data: bytes) -> ModelRequest | None:
-    """Bodies are decoded whole."""
-    del data
-    return None
-
-
-scan_request = decode_request
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:

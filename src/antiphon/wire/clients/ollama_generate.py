@@ -11,14 +11,14 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Image, Text
 from antiphon.wire.clients import ollama
-from antiphon.wire.clients.ollama import decode_request, read_error, scan_request, write_error
+from antiphon.wire.clients.ollama import read_error, write_error
 from antiphon.wire.format import FormatModule
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import json_type_name
 
-__all__ = ["decode_request", "read_error", "scan_request", "write_error"]
+__all__ = ["read_error", "write_error"]
 
 FORMAT = "ollama-generate"
 FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from msgspec import structs
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.format import DEFAULT_OPTIONS, Format, WriteOptions, surrogate_error
 from antiphon.wire.loss import Loss
-from antiphon.wire.request import Message, ModelRequest, count_leading_system
+from antiphon.wire.request import Message, ModelRequest
 
 _SENTINEL_TEXT = "\u2063antiphon: the conversation before\u2063"
 _BEFORE = Message("user", (Text(_SENTINEL_TEXT),))
@@ -57,18 +58,19 @@ class IncrementalRequestWriter:
 
     def _chunks(self, request: ModelRequest) -> list[bytes]:
         head = structs.replace(request, messages=(), cache_prompt=None)
+        messages, known = request.messages, len(self._encoded_messages)
         # The messages are nearly always the same objects, so that comparing them is cheap.
-        if head != self._head or request.messages[: len(self._encoded_messages)] != self._encoded_messages:
+        if head != self._head or messages[:known] != self._encoded_messages:
             self._head, self._encoded_messages, self._encoded_chunks, self._losses = head, (), [], []
             self._open_entries = []
-        if self._wire.needs_whole_request(request, request.messages[len(self._encoded_messages) :]):
+            known = 0
+        if self._wire.needs_whole_request(request, messages[known:]):
             body, self.losses = self._wire.build_request(request, self._options)
             return [msgspec.json.encode(body)]
-        cut = _last_turn_boundary(request.messages, len(self._encoded_messages))
-        if cut > len(self._encoded_messages):
+        cut = _last_turn_boundary(messages, known)
+        if cut > known:
             self._encode_prefix(request, cut)
-        new = request.messages[len(self._encoded_messages) :]
-        body, entries, losses = self._write_messages(request, new, is_last=True)
+        body, entries, losses = self._write_messages(request, messages[cut:], is_last=True)
         self.losses = self._losses + losses
         chunks = self._encoded_chunks
         if self._open_entries:
@@ -99,7 +101,7 @@ class IncrementalRequestWriter:
     ) -> tuple[dict[str, Any], list[Any], list[Loss]]:
         """The rest of the body, and what is written for these messages."""
         known = len(self._encoded_messages)
-        leading = request.messages[: count_leading_system(request.messages)]
+        leading = takewhile(lambda message: message.role in ("system", "developer"), request.messages)
         before = (*leading, _BEFORE) if known else ()
         after = () if is_last else (_AFTER,)
         body, losses = self._wire.build_request(

@@ -24,7 +24,7 @@ _MAX_DEPTH = 8  # levels of an object skipped in one match; text chunks have fou
 
 
 def _object_pattern(levels: int) -> bytes:
-    """An object with at most so many levels of objects in it; possessive, so that a mismatch is linear too."""
+    """An object with at most `levels` levels of objects in it; possessive, so that a mismatch is linear too."""
     inner = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"' + (b"|" + _object_pattern(levels - 1) if levels else b"")
     return rb'\{[^"{}]*+(?:(?:' + inner + rb')[^"{}]*+)*+\}'
 
@@ -34,7 +34,7 @@ _BEFORE = b" \t\r\n,"
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 _OBJECT = re.compile(_object_pattern(_MAX_DEPTH), re.DOTALL)
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_MARGIN = 8  # bytes before a chunk that tell whether it begins a line
+_MARGIN = 8  # bytes before a chunk that show whether it begins a line
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
 
 

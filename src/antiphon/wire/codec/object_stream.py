@@ -1,7 +1,8 @@
 """Streams of named JSON events that build one object, item by item: the Responses and the Interactions API.
 
-The reader calls a handler for each type of event; types that it does not know are skipped. The writer passes each delta to the
-method that a format has for it, and joins the events that the methods emit.
+The reader calls a handler for each type of event; types that it does not know are skipped. It keeps the items that were announced
+by their index; an event of an item that was not announced opens one. The writer passes each delta to the method that a format has
+for it, and joins the events that the methods emit. Both start the object once, with the first event that needs it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import NativeExtras
+from antiphon.parts import NativeExtras, OutputPart
 from antiphon.wire.codec.stream import DeltaReader, DeltaWriter
 from antiphon.wire.delta import (
     Finished,
@@ -26,6 +27,7 @@ from antiphon.wire.delta import (
     merged,
     overlaid,
 )
+from antiphon.wire.loss import lose_candidates
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.sse import SseEvent, SseReader
 
@@ -39,6 +41,12 @@ class NamedEvent(Protocol):
     error: Any
 
 
+class OpenItem(Protocol):
+    """An item that is being read."""
+
+    is_done: bool
+
+
 class OpenPart(Protocol):
     """A part that is being written."""
 
@@ -46,11 +54,14 @@ class OpenPart(Protocol):
 
 
 AnyEvent = TypeVar("AnyEvent", bound=NamedEvent)
+AnyItem = TypeVar("AnyItem", bound=OpenItem)
 AnyPart = TypeVar("AnyPart", bound=OpenPart)
 
 
-class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent]):
+class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent, AnyItem]):
     """Reads one stream: `decode` gives an event, and `handlers` have a function for each type."""
+
+    _format = ""
 
     def __init__(
         self, decode: Callable[[bytes], AnyEvent], handlers: Mapping[str, Callable[[Any, AnyEvent], None]]
@@ -58,6 +69,12 @@ class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent]):
         super().__init__(SseReader())
         self._decode = decode
         self._handlers = handlers
+        self._items: dict[Any, AnyItem] = {}
+        self._last: AnyItem | None = None
+        self._last_part: OutputPart | None = None
+        self._next = 0
+        self._is_started = False
+        self._created: int | None = None
 
     def _read_events(self, events: list[SseEvent]) -> None:
         decode, handlers = self._decode, self._handlers
@@ -79,9 +96,55 @@ class ObjectStreamReader(DeltaReader[SseEvent], Generic[AnyEvent]):
                 if self._is_over:
                     return
 
+    def _start(self, given: Any) -> None:
+        """Start the answer with the fields of the object, once."""
+        if self._is_started:
+            return
+        self._is_started = True
+        fields = given if type(given) is dict else {}
+        names = {name: fields[name] for name in ("id", "model") if type(fields.get(name)) is str}
+        self._created = self._read_created(fields)
+        self._out.append(Started(**names, created=self._created, format=self._format))
+
+    def _read_created(self, fields: dict[str, Any]) -> int | None:
+        raise NotImplementedError
+
+    def _announce(self, index: Any, item: Any) -> None:
+        """Open an item that an event announces."""
+        key = index if type(index) is int else len(self._items)
+        if type(item) is dict and key not in self._items:
+            self._open(key, item)
+
+    def _item_at(self, index: Any, kind: str) -> AnyItem:
+        """The item an event belongs to; one of this kind, if it was never announced."""
+        if type(index) is not int:
+            if self._last is not None and not self._last.is_done:
+                return self._last
+            index = len(self._items)
+        found = self._items.get(index)
+        return found if found is not None else self._open(index, {"type": kind})
+
+    def _open(self, key: Any, item: dict[str, Any]) -> AnyItem:
+        raise NotImplementedError
+
+    def _take_index(self) -> int:
+        """The index of the next part."""
+        self._next += 1
+        return self._next - 1
+
+    def _start_part(self, part: OutputPart, index: int | None = None) -> int:
+        """Start a part, at the next index or at one that was kept for it."""
+        index = self._take_index() if index is None else index
+        self._last_part = part
+        self._out.append(PartStarted(index, part))
+        return index
+
 
 class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
     """Writes one stream. Subclasses have a method for each delta, which emits events."""
+
+    _single_candidate = ""
+    """Why further candidates are lost."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -103,7 +166,9 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
         elif isinstance(delta, UsageReported):
             self._usage = delta.usage
         elif isinstance(delta, PartStarted):
-            self._start_part(delta)
+            self._begin(Started())
+            if delta.candidate == 0:  # others are reported when they finish
+                self._start_part(delta)
         elif isinstance(delta, PartExtended):
             part = self._parts.get(delta.index)
             if part is not None:
@@ -111,7 +176,11 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
         elif isinstance(delta, PartEnded):
             self._end_part(delta.index)
         elif isinstance(delta, Finished):
-            self._finish(delta)
+            if delta.candidate == 0:
+                self._begin(Started())
+                self._finish(delta)
+            else:
+                lose_candidates(self.losses, 1, self._single_candidate)
         else:
             self._fail(delta.error)
         data = b"".join(self._out)
@@ -137,6 +206,11 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
 
     def _begin(self, started: Started) -> None:
         """Write the start of the object, once."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._write_start(started)
+
+    def _write_start(self, started: Started) -> None:
         raise NotImplementedError
 
     def _start_part(self, started: PartStarted) -> None:

@@ -28,7 +28,7 @@ class EventSource(Protocol[Event]):
 
 
 class DeltaReader(Generic[Event]):
-    """Reads one stream. Subclasses implement `_read_events`, and `_end_of_stream` if a stream may end without saying so."""
+    """Reads one stream. Subclasses implement `_read_events`, and `_end_of_stream` if a stream may end without a last event."""
 
     def __init__(self, source: EventSource[Event]) -> None:
         self._source = source

@@ -16,6 +16,7 @@ from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules import is_whole_number
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -188,7 +189,7 @@ def read_generation(
     _read_output_format(fields, values)
     for name, value in fields.items():
         row = PARAMETER_TABLE.by_key.get(name)
-        if row is not None and type(value) in row.types and (not row.integer or _is_integer(value)):
+        if row is not None and type(value) in row.types and (not row.integer or is_whole_number(value)):
             values[row.field] = int(value) if row.integer else value
         elif name == "stopSequences" and type(value) is list and all(type(stop) is str for stop in value):
             values["stop"] = tuple(value)
@@ -198,10 +199,6 @@ def read_generation(
         else:
             extras[name] = value
     native |= with_prefix(GENERATION_PREFIX, extras)
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and value.is_integer())
 
 
 def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:

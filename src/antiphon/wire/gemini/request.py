@@ -29,7 +29,7 @@ from antiphon.wire.gemini.messages import (
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Message, ModelRequest, count_leading_system
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object, count_leading_system
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
@@ -63,11 +63,6 @@ def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) ->
 
 decode_request = TypedReader("contents", TypedContent, PARAMETERS, MessageListReader, _build_from_unread).read
 _entries = EntryReader(TypedContent, MessageListReader)
-
-
-def scan_request(_data: bytes) -> ModelRequest | None:
-    """None: ids of calls may be missing, so the body must be read whole."""
-    return None
 
 
 def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
@@ -215,4 +210,4 @@ def write_system(messages: Sequence[Message], writer: ContentWriter) -> dict[str
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    return request.output_format is not None and request.output_format.kind == "json_object"
+    return asks_for_json_object(request)

@@ -317,8 +317,3 @@ def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fie
     if candidate.get("finishReason", finish_reason) is None:
         candidate.pop("finishReason", None)
     return candidate
-
-
-def scan_usage(_data: bytes) -> TokenUsage | None:
-    """None: the response must be read whole."""
-    return None

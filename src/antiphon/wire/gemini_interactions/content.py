@@ -43,7 +43,7 @@ from antiphon.wire.vendors.google import call_arguments, has_mark, spelling_mark
 
 NAME = "the Interactions API"
 NAMES = tool_names(FORMAT)
-CALL_ID = IdMapper(r"(?s:.+)")
+CALL_IDS = IdMapper(r"(?s:.+)")
 """An id of a call must not be empty (GI-04)."""
 STEP = "step"
 """The extra of a part that starts a `model_output` step: the other fields of that step."""
@@ -223,7 +223,7 @@ class StepWriter:
     def call(self, call: ToolCallRequest, path: str) -> dict[str, Any]:
         """A call as a step."""
         name = NAMES.to_wire(call.tool_name) if self._is_request else call.tool_name
-        step: dict[str, Any] = {"type": "function_call", "id": CALL_ID.to_wire(call.tool_call_id), "name": name}
+        step: dict[str, Any] = {"type": "function_call", "id": CALL_IDS.to_wire(call.tool_call_id), "name": name}
         step["arguments"] = call_arguments(call, self.losses, path, "GI-04")
         if call.native is not None:
             step.update(own_extras(call.native, self.losses, path, FORMAT))
@@ -244,7 +244,7 @@ class StepWriter:
 
     def result(self, result: ToolCallResult, path: str) -> dict[str, Any]:
         """A result as a step."""
-        step: dict[str, Any] = {"type": "function_result", "call_id": CALL_ID.to_wire(result.tool_call_id)}
+        step: dict[str, Any] = {"type": "function_result", "call_id": CALL_IDS.to_wire(result.tool_call_id)}
         if result.tool_name:
             step["name"] = NAMES.to_wire(result.tool_name) if self._is_request else result.tool_name
         if result.status is not _SUCCESS:

@@ -1,8 +1,8 @@
 """Media of the Interactions API: `image`, `audio`, `document` and `video` contents, as base64 `data` or by `uri`.
 
 Each kind has a closed list of MIME types (GI-06). A video is a `Document` with a video type, since there is no neutral part for
-it. Contents with another type than their kind, with both sources or with none stay `Native`. A document that
-is text is sent as text.
+it. Contents with another type than their kind, with both sources or with none stay `Native`. A document that is text is sent
+as text.
 """
 
 from __future__ import annotations

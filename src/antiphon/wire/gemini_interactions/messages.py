@@ -10,7 +10,7 @@ Steps of text, calls and text results are decoded into structs (`TypedStep`); al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -161,6 +161,11 @@ def as_entries(entries: Any) -> list[Any] | None:
     return [entries] if type(entries) is dict else None
 
 
+def is_continued(fields: Mapping[str, Any]) -> bool:
+    """Whether the server adds earlier turns, by the fields of a body."""
+    return bool(fields.get("previous_interaction_id") or fields.get("continuation_token"))
+
+
 def write_steps(
     messages: Sequence[Message], start: int, writer: StepWriter, capabilities: Capabilities, *, is_continued: bool
 ) -> list[Any]:
@@ -215,7 +220,8 @@ class _StepListWriter:
     def add(self, message: Message, index: int) -> None:
         """Write one message."""
         place = f"messages[{index}]"
-        report_message_extras(message, place, self._writer.losses, FORMAT)
+        if message.native is not None or message.name is not None:
+            report_message_extras(message, place, self._writer.losses, FORMAT)
         if message.role == "assistant":
             self.end_results()
             write_model_steps(message.parts, self._writer, self.steps, f"{place}.parts")

@@ -1,7 +1,7 @@
 """Requests: a body of `POST /interactions`, read and written.
 
-`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; a mark says which it was.
-What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
+`system_instruction` is a leading `system` message. `model` and `agent` are both the model of a request; a mark records which of
+them it was. What only this API has (`previous_interaction_id`, `background`, `environment`, `safety_settings`, ...) stays native.
 
 Normalisations: null is absent, and so are an empty `model`, `tools` or `generation_config`; every `input` is a list of steps; the
 plain texts of a thought's summary are one; `is_error: false` and empty `arguments` may be left out or added; the only text of a
@@ -25,6 +25,7 @@ from antiphon.wire.gemini_interactions.messages import (
     MessageListReader,
     TypedStep,
     as_entries,
+    is_continued,
     report_message_extras,
     write_steps,
 )
@@ -93,11 +94,6 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
 decode_request = TypedReader("input", TypedStep, PARAMETERS, MessageListReader, _build_request).read
 
 
-def scan_request(_data: bytes) -> ModelRequest | None:
-    """None: the body must be read whole."""
-    return None
-
-
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that the Interactions API accepts."""
     capabilities = look_up(request.model, FORMAT, options.capabilities)
@@ -110,10 +106,10 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     system = _write_system(messages[:leading], losses)
     if system:
         body["system_instruction"] = system
-    is_continued = bool(native.get("previous_interaction_id") or native.get("continuation_token"))
+    has_earlier_turns = is_continued(native)
     writer = StepWriter(losses, capabilities)
-    body["input"] = write_steps(messages, leading, writer, capabilities, is_continued=is_continued)
-    if is_continued and not body["input"]:
+    body["input"] = write_steps(messages, leading, writer, capabilities, is_continued=has_earlier_turns)
+    if has_earlier_turns and not body["input"]:
         del body["input"]
     tools = write_tools(request.tools, losses)
     if tools:

@@ -1,8 +1,8 @@
 """Responses: an Interaction, read and written.
 
-Its steps are the answer; `status` says why the model stopped, and `requires_action` that it waits for results of calls. Fields
-that a `ModelOutput` has no place for (`updated`, `environment_id`, ...) are native, and so is a status that its stop reason does
-not lead back to. Thoughts and the prompts of Google's tools are counted apart; neutral counts include them.
+Its steps are the answer; the stop reason follows from `status` (`requires_action`: it waits for the results of calls). Fields
+that a `ModelOutput` has no place for (`updated`, `environment_id`, ...) are native, and so is a status that would not be written
+for the stop reason. Thoughts and the prompts of Google's tools are counted apart; neutral counts include them.
 
 Normalisations as for requests; `object` is always written.
 """
@@ -41,8 +41,9 @@ _ERRORS: dict[StopReason, list[dict[str, str]]] = {
     "content_filter": [{"code": "safety", "message": "The answer was withheld by a content filter."}],
     "refusal": [{"code": "refusal", "message": "The model refused to answer."}],
 }
-"""The errors of an incomplete interaction that say why: the status alone means that a limit was reached."""
+"""The errors of an incomplete interaction, by its cause: the status alone means that a limit was reached."""
 _STOP_REASON_LOSSES = name_set("paused malformed_call other")
+SINGLE_CANDIDATE = f"{NAME} gives one answer"
 FAILED_STATUSES = ("failed", "cancelled")
 """Statuses of an interaction that is not an answer."""
 
@@ -104,7 +105,7 @@ def interaction_extras(body: dict[str, Any], stop: StopReason) -> NativeExtras |
 
 
 def status_fields(stop: StopReason) -> dict[str, Any]:
-    """The status for a stop reason, and errors where the status does not say enough."""
+    """The status for a stop reason, and errors where the status is not enough."""
     fields: dict[str, Any] = {"status": _STATUSES.get(stop, "incomplete")}
     return {**fields, "errors": _ERRORS[stop]} if stop in _ERRORS else fields
 
@@ -145,14 +146,10 @@ def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """An Interaction as the API's clients expect it."""
-    report_candidates(len(output.others), losses)
+    lose_candidates(losses, len(output.others), SINGLE_CANDIDATE)
     steps: list[Any] = []
     write_model_steps(output.parts, StepWriter(losses), steps, "parts")
     return interaction(output, steps, losses)
-
-
-def report_candidates(count: int, losses: list[Loss]) -> None:
-    lose_candidates(losses, count, f"{NAME} gives one answer")
 
 
 def to_interaction_id(response_id: str, format_name: str) -> str:
@@ -190,8 +187,3 @@ def interaction(output: ModelOutput, steps: list[Any] | None, losses: list[Loss]
     if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
         losses.append(Loss("stop_reason", output.stop_reason, 'no such status; sent "incomplete"'))
     return body
-
-
-def scan_usage(_data: bytes) -> TokenUsage | None:
-    """None: the response must be read whole."""
-    return None

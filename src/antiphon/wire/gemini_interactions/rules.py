@@ -25,7 +25,13 @@ from antiphon.wire.gemini_interactions.limits import (
     media_types,
 )
 from antiphon.wire.gemini_interactions.media import write_media
-from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_model_step, write_steps
+from antiphon.wire.gemini_interactions.messages import (
+    as_entries,
+    is_content,
+    is_continued,
+    is_model_step,
+    write_steps,
+)
 from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE, write_generation, write_output_format
 from antiphon.wire.gemini_interactions.request import write_request
 from antiphon.wire.gemini_interactions.tools import write_tool_choice, write_tools
@@ -156,9 +162,8 @@ def _check_response_format(context: RuleContext) -> None:
 
 def _check_input(context: RuleContext) -> None:
     body = context.body
-    is_continued = bool(body.get("previous_interaction_id") or body.get("continuation_token"))
     entries = as_entries(body.get("input"))
-    if entries is None or (not entries and not is_continued):
+    if entries is None or (not entries and not is_continued(body)):
         context.error("GI-01", "input", "input must be a string, a content, or a list of contents or steps")
         return
     are_contents = all(map(is_content, entries))
@@ -166,7 +171,7 @@ def _check_input(context: RuleContext) -> None:
         path = f"input[{index}]" if isinstance(body.get("input"), list) else "input"
         (_check_content if are_contents else _check_step)(context, entry, path)
     if not are_contents:
-        context.violations.extend(check_sequence(entries, context.model, is_continued=is_continued))
+        context.violations.extend(check_sequence(entries, context.model, is_continued=is_continued(body)))
     for path, problem in media_problems(entries, "input", context.model, with_types=False):
         context.error("GI-15", path, problem)
 

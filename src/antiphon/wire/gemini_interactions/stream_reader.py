@@ -5,21 +5,22 @@ its text and one for each medium, begun with their first delta. Steps of Google'
 at the index they had when they began. The arguments of a call are streamed as text, or whole in its `step.start`.
 
 The usage and the object's own fields come from `interaction.completed`. Where that is missing, the last status counts if it is
-one that ends an answer. `error` events and failed interactions are failures; unknown events and `[DONE]` are passed over.
+one that ends an answer. `error` events and failed interactions are failures; unknown events and `[DONE]` are ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
 from antiphon.history.entries import TokenUsage
-from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, NativeExtras, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamReader
 from antiphon.wire.codec.stream import CUT
-from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted, Started, UsageReported
+from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, UsageReported
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import (
     STEP,
@@ -76,18 +77,14 @@ _ENDING_STATUSES = ("completed", "requires_action", "incomplete", "budget_exceed
 _SUMMARY = "summary"
 
 
-class StreamReader(ObjectStreamReader[StreamEvent]):
+class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
     """Bytes of one stream in, deltas out."""
+
+    _format = FORMAT
 
     def __init__(self) -> None:
         super().__init__(_decode_event, _HANDLERS)
-        self._steps: dict[int, _Step] = {}
-        self._last: _Step | None = None
-        self._last_part: OutputPart | None = None
         self._has_calls = False
-        self._next = 0
-        self._created: int | None = None
-        self._is_started = False
         self._status: Any = None
         self._usage: TokenUsage | None = None
 
@@ -97,61 +94,39 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         else:
             self._fail(CUT)
 
-    def _start(self, interaction: Any) -> None:
-        """Start the answer, with the fields of its first event."""
-        self._is_started = True
-        given = interaction if type(interaction) is dict else {}
-        names = {field: given[field] for field in ("id", "model") if type(given.get(field)) is str}
-        self._created = parse_time(given.get("created"))
-        self._out.append(Started(**names, created=self._created, format=FORMAT))
-
-    def _on_created(self, event: StreamEvent) -> None:
-        if not self._is_started:
-            self._start(event.interaction)
+    def _read_created(self, fields: dict[str, Any]) -> int | None:
+        return parse_time(fields.get("created"))
 
     def _on_status(self, event: StreamEvent) -> None:
         self._status = event.status
 
-    def _on_step(self, event: StreamEvent) -> None:
-        key = event.index if type(event.index) is int else len(self._steps)
-        if type(event.step) is dict and key not in self._steps:
-            self._open(key, event.step)
-
-    def _open(self, key: int, step: dict[str, Any]) -> _Step:
-        if not self._is_started:
-            self._start(None)
-        kind = step.get("type")
-        opened = self._steps[key] = self._last = _Step(kind if type(kind) is str else "", step)
+    def _open(self, key: Any, item: dict[str, Any]) -> _Step:
+        self._start(None)
+        step, kind = item, item.get("type")
+        opened = self._items[key] = self._last = _Step(kind if type(kind) is str else "", step)
         if kind == "function_call":
             call = read_call({**step, "arguments": {}})
             if call is not None:
                 self._has_calls = True
-                opened.part = self._begin(ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native))
+                opened.part = self._start_part(
+                    ToolCallRequest(call.tool_name, call.tool_call_id, "", native=call.native)
+                )
         elif kind == "thought":
-            opened.part = self._begin(Thinking(native={FORMAT: other_fields(step, THOUGHT_FIELDS)}))
+            opened.part = self._start_part(Thinking(native={FORMAT: other_fields(step, THOUGHT_FIELDS)}))
             for content in step[_SUMMARY] if type(step.get(_SUMMARY)) is list else ():
                 self._add_summary(opened, content)
         elif kind == "model_output":
             for content in step["content"] if type(step.get("content")) is list else ():
                 self._add_content(opened, content)
         if opened.part is None and kind != "model_output":
-            opened.place = self._next
-            self._next += 1
+            opened.place = self._take_index()
         return opened
-
-    def _begin(self, part: OutputPart, index: int | None = None) -> int:
-        if index is None:
-            index = self._next
-            self._next += 1
-        self._last_part = part
-        self._out.append(PartStarted(index, part))
-        return index
 
     def _on_delta(self, event: StreamEvent) -> None:
         delta, index = event.delta, event.index
         kind = delta.get("type") if type(delta) is dict else None
         if kind == "text" and len(delta) == 2 and event.metadata is None and type(index) is int:
-            open_step = self._steps.get(index)  # most events add plain text to a part that is open
+            open_step = self._items.get(index)  # most events add plain text to a part that is open
             if open_step is not None and open_step.kind == "model_output" and open_step.part is not None:
                 text = delta.get("text")
                 if type(text) is str:
@@ -161,7 +136,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         if type(kind) is not str:
             return
         self._read_usage(event.metadata.get("total_usage") if type(event.metadata) is dict else None)
-        step = self._step_of(event.index, "thought" if kind.startswith("thought_") else "model_output")
+        step = self._item_at(event.index, "thought" if kind.startswith("thought_") else "model_output")
         if step.is_done:
             return
         if step.kind == "model_output":
@@ -175,15 +150,6 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         else:
             step.step = {**step.step, **{name: value for name, value in delta.items() if name != "type"}}
 
-    def _step_of(self, index: Any, kind: str) -> _Step:
-        """The step an event belongs to; one of this kind, if it was never announced."""
-        if type(index) is not int:
-            if self._last is not None and not self._last.is_done:
-                return self._last
-            index = len(self._steps)
-        found = self._steps.get(index)
-        return found if found is not None else self._open(index, {"type": kind})
-
     def _add_content(self, step: _Step, content: Any) -> None:
         """More of a `model_output`: text, citations of it, or a medium."""
         kind = content.get("type") if type(content) is dict else None
@@ -195,7 +161,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         read = read_content(content)
         if isinstance(read, Text):
             if step.part is None:
-                step.part = self._begin(Text("", native=self._step_native(step)))
+                step.part = self._start_part(Text("", native=self._step_native(step)))
                 step.has_parts = True
             if read.text:
                 self._out.append(PartDelta(step.part, read.text))
@@ -211,7 +177,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
                 fields = {**(read.native or {}).get(FORMAT, {}), **native[FORMAT]}
                 read = msgspec.structs.replace(read, native={**(read.native or {}), FORMAT: fields})
         step.has_parts = True
-        self._out.append(PartEnded(self._begin(read)))
+        self._out.append(PartEnded(self._start_part(read)))
 
     def _step_native(self, step: _Step) -> NativeExtras | None:
         """The extras of the first part of a step, as for a whole answer."""
@@ -236,7 +202,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
 
     def _on_stop(self, event: StreamEvent) -> None:
         self._read_usage(event.usage)
-        step = self._steps.get(event.index) if type(event.index) is int else self._last
+        step = self._items.get(event.index) if type(event.index) is int else self._last
         if step is not None:
             self._end(step)
 
@@ -245,7 +211,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
             return
         step.is_done = True
         if step.place is not None:
-            self._out.append(PartEnded(self._begin(Native(FORMAT, step.step), step.place)))
+            self._out.append(PartEnded(self._start_part(Native(FORMAT, step.step), step.place)))
             return
         if step.kind == "function_call" and step.part is not None and not step.has_arguments:
             arguments = step.step.get("arguments")
@@ -270,16 +236,15 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
             errors = interaction.get("errors")
             self._fail(read_error({"errors": errors} if errors else {"message": f"the interaction {status}"}))
             return
-        if not self._is_started:
-            self._start(interaction)
+        self._start(interaction)
         steps = interaction.get("steps")
-        for part in read_answer_steps(steps) if not self._steps and type(steps) is list else ():  # not streamed
+        for part in read_answer_steps(steps) if not self._items and type(steps) is list else ():  # not streamed
             self._has_calls |= type(part) is ToolCallRequest
-            self._out.append(PartEnded(self._begin(part)))
+            self._out.append(PartEnded(self._start_part(part)))
         self._finish({**interaction, "status": status if status is not None else "completed"})
 
     def _finish(self, interaction: dict[str, Any]) -> None:
-        for step in self._steps.values():
+        for step in self._items.values():
             self._end(step)
         self._read_usage(interaction.get("usage"))
         if self._usage is not None:
@@ -296,10 +261,10 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         self._fail(read_error({"error": event.error} if event.error is not None else b""))
 
 
-_HANDLERS = {
-    "interaction.created": StreamReader._on_created,
+_HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
+    "interaction.created": lambda reader, event: reader._start(event.interaction),
     "interaction.status_update": StreamReader._on_status,
-    "step.start": StreamReader._on_step,
+    "step.start": lambda reader, event: reader._announce(event.index, event.step),
     "step.delta": StreamReader._on_delta,
     "step.stop": StreamReader._on_stop,
     "interaction.completed": StreamReader._on_completed,

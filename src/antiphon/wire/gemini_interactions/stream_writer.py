@@ -1,8 +1,8 @@
 """Writes streams of the Interactions API.
 
-Every part is a step: a delta does not say which content of a step it belongs to. Text and arguments come in pieces, all else
-whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends the stream.
-`event_id` is the position of an event, from which a client may ask for the rest.
+Every part is a step, because a delta does not name the content of a step that it belongs to. Text and arguments come in pieces,
+everything else whole in its `step.start` or in one delta. `interaction.completed` has the status and the usage, and `[DONE]` ends
+the stream. `event_id` is the position of an event, from which a client may ask for the rest.
 """
 
 from __future__ import annotations
@@ -15,15 +15,11 @@ from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
-from antiphon.wire.delta import (
-    Finished,
-    PartStarted,
-    Started,
-)
+from antiphon.wire.delta import Finished, PartStarted, Started
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
 from antiphon.wire.gemini_interactions.errors import error_object
-from antiphon.wire.gemini_interactions.response import interaction, report_candidates, to_interaction_id
+from antiphon.wire.gemini_interactions.response import SINGLE_CANDIDATE, interaction, to_interaction_id
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, ProviderError
 
@@ -45,6 +41,8 @@ class _Part(Struct):
 class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
+    _single_candidate = SINGLE_CANDIDATE
+
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._id = ""
@@ -53,11 +51,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         self._send(kind, {**fields, "event_type": kind, "event_id": str(self._number)})
 
-    def _begin(self, started: Started) -> None:
-        """Write the start of the interaction, once."""
-        if self._is_begun:
-            return
-        self._is_begun = True
+    def _write_start(self, started: Started) -> None:
         if started.created is None and started.format != FORMAT:
             started = structs.replace(started, created=int(time.time()))
         self._started = structs.replace(started, model=self._model or started.model)
@@ -72,10 +66,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         return {**interaction(complete, None, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
-        self._begin(Started())
         part, source = started.part, started.index
-        if started.candidate != 0:
-            return  # reported as a loss when its candidate finishes
         path = f"parts[{source}]"
         if isinstance(part, Text | Refusal):
             if isinstance(part, Refusal):
@@ -163,10 +154,6 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         self._emit("step.stop", {"index": opened.index})
 
     def _finish(self, finished: Finished) -> None:
-        if finished.candidate != 0:
-            report_candidates(1, self.losses)
-            return
-        self._begin(Started())
         for source in list(self._parts):
             self._end_part(source)
         output = finished_output(finished)

@@ -34,7 +34,6 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.content import (
     ContentPart,
     canonical_json,
-    collapse_text,
     read_content,
     read_image_url,
     write_part,
@@ -324,7 +323,7 @@ class AssistantWriter:
                     Loss(path.removesuffix("."), "order", "text after a tool call was moved before the calls")
                 )
             if content:
-                message["content"] = collapse_text(content)
+                message["content"] = openai.collapse_text(content, "text")
             elif not calls and not any(map(message.get, ("function_call", "refusal", "audio"))):
                 message["content"] = ""
         else:

@@ -24,7 +24,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import read_audio_output, read_generated_image, reasoning_text
 from antiphon.wire.openai_chat.content import read_part, thinking_text
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS
-from antiphon.wire.openai_chat.response import candidate_native, stop_reason
+from antiphon.wire.openai_chat.response import candidate_native, read_stop_reason
 from antiphon.wire.openai_chat.tools import is_object
 from antiphon.wire.tool_calls import LEGACY_FUNCTION_EXTRAS
 
@@ -357,7 +357,7 @@ class ChoiceReader:
 
     def finished(self, extras: dict[str, Any]) -> Finished:
         """The end of the choice; `extras` are those of the whole response."""
-        reason = stop_reason(self.finish_reason, self._parts)
+        reason = read_stop_reason(self.finish_reason, self._parts)
         native = candidate_native(self.finish_reason, reason, self._parts, self._choice, self._message)
         if extras:
             native = {FORMAT: {**extras, **(native or {}).get(FORMAT, {})}}

@@ -16,7 +16,7 @@ import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
-from antiphon.wire.capabilities.accepted_media import fit_medium, note
+from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
 from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -31,7 +31,6 @@ from antiphon.wire.media import (
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
 from antiphon.wire.readable import readable_parts
-from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 ContentPart = InputPart | Refusal | Thinking
@@ -166,7 +165,7 @@ def write_part(
     if kind is Native:
         if part.origin == FORMAT:
             return [part.data]
-        if dialect is RESPONSE_DIALECT:  # for people the answer's own text is enough
+        if dialect is RESPONSE_DIALECT:  # the reader of an answer needs only its own text
             losses.append(foreign_block(path, "native", part.origin))
             return []
         carried = readable_parts(part, losses, path, "Chat Completions")
@@ -228,7 +227,7 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
     if part.media_type.startswith(("video/", "audio/")):
         reason = f"{part.media_type} is not supported"
         losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a note"))
-        return {"type": "text", "text": note(part, reason)}
+        return {"type": "text", "text": omission_note(part, reason)}
     if part.data:
         kind = part.media_type or "application/pdf"
         file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}
@@ -244,13 +243,6 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         losses.append(Loss(path, "document", reason))
         return None
     return {"type": "file", "file": file, **more}
-
-
-def collapse_text(content: list[Any]) -> Any:
-    """The string of content that is a single plain text; else the list."""
-    if len(content) == 1 and openai.is_plain_text(content[0], "text"):
-        return content[0]["text"]
-    return content
 
 
 def canonical_json(value: Any) -> str:

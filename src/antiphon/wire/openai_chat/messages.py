@@ -3,9 +3,9 @@
 Reading: text, calls and text results without other fields are typed entries; every other message is read field by field and
 keeps what no part holds as native extras. A message of unknown shape stays whole: `Message("unknown", (Native(FORMAT, it),))`.
 
-Writing is one pass. A message with results among its parts becomes one tool message per result, then a message with the other
-parts. Media that only a user message may hold (OC-30) is deferred: a marker stays in its position, and a user message after
-the tool messages has it. No message is moved otherwise, so a legal sequence stays legal and later messages change nothing (L9).
+Writing: a message with results becomes one tool message per result, then a message with the other parts. Media that only a user
+message may hold (OC-30) is deferred: a marker stays in its position, and a user message after the tool messages has it. No other
+message is moved, so a legal sequence stays legal and later messages change nothing (L9).
 
 Normalisations: a single text is a string; null, absent and empty content are the same, written as "" where null is refused
 (OC-10); a missing `tool_call_id` is empty; an empty `name` is absent; other content of a tool message becomes its JSON text.
@@ -37,13 +37,13 @@ from antiphon.wire.codec.typed_reader import ANY_TEXT, EntryReader, OnlyTextBloc
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
-from antiphon.wire.openai_chat.content import canonical_json, collapse_text, read_content, read_part, write_part
+from antiphon.wire.openai_chat.content import canonical_json, read_content, read_part, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.limits import MAX_PARTICIPANT_NAME, PARTICIPANT_NAMES, legal_participant_name
 from antiphon.wire.openai_chat.tools import is_object
 from antiphon.wire.request import Message
 from antiphon.wire.tool_calls import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
-from antiphon.wire.vendors.openai import OPENAI
+from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _MEDIA = (Image, Audio, Document)
@@ -416,7 +416,7 @@ class MessageListWriter:
             extras = {}
         if self._deferred_media and role == "user":
             content, self._deferred_media = [*self._deferred_media, *content], []
-        written = {"role": role, "content": collapse_text(content) if content else "", **extras}
+        written = {"role": role, "content": collapse_text(content, "text") if content else "", **extras}
         self._write_name(path, message, written)
         self._add(written)
 
@@ -437,15 +437,15 @@ class MessageListWriter:
             self._losses.append(
                 Loss(f"{path}.status", "status", 'no error flag in this format; "Error:" added to the text')
             )
-            _prefix_error(content)
+            content = mark_failed(content, "text")
         if is_legacy_function(part.native) and part.tool_call_id not in self._assistant.converted_legacy_calls:
             name = self._legal_name(part.tool_name)
-            result = {"role": "function", "name": name, "content": collapse_text(content) if content else None}
+            result = {"role": "function", "name": name, "content": collapse_text(content, "text") if content else None}
         else:
             result = {"role": "tool", "tool_call_id": self._legal_id(part.tool_call_id)}
             if part.tool_name and self._dialect.writes_result_name:
                 result["name"] = PARTICIPANT_NAMES.to_wire(part.tool_name)
-            result["content"] = collapse_text(content) if content else ""
+            result["content"] = collapse_text(content, "text") if content else ""
         if part.native is not None and part.native is not LEGACY_FUNCTION_EXTRAS:
             inner_extras = own_extras(part.native, self._losses, path, OPENAI, FORMAT)
             result.update((key, value) for key, value in inner_extras.items() if key != LEGACY_FUNCTION)
@@ -461,12 +461,3 @@ class MessageListWriter:
         self._written.append(written)
         for where, result in results:
             self._write_result(where, result, {})
-
-
-def _prefix_error(content: list[Any]) -> None:
-    for index, block in enumerate(content):
-        if type(block) is dict and type(block.get("text")) is str:
-            if not block["text"].startswith("Error: "):
-                content[index] = {**block, "text": f"Error: {block['text']}"}
-            return
-    content.insert(0, {"type": "text", "text": "Error: the call failed"})

@@ -17,15 +17,21 @@ from msgspec import structs
 
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import first_strict_problem, is_object_schema
-from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.limits import MAX_STOP_SEQUENCES
 from antiphon.wire.openai_chat.tools import NOT_STRICT
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, refused_fields
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.openai import OPENAI
-from antiphon.wire.vendors.openai_parameters import choose_effort, is_reasoning, schema_name, shared_rows
+from antiphon.wire.vendors.openai_parameters import (
+    choose_effort,
+    find_refused,
+    lose_schema_fields,
+    schema_name,
+    shared_rows,
+)
 
 
 def limit_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
@@ -62,7 +68,6 @@ _COMPATIBLE_TABLE = ParameterTable(  # other hosts have service tiers of their o
     "Chat Completions",
     (structs.replace(row, values=None) if row.field == "service_tier" else row for row in PARAMETER_TABLE.rows),
 )
-_SCHEMA_FIELDS = ("schema", "name", "description", "strict")
 _HOST_REFUSES = Refusal("host does not accept it; dropped (OC-26)", "OC-26")
 HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")
 """Parameters of other hosts that are read."""
@@ -136,12 +141,7 @@ def _read_output_format(output_format: Any) -> OutputFormat | None:
         return None
     name, description = described.get("name"), described.get("description")
     schema, strict = described.get("schema"), described.get("strict")
-    unknown = {key for key, value in described.items() if value is not None} - {
-        "name",
-        "description",
-        "schema",
-        "strict",
-    }
+    unknown = other_fields(described, ("name", "description", "schema", "strict"))
     if type(name) is not str or type(description) not in (str, type(None)) or unknown:
         return None
     if type(schema) not in (dict, type(None)) or type(strict) not in (bool, type(None)):
@@ -155,8 +155,7 @@ def write_parameters(
     """Put everything but messages and tools into a body."""
     switches = _write_reasoning(request, losses, dialect, capabilities) if request.reasoning is not None else {}
     effort = switches.get("reasoning_effort")
-    reasons = is_reasoning(effort, capabilities)
-    refused = refused_fields(capabilities, "OC-26", "OC-26", request.temperature, request.top_p, is_reasoning=reasons)
+    refused = find_refused(capabilities, "OC-26", request.temperature, request.top_p, effort)
     if not dialect.accepts_top_k:
         refused = {**refused, "top_k": _HOST_REFUSES}
     legacy = dialect.output_tokens_field if capabilities.max_tokens else "max_completion_tokens"
@@ -215,11 +214,7 @@ def _write_output_format(
     extras = own_extras(output_format.native, losses, "output_format", OPENAI, FORMAT)
     if output_format.kind != "json_schema":
         body["response_format"] = {"type": output_format.kind, **extras}
-        ignored = [field for field in _SCHEMA_FIELDS if getattr(output_format, field) is not None]
-        losses.extend(
-            Loss(f"output_format.{field}", field, f"not supported by {output_format.kind}; dropped")
-            for field in ignored
-        )
+        lose_schema_fields(output_format, output_format.kind, losses)
         return
     described: dict[str, Any] = {"name": schema_name(output_format)}
     if output_format.description is not None:

@@ -33,8 +33,14 @@ from antiphon.wire.openai_chat.parameters import (
     write_extras,
     write_parameters,
 )
-from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.openai_chat.tools import (
+    read_function_choice,
+    read_functions,
+    read_tool_choice,
+    read_tools,
+    write_tools,
+)
+from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors import openai
@@ -76,7 +82,7 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             if not tools and "parallel_tool_calls" not in fields:
                 fields["parallel_tool_calls"] = False  # an answer in this shape has one call
     fields["tools"] = tuple(declared)
-    choice = read_choice(native.get("tool_choice"))
+    choice = read_tool_choice(native.get("tool_choice"))
     if choice is not None:
         fields["tool_choice"] = choice
         del native["tool_choice"]
@@ -108,8 +114,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     drop_refused_switch(body, capabilities, losses)
     write_parameters(request, body, losses, host, capabilities)
     write_extras(request, body, losses, host, capabilities)
-    output_format = request.output_format
-    if output_format is not None and output_format.kind == "json_object" and not _mentions_json_early(messages):
+    if asks_for_json_object(request) and not _mentions_json_early(messages):
         messages.insert(0, _JSON_NOTE if accepts_system else {**_JSON_NOTE, "role": "user"})  # OC-24
     return body
 
@@ -129,4 +134,4 @@ scan_request = RequestScanner("messages", ScannedMessage, scan_message, origin="
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    return request.output_format is not None and request.output_format.kind == "json_object"
+    return asks_for_json_object(request)

@@ -103,7 +103,7 @@ def _read_choice(choice: Any, index: int, fields: dict[str, Any]) -> ModelOutput
         read.extras["role"] = message["role"]
     finish_reason = choice.get("finish_reason")
     parts = assign_call_ids(read.parts)
-    reason = stop_reason(finish_reason, parts)
+    reason = read_stop_reason(finish_reason, parts)
     return ModelOutput(
         parts=tuple(parts),
         stop_reason=reason,
@@ -129,7 +129,7 @@ def assign_call_ids(parts: list[OutputPart]) -> list[OutputPart]:
     return named
 
 
-def stop_reason(finish_reason: Any, parts: Sequence[OutputPart]) -> StopReason:
+def read_stop_reason(finish_reason: Any, parts: Sequence[OutputPart]) -> StopReason:
     """Why the model stopped, from `finish_reason` and from its parts."""
     reason: StopReason = ""
     if finish_reason is not None and finish_reason != "":
@@ -150,7 +150,7 @@ def candidate_native(
     extras: dict[str, Any] = {}
     if finish_reason == "":
         finish_reason = None
-    if finish_reason != finish_reason_for(reason, parts, is_same_format=True):
+    if finish_reason != write_stop_reason(reason, parts, is_same_format=True):
         extras["finish_reason"] = finish_reason
     if choice:
         extras["choice"] = choice
@@ -159,7 +159,7 @@ def candidate_native(
     return {FORMAT: extras} if extras else None
 
 
-def finish_reason_for(
+def write_stop_reason(
     reason: str, parts: Sequence[OutputPart], *, is_same_format: bool, losses: list[Loss] | None = None
 ) -> str | None:
     """The `finish_reason` for a neutral reason."""
@@ -222,7 +222,7 @@ def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
     if "finish_reason" in own:
         finish_reason = own["finish_reason"]
     else:
-        finish_reason = finish_reason_for(
+        finish_reason = write_stop_reason(
             output.stop_reason, output.parts, is_same_format=output.format == FORMAT, losses=losses
         )
     return {

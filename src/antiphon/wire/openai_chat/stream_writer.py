@@ -35,7 +35,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, RESPONSE_DIALECT
 from antiphon.wire.openai_chat.errors import write_error
-from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, finish_reason_for, write_usage
+from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, write_stop_reason, write_usage
 from antiphon.wire.openai_chat.tools import write_call
 from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
@@ -130,9 +130,9 @@ class StreamWriter(DeltaWriter):
     def _write_start(self, delta: PartStarted) -> bytes:
         candidate, part = delta.candidate, delta.part
         written = self._open_choices(candidate)
-        said = self._parts_by_choice[candidate]
-        calls = sum(type(other) is ToolCallRequest for other in said)
-        said.append(part)
+        parts = self._parts_by_choice[candidate]
+        calls = sum(type(other) is ToolCallRequest for other in parts)
+        parts.append(part)
         opened = self._parts[delta.index] = _Part(part, candidate, calls)
         path = f"parts[{delta.index}]"
         if isinstance(part, ToolCallRequest):
@@ -213,12 +213,12 @@ class StreamWriter(DeltaWriter):
             self.losses.append(Loss("stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
         own = own_extras(delta.native, self.losses, "native", FORMAT)
         choice, message = own.pop("choice", {}), own.pop("message", {})
-        said = self._parts_by_choice[candidate]
-        word = finish_reason_for(delta.stop_reason, said, is_same_format=self._is_own, losses=self.losses)
-        word = own.pop("finish_reason", word)
+        parts = self._parts_by_choice[candidate]
+        reason = write_stop_reason(delta.stop_reason, parts, is_same_format=self._is_own, losses=self.losses)
+        reason = own.pop("finish_reason", reason)
         if message:
             written += self._chunk(candidate, message)
-        last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": word, **choice}
+        last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **choice}
         self._head = {**(self._head or {}), **own}
         return written + b"data: " + _encode({**self._head, "choices": [last]}) + b"\n\n"
 

@@ -1,12 +1,9 @@
 """Tools, the choice among them, and tool calls.
 
-A function or a custom tool becomes a `ToolDefinition`; every other type stays a `Native` at its position. Writing gives each
-tool a name and a schema that OpenAI accepts: an object at the root (OC-16), strict only for closed schemas (OC-17). A choice
-of an undeclared tool, or without tools, is dropped and reported (OC-18).
-
-`arguments` is text on both sides and is not parsed. A call that cannot be read stays whole as
-`Native(FORMAT, {"tool_calls": [call]})`, so that it keeps its position among the calls. Legacy function calls have no ids;
-they get one here, and a mark that turns them back into function calls.
+A function or a custom tool becomes a `ToolDefinition`; every other type stays a `Native` at its position. Each tool is written
+with a name and a schema that OpenAI accepts (OC-16, OC-17); an impossible choice is dropped and reported (OC-18). `arguments` is
+text and is not parsed. A call that cannot be read stays whole as `Native(FORMAT, {"tool_calls": [call]})`, so that it keeps its
+position among the calls. Legacy function calls have no ids; they get one, and a mark that turns them back into function calls.
 
 Normalisations: a tool or call without `type` is a function; an empty list of tools is absent; the choice `any` (Mistral) is
 `required`; a call's `index` that equals its position is dropped; absent arguments are empty, an object becomes JSON text.
@@ -34,6 +31,7 @@ from antiphon.wire.tool_calls import (
     report_raw_arguments,
 )
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
+from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
@@ -124,8 +122,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Di
         custom: dict[str, Any] = {"name": dialect.name_rule.declare(tool.name, path, losses)}
         if tool.description is not None:
             custom["description"] = tool.description
-        ignored = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
-        losses.extend(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped") for field in ignored)
+        lose_function_fields(tool, losses, path)
         return {"type": "custom", "custom": {**custom, **more.pop("custom", {})}, **more}
     more = own_extras(tool.native, losses, path, OPENAI, FORMAT)
     losses.extend(
@@ -154,7 +151,7 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
     return function
 
 
-def read_choice(choice: Any) -> ToolChoice | None:
+def read_tool_choice(choice: Any) -> ToolChoice | None:
     """The neutral choice; None if it must stay native."""
     if type(choice) is str:
         simple = _CHOICE_MODES.get(choice)

@@ -5,8 +5,8 @@ Completions has them too, else under "openai-responses". A part of unknown shape
 
 Consecutive items of the model are one assistant turn. Its message items have their own fields as the extra `item` of their first
 part: a text with that extra starts an item, any other text continues the one before. Items of a response have every field that
-clients may look for; generated ids are never sent to an API. Reasoning of
-another origin is written as a summary; its signature is a loss.
+clients may look for; generated ids are never sent to an API. Reasoning of another origin is written as a summary; its
+signature is a loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
-from antiphon.wire.capabilities.accepted_media import fit_medium, note
+from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
 from antiphon.wire.loss import Loss, foreign_block, lose_native, other_fields, own_extras
 from antiphon.wire.media import (
     audio_format,
@@ -173,7 +173,7 @@ def write_input_part(
         kind = type(part).__name__.lower()
         if isinstance(part, Image | Audio | Document) and (part.data or part.url):
             losses.append(Loss(path, kind, "not supported by OpenAI Responses; replaced by a note"))
-            return [{"type": "input_text", "text": note(part, "not supported here")}]
+            return [{"type": "input_text", "text": omission_note(part, "not supported here")}]
         losses.append(Loss(path, kind, "not supported by OpenAI Responses; dropped"))
         return []
     return [{**body, **own_extras(part.native, losses, path, OPENAI, FORMAT)}]
@@ -352,9 +352,9 @@ def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[
 
 def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str) -> Iterator[Any]:
     """The item of a part other than text; none if the format has no such item."""
-    spoken = transcribe(part, losses, path)
-    if spoken is not part and isinstance(spoken, Text):
-        yield message_item([spoken], ids.new("message"), losses, path)
+    transcript = transcribe(part, losses, path)
+    if transcript is not part and isinstance(transcript, Text):
+        yield message_item([transcript], ids.new("message"), losses, path)
         return
     if isinstance(part, ToolCallRequest):
         yield call_item(part, ids.new("custom_tool_call" if part.freeform else "function_call"), losses, path)
@@ -422,22 +422,3 @@ def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: lis
         lose_native(losses, path, part.native, FORMAT, OPENAI)
         own = part.native.get(FORMAT, {})
         item.update(own if own.get("id") else {field: value for field, value in own.items() if field != "id"})
-
-
-def collapse_text(content: list[Any]) -> Any:
-    """The string of content that is a single plain text; else the list."""
-    if not content:
-        return ""
-    only = content[0]
-    if len(content) == 1 and type(only) is dict and len(only) == 2 and only.get("type") == "input_text":
-        return only["text"] if type(only.get("text")) is str else content
-    return content
-
-
-def prefix_error(content: list[Any]) -> list[Any]:
-    """The content of a failed result."""
-    first = content[0] if content else None
-    if type(first) is dict and first.get("type") == "input_text" and type(first.get("text")) is str:
-        text = first["text"]
-        return content if text.startswith("Error:") else [{**first, "text": f"Error: {text}"}, *content[1:]]
-    return [{"type": "input_text", "text": "Error: the tool failed."}, *content]

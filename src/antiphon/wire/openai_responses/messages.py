@@ -32,8 +32,6 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     MESSAGE_FIELDS,
     block_type,
-    collapse_text,
-    prefix_error,
     read_assistant_item,
     read_input_part,
     read_model_item,
@@ -47,10 +45,10 @@ from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed, unread_fields
 
 _NAME = "OpenAI Responses"
-CALL_ID = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")
+CALL_IDS = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_length}}})")
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _CLIENT_ROLES = frozenset({"user", "system", "developer"})
@@ -257,7 +255,7 @@ class MessageListWriter:
 
     def _write_text_results(self, parts: Sequence[Part]) -> bool:
         """Write a message of text results only; False, and nothing written, if it has other parts."""
-        legal, freeform, results = CALL_ID.to_wire, self._freeform, []
+        legal, freeform, results = CALL_IDS.to_wire, self._freeform, []
         for part in parts:
             if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
                 return False
@@ -291,7 +289,7 @@ class MessageListWriter:
                 self._write_other(part, f"messages[{index}].parts[{position}]", ids)
 
     def _write_call(self, call: ToolCallRequest, index: int, position: int, ids: IdPolicy) -> None:
-        name, call_id = NAMES.to_wire(call.tool_name), CALL_ID.to_wire(call.tool_call_id)
+        name, call_id = NAMES.to_wire(call.tool_name), CALL_IDS.to_wire(call.tool_call_id)
         item: dict[str, Any]
         if call.freeform:
             self._freeform.add(call.tool_call_id)
@@ -331,9 +329,9 @@ class MessageListWriter:
 
     def _write_other(self, part: Part, path: str, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
-        spoken = transcribe(part, self._losses, path)
-        if spoken is not part and isinstance(spoken, Text):
-            self.items.append({"role": "assistant", "content": spoken.text})
+        transcript = transcribe(part, self._losses, path)
+        if transcript is not part and isinstance(transcript, Text):
+            self.items.append({"role": "assistant", "content": transcript.text})
             return
         if isinstance(part, Thinking):
             self._write_thinking(part, path, ids)
@@ -421,7 +419,7 @@ class MessageListWriter:
             self._close(item)
 
     def _close(self, item: dict[str, Any]) -> None:
-        item["content"] = collapse_text(item["content"])
+        item["content"] = collapse_text(item["content"], "input_text")
         self.items.append(item)
 
     def _write_result(self, result: ToolCallResult, path: str) -> None:
@@ -436,13 +434,13 @@ class MessageListWriter:
             else:
                 content += write_input_part(part, self._losses, where, self._model)
         if result.status != _SUCCESS:
-            content = prefix_error(content)
+            content = mark_failed(content, "input_text")
             reason = 'no error flag in this format; "Error:" added to the text'
             self._losses.append(Loss(f"{path}.status", str(result.status), reason))
         item: dict[str, Any] = {
             "type": "custom_tool_call_output" if is_freeform else "function_call_output",
-            "call_id": CALL_ID.to_wire(result.tool_call_id),
-            "output": collapse_text(content),
+            "call_id": CALL_IDS.to_wire(result.tool_call_id),
+            "output": collapse_text(content, "input_text") if content else "",
         }
         if result.native is not None:
             lose_native(self._losses, path, result.native, FORMAT, OPENAI)

@@ -1,4 +1,4 @@
-"""Tools in namespaces, and tools that input items bring, as a flat list for the other formats.
+"""Tools in namespaces, and tools inside input items, as a flat list for the other formats.
 
 Responses groups tools in `namespace` tools and adds more in the middle of a conversation (`additional_tools`, and the
 `tool_search_output` of a search). Other formats have one list of tools: a member is declared there as `namespace__name`, and
@@ -19,7 +19,7 @@ from antiphon.wire.openai_responses.tools import read_tool
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 
 _SEPARATOR = "__"
-_BRINGING_ITEMS = ("additional_tools", "tool_search_output")
+_ITEMS_WITH_TOOLS = ("additional_tools", "tool_search_output")
 
 
 class FlatRequest(NamedTuple):
@@ -44,10 +44,10 @@ def flat_name(namespace: Any, name: str) -> str:
     return f"{namespace}{_SEPARATOR}{name}" if type(namespace) is str and namespace not in ("", name) else name
 
 
-def brings_tools(item: Any) -> bool:
+def has_own_tools(item: Any) -> bool:
     """Whether an item or a tool has tools of its own."""
     return (
-        type(item) is dict and type(item.get("tools")) is list and item.get("type") in ("namespace", *_BRINGING_ITEMS)
+        type(item) is dict and type(item.get("tools")) is list and item.get("type") in ("namespace", *_ITEMS_WITH_TOOLS)
     )
 
 
@@ -61,7 +61,7 @@ def flatten(request: ModelRequest) -> FlatRequest:
     for index, message in enumerate(request.messages):
         parts: list[Part] = []
         for part in message.parts:
-            if isinstance(part, Native) and brings_tools(part.data):
+            if isinstance(part, Native) and has_own_tools(part.data):
                 tools.add_members(part.data)
                 if part.data["type"] == "additional_tools":
                     continue
@@ -82,7 +82,7 @@ class _ToolList:
         self._known: set[str] = set()
 
     def add(self, tool: ToolDefinition | Native) -> None:
-        if isinstance(tool, Native) and brings_tools(tool.data):
+        if isinstance(tool, Native) and has_own_tools(tool.data):
             self.add_members(tool.data)
         elif isinstance(tool, Native) or tool.name not in self._known:
             self.tools.append(tool)

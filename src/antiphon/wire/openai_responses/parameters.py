@@ -17,13 +17,14 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import MIN_OUTPUT_TOKENS
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
-from antiphon.wire.parameters import Parameter, ParameterTable, refused_fields
+from antiphon.wire.parameters import Parameter, ParameterTable
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 from antiphon.wire.vendors.openai_parameters import (
     choose_effort,
     drop_refused_switch,
-    is_reasoning,
+    find_refused,
+    lose_schema_fields,
     schema_name,
     shared_rows,
 )
@@ -110,8 +111,7 @@ def write_parameters(
     reasoning = request.reasoning
     written = None if reasoning is None else _write_reasoning(request, reasoning, capabilities, losses)
     effort = written.get("effort") if written else None
-    reasons = is_reasoning(effort, capabilities)
-    refused = refused_fields(capabilities, "OR-15", "OR-15", request.temperature, request.top_p, is_reasoning=reasons)
+    refused = find_refused(capabilities, "OR-15", request.temperature, request.top_p, effort)
     for field in ("stream", "parallel_tool_calls"):
         value = getattr(request, field)
         if value is not None:
@@ -187,10 +187,7 @@ def _write_format(output_format: OutputFormat, losses: list[Loss]) -> dict[str, 
     path, kind = "output_format", format_kind(output_format)
     if kind != "json_schema" or output_format.schema is None:
         body: dict[str, Any] = {"type": kind}
-        ignored = [
-            field for field in ("schema", "name", "description", "strict") if getattr(output_format, field) is not None
-        ]
-        losses.extend(Loss(f"{path}.{field}", field, f"not supported by {kind}; dropped") for field in ignored)
+        lose_schema_fields(output_format, kind, losses)
     else:
         body = {"type": "json_schema", "name": schema_name(output_format), "schema": output_format.schema}
         if output_format.description is not None:

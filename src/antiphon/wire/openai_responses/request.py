@@ -22,10 +22,10 @@ from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
-from antiphon.wire.openai_responses.namespaces import brings_tools
+from antiphon.wire.openai_responses.namespaces import has_own_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
-from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
+from antiphon.wire.request import SERVER_STATE, TOOL_NAMESPACES, Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
@@ -66,17 +66,12 @@ def build_model_request(
     if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in unread:
         extras["user"] = unread["user"]  # set twice: the field holds the other
     native = native_extras(FORMAT, extras, shared)
-    if has_namespaces or any(type(tool) is Native and brings_tools(tool.data) for tool in fields.get("tools", ())):
+    if has_namespaces or any(type(tool) is Native and has_own_tools(tool.data) for tool in fields.get("tools", ())):
         native = {**(native or {}), TOOL_NAMESPACES: {}}
     return ModelRequest(messages=messages, native=native, **fields)
 
 
 decode_request = TypedReader("input", TypedItem, PARAMETERS, MessageListReader, build_model_request).read
-
-
-def scan_request(_data: bytes) -> ModelRequest | None:
-    """None: the body must be read whole."""
-    return None
 
 
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
@@ -136,9 +131,9 @@ def _instructions(message: Message) -> Text | None:
 
 
 def _is_continued(body: dict[str, Any]) -> bool:
-    return any(body.get(name) is not None for name in ("previous_response_id", "conversation", "prompt"))
+    return any(body.get(name) is not None for name in SERVER_STATE[FORMAT])
 
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
     """Whether the body depends on the whole conversation."""
-    return request.output_format is not None and request.output_format.kind == "json_object"
+    return asks_for_json_object(request)

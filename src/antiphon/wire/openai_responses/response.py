@@ -21,7 +21,7 @@ from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.loss import Loss, lose_candidates, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
-from antiphon.wire.openai_responses.echo import DEFAULTS
+from antiphon.wire.openai_responses.settings import DEFAULTS
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import OPENAI
@@ -36,6 +36,7 @@ _STOP_REASON_LOSSES = {
     "malformed_call": 'no stop reason for malformed calls; sent "completed"',
     "other": 'no matching stop reason; sent "completed"',
 }
+SINGLE_CANDIDATE = "OpenAI Responses supports one candidate"
 _REQUIRED_FIELDS: dict[str, Any] = {"error": None, "incomplete_details": None, "instructions": None}
 _DEFAULTS: dict[str, Any] = {**_REQUIRED_FIELDS, "completed_at": None, **DEFAULTS}
 """What clients look for in a response of another format."""
@@ -49,7 +50,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     parts: list[OutputPart] = []
     for item in output or ():
         read_model_item(parts, item)
-    reason = stop_reason(body, parts)
+    reason = read_stop_reason(body, parts)
     response_id, model = body.get("id"), body.get("model")
     return ModelOutput(
         parts=tuple(parts),
@@ -68,7 +69,7 @@ def created_of(body: dict[str, Any]) -> int | None:
     return created if type(created) is int else None
 
 
-def stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
+def read_stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
     """Why the model stopped, from the status and from its parts."""
     status, details = body.get("status"), body.get("incomplete_details")
     if status == "incomplete" or (status is None and details):
@@ -143,13 +144,9 @@ def write_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """A Responses object as OpenAI's clients expect it."""
-    report_candidates(len(output.others), losses)
+    lose_candidates(losses, len(output.others), SINGLE_CANDIDATE)
     items = write_output_items(output.parts, losses)
     return response_body(output, items, losses)
-
-
-def report_candidates(count: int, losses: list[Loss]) -> None:
-    lose_candidates(losses, count, "OpenAI Responses supports one candidate")
 
 
 def to_response_id(response_id: str, origin: str) -> str:
@@ -194,8 +191,3 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
     if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
         losses.append(Loss("stop_reason", output.stop_reason, _STOP_REASON_LOSSES[output.stop_reason]))
     return body
-
-
-def scan_usage(_data: bytes) -> TokenUsage | None:
-    """None: the response must be read whole."""
-    return None

@@ -1,15 +1,13 @@
 """Streams of OpenAI Responses, read; `stream_writer` writes them.
 
-Theory of operation. Events are identified by `type` and belong to the item at their `output_index`: some hosts
-change an item's id with every event. An item opens its parts as early as something is known of them (a call with its name, a
-text with its first piece) and closes them with its `output_item.done`, whose values are final. What was not streamed of a text
-by then is given as one last piece; extras that only the whole item has come as `PartExtended`. Hosted tools are one `Native`
-part, given when whole, at the index they had when they began. Where `done` events are missing, the terminal event's `response`
-stands in for them, and where that has no `output` (ChatGPT), the events do for it.
+Events belong to the item at their `output_index`, because some hosts change an item's id with every event. An item opens its
+parts as early as possible (a call with its name, a text with its first piece) and closes them with its `output_item.done`, whose
+values are final: text that was not streamed is given as a last piece, extras of the whole item as `PartExtended`. Hosted tools
+are one `Native` part, given when whole, at the index they had when they began. Where `done` events are missing, the `response` of
+the terminal event replaces them; where that has no `output` (ChatGPT), the events do.
 
-The usage and the object's own fields come from the terminal event. `error` and `response.failed` are failures, and so are
-events that are not JSON and streams that end without a terminal event. `[DONE]`, unknown events, and all that follows the
-terminal event are passed over.
+Usage and the object's own fields come from the terminal event. `error`, `response.failed`, events that are not JSON and a missing
+terminal event are failures. `[DONE]`, unknown events, and everything after the terminal event are ignored.
 """
 
 from __future__ import annotations
@@ -27,14 +25,12 @@ from antiphon.wire.delta import (
     PartDelta,
     PartEnded,
     PartExtended,
-    PartStarted,
-    Started,
     UsageReported,
 )
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
-from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
+from antiphon.wire.openai_responses.response import created_of, read_stop_reason, read_usage, response_extras
 
 
 class StreamEvent(Struct, gc=False):
@@ -82,39 +78,22 @@ _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _NO_ITEM: dict[str, Any] = {}
 
 
-class StreamReader(ObjectStreamReader[StreamEvent]):
+class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
     """Bytes of one stream in, deltas out."""
+
+    _format = FORMAT
 
     def __init__(self) -> None:
         super().__init__(_decode_event, _HANDLERS)
-        self._items: dict[Any, _Item] = {}
-        self._last: _Item | None = None
-        self._last_part: OutputPart | None = None
         self._parts: list[OutputPart] = []  # one of each kind received, for the stop reason
         self._text: _Part | None = None  # where the last piece of text went
         self._text_place: tuple[Any, Any] = (None, None)
-        self._next = 0
-        self._is_started = False
 
-    def _start(self, response: Any) -> None:
-        """Start the response, with the fields of its first event."""
-        self._is_started = True
-        given = response if type(response) is dict else {}
-        names = {field: given[field] for field in ("id", "model") if type(given.get(field)) is str}
-        self._out.append(Started(**names, created=created_of(given), format=FORMAT))
-
-    def _on_lifecycle(self, event: StreamEvent) -> None:
-        if not self._is_started:
-            self._start(event.response)
-
-    def _on_item_added(self, event: StreamEvent) -> None:
-        key = event.output_index if type(event.output_index) is int else len(self._items)
-        if type(event.item) is dict and key not in self._items:
-            self._open(key, event.item)
+    def _read_created(self, fields: dict[str, Any]) -> int | None:
+        return created_of(fields)
 
     def _open(self, key: Any, item: dict[str, Any]) -> _Item:
-        if not self._is_started:
-            self._start(None)
+        self._start(None)
         kind = item.get("type")
         opened = _Item(item, kind, self._last_part)
         self._items[key] = self._last = opened
@@ -127,33 +106,18 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         elif kind == "reasoning":
             self._begin(opened, None, Thinking(native=native))
         elif kind != "message":
-            opened.place = self._next
-            self._next += 1
+            opened.place = self._take_index()
         return opened
 
     def _begin(self, item: _Item, key: Any, part: OutputPart, index: int | None = None) -> _Part:
-        if index is None:
-            index = self._next
-            self._next += 1
-        begun = item.parts[key] = _Part(index, None if isinstance(part, Native) else part.native)
+        native = None if isinstance(part, Native) else part.native
+        begun = item.parts[key] = _Part(self._start_part(part, index), native)
         self._parts.append(part)
-        self._last_part = part
-        self._out.append(PartStarted(index, part))
         return begun
-
-    def _item_of(self, event: StreamEvent, kind: str) -> _Item:
-        """The item an event belongs to; one of this kind, if it was never announced."""
-        key = event.output_index
-        if type(key) is not int:
-            if self._last is not None and not self._last.is_done:
-                return self._last
-            key = len(self._items)
-        found = self._items.get(key)
-        return found if found is not None else self._open(key, {"type": kind})
 
     def _content(self, event: StreamEvent, make: type[Text] | type[Refusal]) -> _Part | None:
         """The part of a message that an event belongs to."""
-        item = self._item_of(event, "message")
+        item = self._item_at(event.output_index, "message")
         if item.is_done or item.kind != "message":
             return None
         key = event.content_index
@@ -174,16 +138,16 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
     def _append_missing_text(self, part: _Part | None, text: Any) -> None:
         """Append what is missing of a text that is now known whole."""
         if part is not None and type(text) is str:
-            said = "".join(part.pieces)
-            if len(text) > len(said) and text.startswith(said):
-                self._append_text(part, text[len(said) :])
+            known = "".join(part.pieces)
+            if len(text) > len(known) and text.startswith(known):
+                self._append_text(part, text[len(known) :])
 
-    def _on_part(self, event: StreamEvent, say: Callable[[_Part | None, Any], None]) -> None:
+    def _on_part(self, event: StreamEvent, append: Callable[[_Part | None, Any], None]) -> None:
         given = event.part if type(event.part) is dict else _NO_ITEM
         if given.get("type") == "output_text":
-            say(self._content(event, Text), given.get("text"))
+            append(self._content(event, Text), given.get("text"))
         elif given.get("type") == "refusal":
-            say(self._content(event, Refusal), given.get("refusal"))
+            append(self._content(event, Refusal), given.get("refusal"))
 
     def _on_text(self, event: StreamEvent) -> None:
         place = (event.output_index, event.content_index)
@@ -209,7 +173,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         return item.parts.get(None)
 
     def _on_reasoning(self, event: StreamEvent) -> None:
-        item = self._item_of(event, "reasoning")
+        item = self._item_at(event.output_index, "reasoning")
         part = item.parts.get(None)
         if part is None or item.is_done or item.kind != "reasoning":
             return
@@ -217,7 +181,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         summary_section = (is_summary, event.summary_index if is_summary else event.content_index)
         if summary_section != item.summary_section:
             if item.summary_section is not None and item.summary_section[0] is not is_summary:
-                return  # the other telling of the same thoughts
+                return  # the summary and the content have the same thoughts; only the first of them counts
             if part.pieces:
                 self._append_text(part, "\n\n")
             item.summary_section = summary_section
@@ -282,8 +246,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         if response.get("status") == "failed":
             self._on_failed(event)
             return
-        if not self._is_started:
-            self._start(response)
+        self._start(response)
         output = response.get("output")
         finals: list[Any] = output if type(output) is list else []
         # Indexes may have gaps in the events; the array has none.
@@ -298,7 +261,7 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
         usage = read_usage(response.get("usage"))
         if usage is not None:
             self._out.append(UsageReported(usage))
-        reason = stop_reason(response, self._parts)
+        reason = read_stop_reason(response, self._parts)
         self._out.append(Finished(reason, native=response_extras(response, reason)))
         self._is_over = True
 
@@ -315,10 +278,10 @@ class StreamReader(ObjectStreamReader[StreamEvent]):
 
 
 _HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
-    "response.created": StreamReader._on_lifecycle,
-    "response.queued": StreamReader._on_lifecycle,
-    "response.in_progress": StreamReader._on_lifecycle,
-    "response.output_item.added": StreamReader._on_item_added,
+    "response.created": lambda reader, event: reader._start(event.response),
+    "response.queued": lambda reader, event: reader._start(event.response),
+    "response.in_progress": lambda reader, event: reader._start(event.response),
+    "response.output_item.added": lambda reader, event: reader._announce(event.output_index, event.item),
     "response.output_item.done": StreamReader._on_item_done,
     "response.content_part.added": lambda reader, event: reader._on_part(event, reader._append_text),
     "response.content_part.done": lambda reader, event: reader._on_part(event, reader._append_missing_text),

@@ -15,11 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
-from antiphon.wire.delta import (
-    Finished,
-    PartStarted,
-    Started,
-)
+from antiphon.wire.delta import Finished, PartStarted, Started
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.content import (
     call_item,
@@ -31,7 +27,7 @@ from antiphon.wire.openai_responses.content import (
 )
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
-from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
+from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
 
 
@@ -73,6 +69,8 @@ class _Part(Struct):
 class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
+    _single_candidate = SINGLE_CANDIDATE
+
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._id = ""
@@ -82,11 +80,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
     def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         self._send(kind, {"type": kind, "sequence_number": self._number, **fields})
 
-    def _begin(self, started: Started) -> None:
-        """Write the start of the response, once."""
-        if self._is_begun:
-            return
-        self._is_begun = True
+    def _write_start(self, started: Started) -> None:
         if self._model:
             started = structs.replace(started, model=self._model)
         if started.created is None:
@@ -106,10 +100,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         return {**response_body(complete, items, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
-        self._begin(Started())
         part = started.part
-        if started.candidate != 0:
-            return  # reported as a loss when its candidate finishes
         if isinstance(part, Text | Refusal):
             self._start_text(part, started.index)
             return
@@ -208,9 +199,9 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         else:
             item.final = reasoning_item(complete, item.id, self.losses, path)
             if part.pieces:
-                said = {"type": "summary_text", "text": part.text}
+                summary = {"type": "summary_text", "text": part.text}
                 self._emit("response.reasoning_summary_text.done", {**_summary_position(item), "text": part.text})
-                self._emit("response.reasoning_summary_part.done", {**_summary_position(item), "part": said})
+                self._emit("response.reasoning_summary_part.done", {**_summary_position(item), "part": summary})
         self._end_item(item)
 
     def _end_content(self, part: _Part) -> None:
@@ -219,8 +210,8 @@ class StreamWriter(ObjectStreamWriter[_Part]):
             fields = {**_content_position(part), "annotation_index": number, "annotation": annotation}
             self._emit("response.output_text.annotation.added", fields)
         if type(part.part) is Text:
-            said = {"text": part.text, "logprobs": content.get("logprobs") or []}
-            self._emit("response.output_text.done", {**_content_position(part), **said})
+            whole = {"text": part.text, "logprobs": content.get("logprobs") or []}
+            self._emit("response.output_text.done", {**_content_position(part), **whole})
         else:
             self._emit("response.refusal.done", {**_content_position(part), "refusal": part.text})
         self._emit("response.content_part.done", {**_content_position(part), "part": content})
@@ -241,10 +232,6 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         self._emit("response.output_item.done", {"output_index": item.index, "item": item.final})
 
     def _finish(self, finished: Finished) -> None:
-        if finished.candidate != 0:
-            report_candidates(1, self.losses)
-            return
-        self._begin(Started())
         for index in list(self._parts):
             self._end_part(index)
         self._end_messages()

@@ -1,10 +1,9 @@
 """Tools and the choice among them.
 
-Theory of operation. Functions and custom (freeform) tools are `ToolDefinition`s; hosted tools and namespaces are `Native` and
-go back as they came. A tool with a field of the wrong type is `Native` too. `strict` has four values here, and all survive:
-true, false, not said, and null, which native extras tell that are there and empty (or name it). What OpenAI would refuse is
-made legal: names by stand-ins, a root that is not an object by wrapping it, `strict` with an open schema by taking it back (both
-are losses).
+Functions and custom (freeform) tools are `ToolDefinition`s. Hosted tools, namespaces and tools with a field of the wrong type are
+`Native` and go back as they came. `strict` has four values: true, false, absent and null; empty native extras, or extras with
+`strict`, mean null. What OpenAI would refuse is made legal and reported: a name is replaced, a root that is not an object is
+wrapped, `strict` with an open schema is removed.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import tool_names
 from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
+from antiphon.wire.vendors.openai_parameters import lose_function_fields
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
@@ -72,9 +72,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
     if tool.description is not None:
         body["description"] = tool.description
     if tool.freeform:
-        for field, value in (("parameters", tool.parameters), ("strict", tool.strict)):
-            if value is not None:
-                losses.append(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped"))
+        lose_function_fields(tool, losses, path)
     else:
         if tool.parameters is not None:
             body["parameters"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "OR-12")
@@ -128,14 +126,15 @@ def _freeform(tools: Sequence[ToolDefinition | Native]) -> set[str]:
 
 
 def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
-    """Say which tools to call, as far as the tools in the body allow (OR-13)."""
+    """Put the choice among the tools into a body, as far as its tools allow (OR-13)."""
     choice = request.tool_choice
     if choice is None:
         return
     lose_native(losses, "tool_choice", choice.native, OPENAI)
     if choice.mode in ("auto", "none", "required"):
-        brought = [item for item in body["input"] if isinstance(item, dict) and isinstance(item.get("tools"), list)]
-        if choice.mode != "required" or body.get("tools") or brought or body.get("prompt") is not None:
+        has_item_tools = any(isinstance(item, dict) and isinstance(item.get("tools"), list) for item in body["input"])
+        has_tools = body.get("tools") or has_item_tools
+        if choice.mode != "required" or has_tools or body.get("prompt") is not None:
             body["tool_choice"] = choice.mode
         else:
             losses.append(Loss("tool_choice", "required", "no tools are declared; dropped"))
@@ -157,7 +156,7 @@ def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[
 
 
 def declared_names(body: dict[str, Any]) -> Iterator[str]:
-    """The names of all tools the model has: the body's, those in namespaces, and those that items bring."""
+    """The names of all tools the model has: the body's, those in namespaces, and those inside items."""
     items = body.get("input")
     holders: list[Any] = [body, *(items if isinstance(items, list) else ())]
     for holder in holders:  # grows by the namespaces found

@@ -9,6 +9,7 @@ from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.parameters import Parameter, Refusal
 from antiphon.wire.request import OutputFormat, Reasoning
+from antiphon.wire.rules import is_number
 from antiphon.wire.vendors.google import to_snake_case
 
 MAX_STOP_SEQUENCES = 5
@@ -122,4 +123,4 @@ def _number(value: Any) -> float | None:
             return float(value)
         except ValueError:
             return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from msgspec import Struct
 from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import format_capabilities
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras
-from antiphon.wire.json_schema import is_object_schema, strict_problems
+from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, is_object_schema, strict_problems
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon.wire.rules import Violation, json_type_name
@@ -36,8 +37,6 @@ MAX_NAME = 64
 _NAME_CHARACTERS = "[a-zA-Z0-9_-]"
 has_name_characters = re.compile(f"{_NAME_CHARACTERS}+").fullmatch
 is_name = re.compile(f"{_NAME_CHARACTERS}{{1,{MAX_NAME}}}").fullmatch
-
-MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
 
 mentions_json = re.compile("json", re.IGNORECASE).search
 
@@ -170,6 +169,14 @@ def unsupported_value(rule: str, path: str, value: Any, supported: Iterable[str]
     )
 
 
+def unsupported_parameter(rule: str, path: str) -> Violation:
+    return Violation(rule, path, f"Unsupported parameter: '{path}' is not supported with this model.")
+
+
+def undeclared_tool(rule: str, name: Any) -> Violation:
+    return Violation(rule, "tool_choice", f"Tool choice '{quote_value(name)}' not found in 'tools' parameter.")
+
+
 def empty_array(rule: str, path: str) -> Violation:
     expected_text = "Expected an array with minimum length 1, but got an empty array instead."
     return Violation(rule, path, f"Invalid '{path}': empty array. {expected_text}")
@@ -202,6 +209,21 @@ def pattern_mismatch(rule: str, path: str, pattern: str) -> Violation:
 def is_plain_text(part: Any, kind: str) -> bool:
     """Whether a content part is nothing but text of this kind: the common case, decided without making a path."""
     return type(part) is dict and len(part) == 2 and part.get("type") == kind and type(part.get("text")) is str
+
+
+def collapse_text(content: list[Any], kind: str) -> Any:
+    """The string of content that is a single plain text of this kind; else the list."""
+    return content[0]["text"] if len(content) == 1 and is_plain_text(content[0], kind) else content
+
+
+def mark_failed(content: list[Any], kind: str) -> list[Any]:
+    """The content of a failed result: its first text begins with "Error:", because both formats have no flag for it."""
+    for index, block in enumerate(content):
+        if type(block) is dict and block.get("type") == kind and type(block.get("text")) is str:
+            text = block["text"]
+            marked = block if text.startswith("Error:") else {**block, "text": f"Error: {text}"}
+            return [*content[:index], marked, *content[index + 1 :]]
+    return [{"type": kind, "text": "Error: the tool failed."}, *content]
 
 
 def check_type(violations: Violations, rule: str, path: str, value: Any, kind: type, expected: str) -> bool:
@@ -325,10 +347,8 @@ def _check_root(
 
 
 def _check_strict(violations: Violations, rule: str, path: str, subject: str, schema: dict[str, Any]) -> None:
-    for count, problem in enumerate(strict_problems(schema), 1):
-        violations.append(Violation(rule, path, f"{subject}: {problem}"))
-        if count == MAX_SCHEMA_PROBLEMS:
-            return
+    problems = islice(strict_problems(schema), MAX_SCHEMA_PROBLEMS)
+    violations.extend(Violation(rule, path, f"{subject}: {problem}") for problem in problems)
 
 
 _WRITTEN: dict[ErrorKind, WrittenError] = {

@@ -9,9 +9,9 @@ import msgspec
 
 from antiphon.wire.capabilities import Capabilities, effort_for_budget
 from antiphon.wire.loss import Loss
-from antiphon.wire.parameters import NUMBER, Parameter, Refusal
-from antiphon.wire.request import OutputFormat, Reasoning
-from antiphon.wire.rules import Violation
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, Refusals, refused_fields
+from antiphon.wire.request import OutputFormat, Reasoning, ToolDefinition
+from antiphon.wire.rules import RuleContext, Violation, is_number, is_whole_number
 from antiphon.wire.tool_calls import safe_name
 from antiphon.wire.vendors.openai import (
     MAX_METADATA_KEY,
@@ -23,6 +23,7 @@ from antiphon.wire.vendors.openai import (
     is_name,
     quote_list,
     quote_value,
+    unsupported_parameter,
     wrong_type,
 )
 
@@ -32,8 +33,7 @@ class OpenAIWording:
 
     def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
         noun = "integer" if row.integer else "decimal"
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or (row.integer and isinstance(value, float) and not value.is_integer()):
+        if not (is_whole_number(value) if row.integer else is_number(value)):
             return wrong_type(row.rule, row.key, "an integer" if row.integer else "a decimal", value).message
         problem = ""
         if row.minimum is not None and not value >= row.minimum:
@@ -48,7 +48,7 @@ class OpenAIWording:
         if row.sends_default:
             supported = "with this model. Only the default (1) value is supported."
             return f"Unsupported value: '{row.key}' does not support {quote_value(value)} {supported}"
-        return f"Unsupported parameter: '{row.key}' is not supported with this model."
+        return unsupported_parameter(row.rule, row.key).message
 
 
 WORDING = OpenAIWording()
@@ -146,8 +146,8 @@ def check_effort(
         return
     is_chat, supported = path == "reasoning_effort", f"Supported values are: {quote_list(efforts or ('none',))}."
     if not efforts:
-        refusal = f"Unsupported parameter: '{path}' is not supported with this model."
-        text = f"Unrecognized request argument supplied: {path}" if is_chat else refusal
+        unknown = f"Unrecognized request argument supplied: {path}"
+        text = unknown if is_chat else unsupported_parameter(rule, path).message
     elif is_chat:
         text = f"Unsupported value: '{path}' does not support '{quote_value(effort)}' with this model. {supported}"
     else:
@@ -156,6 +156,40 @@ def check_effort(
     violations.append(Violation(rule, path, text))
 
 
-def is_reasoning(effort: Any, capabilities: Capabilities) -> bool:
-    """Whether the model reasons at this effort, or at its default one."""
-    return (effort or capabilities.default_effort) not in ("none", "")
+def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:
+    """The fields that a model refuses at this effort, or at its default one."""
+    is_reasoning = (effort or capabilities.default_effort) not in ("none", "")
+    return refused_fields(capabilities, rule, rule, temperature, top_p, is_reasoning=is_reasoning)
+
+
+def check_refused(context: RuleContext, table: ParameterTable, rule: str, effort: Any) -> Refusals:
+    """Report the parameters of a body that its model refuses; returns what it refuses."""
+    body = context.body
+    refused = find_refused(context.model, rule, body.get("temperature"), body.get("top_p"), effort)
+    if refused:
+        context.violations.extend(table.check_refused(body, refused, WORDING))
+    return refused
+
+
+def check_parallel_switch(context: RuleContext, rule: str) -> None:
+    """Report `parallel_tool_calls` for a model that refuses it."""
+    if context.body.get("parallel_tool_calls") is not None and not context.model.parallel_tool_switch:
+        context.violations.append(unsupported_parameter(rule, "parallel_tool_calls"))
+
+
+def lose_schema_fields(output_format: OutputFormat, kind: str, losses: list[Loss]) -> None:
+    """Report the fields of an output format that its `kind` does not have: only `json_schema` has them."""
+    losses.extend(
+        Loss(f"output_format.{field}", field, f"not supported by {kind}; dropped")
+        for field in ("schema", "name", "description", "strict")
+        if getattr(output_format, field) is not None
+    )
+
+
+def lose_function_fields(tool: ToolDefinition, losses: list[Loss], path: str) -> None:
+    """Report the fields of a freeform tool that only functions have."""
+    losses.extend(
+        Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped")
+        for field in ("parameters", "strict")
+        if getattr(tool, field) is not None
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints
-from antiphon.wire.anthropic.content import IDS, ContentWriter, repair_input
+from antiphon.wire.anthropic.content import CALL_IDS, ContentWriter, repair_input
 from antiphon.wire.anthropic.media import write_image
 from antiphon.wire.anthropic.messages import MessageListWriter
 from antiphon.wire.anthropic.parameters import (
@@ -36,7 +36,7 @@ from antiphon.wire.anthropic.rules.parameters import (
     check_tool_choice,
     check_tools,
 )
-from antiphon.wire.anthropic.tools import write_choice, write_tools
+from antiphon.wire.anthropic.tools import write_tool_choice, write_tools
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import lose_native
 from antiphon.wire.rules import Rule, RuleBook, Violation
@@ -67,7 +67,7 @@ RULES = RuleBook(
     Rule("AN-32", check_output, write_thinking_and_format, "recorded; anthropics/skills; litellm 1.106.2"),
     Rule("AN-16", check_tools, write_tools, "reports anthropics/claude-code#27337, diegosouzapw/OmniRoute#13552"),
     Rule("AN-33", check_tools, write_tools, "anthropics/skills"),
-    Rule("AN-17", check_tool_choice, write_choice, "Anthropic's error text; pydantic-ai 2.66.0"),
+    Rule("AN-17", check_tool_choice, write_tool_choice, "Anthropic's error text; pydantic-ai 2.66.0"),
     Rule("AN-26", check_system, ContentWriter.system_blocks, "OpenAPI"),
     Rule("AN-02", check_messages, MessageListWriter.write, "OpenAPI; recorded"),
     Rule("AN-03", check_messages, MessageListWriter.write, "report anthropics/claude-code#73821; litellm 1.106.2"),
@@ -77,7 +77,7 @@ RULES = RuleBook(
     ),
     Rule("AN-13", check_messages, ContentWriter.write, "OpenAPI; recorded"),
     Rule("AN-14", check_messages, ContentWriter.write, "Anthropic's error text"),
-    Rule("AN-11", check_messages, IDS.to_wire, "OpenAPI"),
+    Rule("AN-11", check_messages, CALL_IDS.to_wire, "OpenAPI"),
     Rule("AN-12", check_messages, repair_input, "OpenAPI"),
     Rule("AN-15", check_messages, ContentWriter.add_result, "OpenAPI; @oh-my-pi/pi-ai 18.2.11"),
     Rule("AN-20", check_messages, ContentWriter.write, "report Yeachan-Heo/gajae-code#107; litellm 1.106.2"),

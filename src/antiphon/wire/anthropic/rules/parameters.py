@@ -41,11 +41,9 @@ from antiphon.wire.anthropic.rules.blocks import (
 )
 from antiphon.wire.anthropic.schema import schema_problems
 from antiphon.wire.anthropic.tools import is_declared
-from antiphon.wire.json_schema import count_optional_and_unions
-from antiphon.wire.rules import RuleContext
+from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions
+from antiphon.wire.rules import RuleContext, is_number, is_whole_number
 from antiphon.wire.vendors.anthropic import quote_value
-
-_MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
 
 
 class MessagesContext(RuleContext, kw_only=True):
@@ -69,14 +67,6 @@ class MessagesContext(RuleContext, kw_only=True):
         """Add the cache breakpoint of a block, for the limit over the whole request (AN-18)."""
         if isinstance(block, dict) and isinstance(block.get("cache_control"), dict):
             self.cache_breakpoints.append((path, block["cache_control"]))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_integer(value: Any) -> bool:
-    return _is_number(value) and (isinstance(value, int) or value.is_integer())
 
 
 def check_names_and_limit(context: MessagesContext) -> None:
@@ -106,7 +96,7 @@ def check_numbers(context: MessagesContext) -> None:
         if name in body and body[name] is None and not target.is_version_2026_10:
             context.error("AN-21", name, "Input should be a valid number")
     if not target.is_version_2026_10 and any(name in body for name in SAMPLING):
-        numbers = [body.get(name) if _is_number(body.get(name)) else None for name in SAMPLING]
+        numbers = [body.get(name) if is_number(body.get(name)) else None for name in SAMPLING]
         temperature, top_p, top_k = numbers
         refused = refusals(temperature, top_p, top_k, None, target)
         present = dict(zip(SAMPLING, numbers, strict=True))
@@ -159,11 +149,11 @@ def check_thinking(context: MessagesContext) -> None:
 
 def _check_budget(context: MessagesContext, budget: Any) -> None:
     path, limit = "thinking.budget_tokens", context.body.get("max_tokens")
-    if not _is_integer(budget):
+    if not is_whole_number(budget):
         context.error("AN-19", path, "Input should be a valid integer" if budget is not None else MISSING_FIELD)
     elif budget < MIN_BUDGET:
         context.error("AN-19", path, f"Input should be greater than or equal to {MIN_BUDGET}")
-    elif not context.body.get("tools") and _is_number(limit) and budget >= limit:
+    elif not context.body.get("tools") and is_number(limit) and budget >= limit:
         # With tools, interleaved thinking may use more tokens than one answer.
         context.error("AN-19", path, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
@@ -222,7 +212,7 @@ def _check_format(context: MessagesContext, path: str, output_format: Any) -> No
         context.error("AN-32", f"{path}.schema", OBJECT if "schema" in output_format else MISSING_FIELD)
     if context.target.model.structured_output is False:
         context.error("AN-32", path, "This model does not support output formats.")
-    for problem in islice(schema_problems(output_format.get("schema"), context.target.model), _MAX_SCHEMA_PROBLEMS):
+    for problem in islice(schema_problems(output_format.get("schema"), context.target.model), MAX_SCHEMA_PROBLEMS):
         context.error("AN-32", f"{path}.schema", problem)
 
 
@@ -247,7 +237,7 @@ def check_tools(context: MessagesContext) -> None:
 def _check_strict_tool(context: MessagesContext, path: str, schema: Any) -> None:
     if context.target.model.strict_tools is False:
         context.error("AN-16", f"{path}.strict", "This model does not support strict tools.")
-    for problem in islice(schema_problems(schema, context.target.model), _MAX_SCHEMA_PROBLEMS):
+    for problem in islice(schema_problems(schema, context.target.model), MAX_SCHEMA_PROBLEMS):
         context.error("AN-16", f"{path}.custom", problem)
 
 

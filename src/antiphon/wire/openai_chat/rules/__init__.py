@@ -16,9 +16,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import defer_media
 from antiphon.wire.openai_chat.content import write_part
 from antiphon.wire.openai_chat.dialects import MISTRAL_IDS, NAMES, SHORT_IDS, get_dialect
-from antiphon.wire.openai_chat.limits import (
-    legal_participant_name,
-)
+from antiphon.wire.openai_chat.limits import legal_participant_name
 from antiphon.wire.openai_chat.messages import MessageListWriter
 from antiphon.wire.openai_chat.parameters import PARAMETER_TABLE, limit_stops, write_extras, write_parameters
 from antiphon.wire.openai_chat.request import write_request

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire.json_schema import non_strict_problems
+from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, non_strict_problems
 from antiphon.wire.openai_chat.limits import (
     MAX_DESCRIPTION,
     MAX_TOOLS,
@@ -23,11 +23,9 @@ from antiphon.wire.openai_chat.limits import (
     SDK_ONLY_PARAMETERS,
     SHORT_CALL_ID,
 )
-from antiphon.wire.rules import RuleContext, Violation
+from antiphon.wire.rules import RuleContext, Violation, advisory
 from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import (
-    quote_value,
-)
+from antiphon.wire.vendors.openai import quote_value
 
 _MEDIA = {
     "image_url": ("Image URLs", "an image URL"),
@@ -45,10 +43,10 @@ def _find_advisories(body: dict[str, Any], host_fields: frozenset[str]) -> Itera
     """What some models or hosts refuse in a body."""
     model, messages = body.get("model"), body.get("messages")
     if not model:  # Azure and Bedrock name it in the URL (OC-01, errata)
-        yield _advisory("OC-01", "model", "you must provide a model parameter")
+        yield advisory("OC-01", "model", "you must provide a model parameter")
     for name in body:
         if name in SDK_ONLY_PARAMETERS:
-            yield _advisory("OC-26", name, f"Unrecognized request argument supplied: {name}")
+            yield advisory("OC-26", name, f"Unrecognized request argument supplied: {name}")
     entries = list(enumerate(messages)) if isinstance(messages, list) else []
     chat_messages = [(index, message) for index, message in entries if isinstance(message, dict)]
     for index, message in chat_messages:
@@ -62,12 +60,12 @@ def _find_advisories(body: dict[str, Any], host_fields: frozenset[str]) -> Itera
 def _call_advisories(path: str, message: dict[str, Any]) -> Iterator[Violation]:
     calls, seen = _calls_of(message), set()
     if calls and message.get("content") is None:
-        yield _advisory("OC-10", f"{path}.content", "invalid message content type: <nil>")
+        yield advisory("OC-10", f"{path}.content", "invalid message content type: <nil>")
     for place, call in enumerate(calls):
         call_id, where = call.get("id"), f"{path}.tool_calls[{place}]"
         if isinstance(call_id, str):
             if call_id in seen:
-                yield _advisory("OC-05", f"{where}.id", f"Duplicate value for 'id' of '{quote_value(call_id)}'.")
+                yield advisory("OC-05", f"{where}.id", f"Duplicate value for 'id' of '{quote_value(call_id)}'.")
             if len(call_id) > SHORT_CALL_ID:
                 yield openai.string_too_long("OC-09", f"{where}.id", len(call_id), SHORT_CALL_ID, advisory=True)
             seen.add(call_id)
@@ -75,7 +73,7 @@ def _call_advisories(path: str, message: dict[str, Any]) -> Iterator[Violation]:
         arguments = function.get("arguments") if isinstance(function, dict) else None
         if isinstance(arguments, str) and not _is_json(arguments):
             text = "Arguments are not valid JSON; some hosts parse them."
-            yield _advisory("OC-07", f"{where}.function.arguments", text)
+            yield advisory("OC-07", f"{where}.function.arguments", text)
 
 
 def _is_json(text: str) -> bool:
@@ -98,7 +96,7 @@ def _content_advisories(path: str, message: dict[str, Any], host_fields: frozens
         if role != "user" and isinstance(kind, str) and kind in _MEDIA:
             only = f"{_MEDIA[kind][0]} are only allowed for messages with role 'user'"
             held = f"but this message with role '{quote_value(role)}' contains {_MEDIA[kind][1]}."
-            yield _advisory("OC-30", path, f"Invalid '{path}'. {only}, {held}")
+            yield advisory("OC-30", path, f"Invalid '{path}'. {only}, {held}")
         for field in part:
             if field not in PART_FIELDS and field not in host_fields:
                 yield openai.unknown_field("OC-31", f"{path}.content[{place}].{quote_value(field)}", advisory=True)
@@ -121,8 +119,8 @@ def _tool_advisories(tools: Any) -> Iterator[Violation]:
             yield too_long("OC-29", f"{path}.description", len(description), MAX_DESCRIPTION, advisory=True)
         subject = f"Invalid schema for function '{quote_value(function.get('name'))}'"
         problems = non_strict_problems(parameters) if isinstance(parameters, dict) else ()
-        for problem in islice(problems, openai.MAX_SCHEMA_PROBLEMS):
-            yield _advisory("OC-32", f"{path}.parameters", f"{subject}: {problem}")
+        for problem in islice(problems, MAX_SCHEMA_PROBLEMS):
+            yield advisory("OC-32", f"{path}.parameters", f"{subject}: {problem}")
 
 
 _is_mistral = re.compile(r"mistral|mixtral|codestral|devstral|magistral|ministral|pixtral|voxtral").search
@@ -140,11 +138,6 @@ def _host_advisories(
         yield from _deepseek_advisories(body, messages)
 
 
-def _advisory(rule: str, path: str, message: str) -> Violation:
-    """A rule that only some models or hosts enforce."""
-    return Violation(rule, path, message, advisory=True)
-
-
 def _calls_of(message: dict[str, Any]) -> list[dict[str, Any]]:
     """The tool calls of a message, as far as they are objects."""
     calls = message.get("tool_calls")
@@ -156,19 +149,19 @@ def _mistral_advisories(messages: list[tuple[int, dict[str, Any]]]) -> Iterator[
     for index, message in messages:
         role, path = message.get("role"), f"messages[{index}]"
         if before == "tool" and role == "user":
-            yield _advisory("MI-02", f"{path}.role", "Unexpected role 'user' after role 'tool'")
+            yield advisory("MI-02", f"{path}.role", "Unexpected role 'user' after role 'tool'")
         if role == "assistant" and not message.get("content") and not _calls_of(message):
-            yield _advisory("MI-02", path, "Assistant message must have either content or tool_calls, but not none.")
+            yield advisory("MI-02", path, "Assistant message must have either content or tool_calls, but not none.")
         for place, call in enumerate(_calls_of(message)):
             call_id = call.get("id")
             if isinstance(call_id, str) and not _is_mistral_id(call_id):
                 expected = f"must be a-z, A-Z, 0-9, with a length of {MISTRAL_ID_LENGTH}."
                 text = f"Tool call id was {quote_value(call_id)} but {expected}"
-                yield _advisory("MI-01", f"{path}.tool_calls[{place}].id", text)
+                yield advisory("MI-01", f"{path}.tool_calls[{place}].id", text)
         before = role
     if messages and before not in ("user", "tool") and not (before == "assistant" and messages[-1][1].get("prefix")):
         expected = "Expected last role User or Tool (or Assistant with prefix True) for serving"
-        yield _advisory("MI-02", f"messages[{messages[-1][0]}].role", f"{expected} but got {quote_value(before)}")
+        yield advisory("MI-02", f"messages[{messages[-1][0]}].role", f"{expected} but got {quote_value(before)}")
 
 
 def _deepseek_advisories(body: dict[str, Any], messages: list[tuple[int, dict[str, Any]]]) -> Iterator[Violation]:
@@ -183,13 +176,13 @@ def _deepseek_advisories(body: dict[str, Any], messages: list[tuple[int, dict[st
             and not isinstance(message.get("reasoning_content"), str)
         ):
             text = "The reasoning_content in the thinking mode must be passed back to the API."
-            yield _advisory("DS-01", f"messages[{index}].reasoning_content", text)
+            yield advisory("DS-01", f"messages[{index}].reasoning_content", text)
         content = message.get("content")
         for place, part in enumerate(content if isinstance(content, list) else ()):
             if isinstance(part, dict) and part.get("type") in ("image_url", "input_audio", "file", "video_url"):
                 text = f"messages[{index}]: unknown variant `{part['type']}`, expected `text`"
-                yield _advisory("OC-12", f"messages[{index}].content[{place}].type", text)
+                yield advisory("OC-12", f"messages[{index}].content[{place}].type", text)
     tools = body.get("tools")
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and tool.get("type") == "custom":
-            yield _advisory("DS-01", f"tools[{place}].type", "unknown variant `custom`, expected `function`")
+            yield advisory("DS-01", f"tools[{place}].type", "unknown variant `custom`, expected `function`")

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.limits import (
-    MAX_STOP_SEQUENCES,
-    PARAMETERS,
-    SDK_ONLY_PARAMETERS,
-)
+from antiphon.wire.openai_chat.limits import MAX_STOP_SEQUENCES, PARAMETERS, SDK_ONLY_PARAMETERS
 from antiphon.wire.openai_chat.parameters import PARAMETER_TABLE
-from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -19,10 +14,11 @@ from antiphon.wire.vendors.openai import (
     check_type,
     missing_field,
     quote_value,
+    unsupported_parameter,
     unsupported_value,
     wrong_type,
 )
-from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, is_reasoning
+from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, check_parallel_switch, check_refused
 
 _FUNCTION_RULES = openai.FunctionRules(FORMAT, "OC-15", "OC-08", "OC-16", "OC-17")
 
@@ -89,8 +85,7 @@ def _check_named_choice(violations: Violations, choice: dict[str, Any], declared
         tools = choice[kind].get("tools") if kind == "allowed_tools" else [choice]
         if check_type(violations, "OC-18", f"tool_choice.{kind}.tools", tools, list, "an array of objects"):
             undeclared = [name for name in map(_tool_name, tools) if declared and name not in declared]
-            texts = [f"Tool choice '{quote_value(name)}' not found in 'tools' parameter." for name in undeclared]
-            violations.extend(Violation("OC-18", "tool_choice", text) for text in texts)
+            violations.extend(openai.undeclared_tool("OC-18", name) for name in undeclared)
 
 
 def _tool_name(tool: Any) -> str:
@@ -106,22 +101,15 @@ def check_model_limits(context: RuleContext) -> None:
     body, capabilities, violations = context.body, context.model, context.violations
     violations.extend(PARAMETER_TABLE.check(body, capabilities, WORDING))
     effort = body.get("reasoning_effort")
-    reasons = is_reasoning(effort, capabilities)
-    refused = refused_fields(
-        capabilities, "OC-26", "OC-26", body.get("temperature"), body.get("top_p"), is_reasoning=reasons
-    )
-    if refused:
-        violations.extend(PARAMETER_TABLE.check_refused(body, refused, WORDING))
+    check_refused(context, PARAMETER_TABLE, "OC-26", effort)
     check_effort(violations, "OC-26", "reasoning_effort", effort, body.get("model"), capabilities)
     accepted = capabilities.sampling
-    unsupported = "Unsupported parameter: '{}' is not supported with this model."
     if body.get("logit_bias") and accepted is not None and "logit_bias" not in accepted:
-        violations.append(Violation("OC-26", "logit_bias", unsupported.format("logit_bias")))
+        violations.append(unsupported_parameter("OC-26", "logit_bias"))
     if body.get("max_tokens") is not None and not capabilities.max_tokens:
-        text = unsupported.format("max_tokens") + " Use 'max_completion_tokens' instead."
+        text = f"{unsupported_parameter('OC-26', 'max_tokens').message} Use 'max_completion_tokens' instead."
         violations.append(Violation("OC-26", "max_tokens", text))
-    if body.get("parallel_tool_calls") is not None and not capabilities.parallel_tool_switch:
-        violations.append(Violation("OC-26", "parallel_tool_calls", unsupported.format("parallel_tool_calls")))
+    check_parallel_switch(context, "OC-26")
     if body.get("web_search_options") is not None and not capabilities.web_search:
         violations.append(Violation("OC-26", "web_search_options", "Web search options not supported with this model."))
 

@@ -14,7 +14,7 @@ from antiphon.wire.loss import lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import write_input_part
 from antiphon.wire.openai_responses.item_ids import ItemIds
-from antiphon.wire.openai_responses.messages import CALL_ID, MessageListWriter
+from antiphon.wire.openai_responses.messages import CALL_IDS, MessageListWriter
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, write_parameters
 from antiphon.wire.openai_responses.request import write_request
 from antiphon.wire.openai_responses.rules.advisories import check_advisories
@@ -48,7 +48,7 @@ RULES = RuleBook(
     Rule("OR-03", check_input, write_input_part, "OpenAPI; report jeremychone/rust-genai#119"),
     Rule("OR-04", check_input, MessageListWriter.write, "OpenAPI"),
     Rule("OR-05", check_input, write_input_part, "OpenAPI; recorded"),
-    Rule("OR-08", check_input, CALL_ID.to_wire, "OpenAPI"),
+    Rule("OR-08", check_input, CALL_IDS.to_wire, "OpenAPI"),
     Rule("OR-09", check_input, ItemIds.add_fields, "reports nodetool-ai/nodetool#4252, openai/codex#33176"),
     Rule("OR-11", check_input, MessageListWriter.write, "OpenAPI; recorded"),
     Rule("OR-19", check_input, lose_native, "litellm 1.106.2"),

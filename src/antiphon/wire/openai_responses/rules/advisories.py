@@ -19,16 +19,10 @@ from antiphon.wire.openai_responses.limits import (
     RESULT_ITEMS,
     RESULT_PARTS,
 )
-from antiphon.wire.rules import RuleContext, Violation
+from antiphon.wire.rules import RuleContext, Violation, advisory
 from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
 from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import (
-    quote_value,
-)
-
-
-def _advisory(rule: str, path: str, message: str) -> Violation:
-    return Violation(rule, path, message, advisory=True)
+from antiphon.wire.vendors.openai import quote_value
 
 
 def check_advisories(context: RuleContext) -> None:
@@ -40,7 +34,7 @@ def check_advisories(context: RuleContext) -> None:
 def _find_advisories(body: dict[str, Any], items: list[Any]) -> Iterator[Violation]:
     """What some models or hosts refuse in a body."""
     if not body.get("model") and body.get("prompt") is None:  # some hosts name it in the URL (OC-01, errata)
-        yield _advisory("OR-01", "model", "you must provide a model parameter")
+        yield advisory("OR-01", "model", "you must provide a model parameter")
     for name in body:
         if name not in PARAMETERS and name not in RENAMED_FROM_CHAT and name not in CHAT_ONLY_PARAMETERS:
             yield openai.unknown_field("OR-18", quote_value(name), advisory=True)
@@ -70,7 +64,7 @@ def _field_advisories(index: int, item: dict[str, Any]) -> Iterator[Violation]:
         for place, part in enumerate(content):
             if isinstance(part, dict) and part.get("type") in OUTPUT_PARTS:
                 text = f"Invalid value: '{part['type']}'. Supported values are: {openai.quote_list(RESULT_PARTS)}."
-                yield _advisory("OR-23", f"input[{index}].content[{place}]", text)
+                yield advisory("OR-23", f"input[{index}].content[{place}]", text)
 
 
 def _unstored_advisories(index: int, item: dict[str, Any]) -> Iterator[Violation]:
@@ -79,7 +73,7 @@ def _unstored_advisories(index: int, item: dict[str, Any]) -> Iterator[Violation
     if lost and item_id is not None:
         kept = "Items are not persisted when `store` is set to false."
         remedy = "Try again with `store` set to true, or remove this item from your input."
-        yield _advisory(
+        yield advisory(
             "OR-22", f"input[{index}].id", f"Item with id '{quote_value(item_id)}' not found. {kept} {remedy}"
         )
 
@@ -90,7 +84,7 @@ def _reasoning_advisories(items: list[Any]) -> Iterator[Violation]:
             following = items[index + 1] if index + 1 < len(items) else None
             if not isinstance(following, dict) or following.get("id") is None:
                 of_type = "of type 'reasoning' was provided without its required following item."
-                yield _advisory("OR-21", f"input[{index}]", f"Item '{quote_value(item['id'])}' {of_type}")
+                yield advisory("OR-21", f"input[{index}]", f"Item '{quote_value(item['id'])}' {of_type}")
 
 
 def _pair_advisories(entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Violation]:
@@ -104,14 +98,14 @@ def _pair_advisories(entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Viol
             last_message = index
         elif isinstance(call_id, str) and kind in CALL_ITEMS:
             if call_id in calls:
-                yield _advisory("OR-23", path, f"Duplicate value for 'call_id' of '{quote_value(call_id)}'.")
+                yield advisory("OR-23", path, f"Duplicate value for 'call_id' of '{quote_value(call_id)}'.")
             if call_id in outputs:
                 text = f"No tool call found for function call output with call_id {quote_value(call_id)}."
-                yield _advisory("OR-07", path, text)
+                yield advisory("OR-07", path, text)
             calls.setdefault(call_id, index)
         elif isinstance(call_id, str) and kind in RESULT_ITEMS:
             if call_id in outputs:
-                yield _advisory("OR-23", path, f"Duplicate value for 'call_id' of '{quote_value(call_id)}'.")
+                yield advisory("OR-23", path, f"Duplicate value for 'call_id' of '{quote_value(call_id)}'.")
             elif last_message > calls.get(call_id, index):
-                yield _advisory("OR-06", path, f"No tool output found for tool call {quote_value(call_id)}.")
+                yield advisory("OR-06", path, f"No tool output found for tool call {quote_value(call_id)}.")
             outputs.add(call_id)

@@ -64,7 +64,7 @@ def check_input(context: RuleContext) -> None:
 def check_sequence(messages: list[Any], *, continued: bool = False) -> list[Violation]:
     """Check that calls and outputs match by id and that no item comes twice.
 
-    `continued` says that the server holds earlier items, where the call of an output may be.
+    `continued`: the server has earlier items, where the call of an output may be.
     """
     violations: Violations = []
     calls: dict[str, int] = {}

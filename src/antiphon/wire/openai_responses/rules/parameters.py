@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.openai_responses.limits import (
-    CHAT_ONLY_PARAMETERS,
-    PREVIOUS_ID_PREFIX,
-    RENAMED_FROM_CHAT,
-)
+from antiphon.wire.openai_responses.limits import CHAT_ONLY_PARAMETERS, PREVIOUS_ID_PREFIX, RENAMED_FROM_CHAT
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, asks_for_logprobs
 from antiphon.wire.openai_responses.rules.messages import is_continued
 from antiphon.wire.openai_responses.tools import declared_names
-from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import (
@@ -24,7 +19,7 @@ from antiphon.wire.vendors.openai import (
     unsupported_value,
     wrong_type,
 )
-from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, is_reasoning
+from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, check_parallel_switch, check_refused
 
 _FUNCTION_RULES = openai.FunctionRules(FORMAT, "OR-12", "OR-12", "OR-12", "OR-20")
 
@@ -72,8 +67,7 @@ def _check_chosen(violations: Violations, chosen: list[Any], declared: set[str])
             continue  # hosted tools are chosen by their type
         name: Any = tool.get("name")
         if check_type(violations, "OR-13", "tool_choice.name", name, str, "a string") and name not in declared:
-            text = f"Tool choice '{quote_value(name)}' not found in 'tools' parameter."
-            violations.append(Violation("OR-13", "tool_choice", text))
+            violations.append(openai.undeclared_tool("OR-13", name))
 
 
 def check_settings(context: RuleContext) -> None:
@@ -83,18 +77,11 @@ def check_settings(context: RuleContext) -> None:
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     check_effort(violations, "OR-15", "reasoning.effort", effort, body.get("model"), capabilities)
-    reasons = is_reasoning(effort, capabilities)
-    refused = refused_fields(
-        capabilities, "OR-15", "OR-15", body.get("temperature"), body.get("top_p"), is_reasoning=reasons
-    )
-    if refused:
-        violations.extend(PARAMETER_TABLE.check_refused(body, refused, WORDING))
-        if "logprobs" in refused and asks_for_logprobs(body):
-            text = "Unsupported parameter: 'include' with log probabilities is not supported with this model."
-            violations.append(Violation("OR-15", "include", text))
-    if body.get("parallel_tool_calls") is not None and not capabilities.parallel_tool_switch:
-        text = "Unsupported parameter: 'parallel_tool_calls' is not supported with this model."
-        violations.append(Violation("OR-15", "parallel_tool_calls", text))
+    refused = check_refused(context, PARAMETER_TABLE, "OR-15", effort)
+    if "logprobs" in refused and asks_for_logprobs(body):
+        text = "Unsupported parameter: 'include' with log probabilities is not supported with this model."
+        violations.append(Violation("OR-15", "include", text))
+    check_parallel_switch(context, "OR-15")
 
 
 def check_continuation(context: RuleContext) -> None:

@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "top_p": 1.0,
     "truncation": "disabled",
 }
-"""The settings of a response, with their values when the request says nothing."""
+"""The settings of a response, with their values when the request does not set them."""
 
 _ONLY_IF_GIVEN = ("conversation", "prompt", "user", "prompt_cache_retention", "context_management")
 _CHOSEN_BY_SERVER = frozenset({"service_tier"})
