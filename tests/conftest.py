@@ -128,7 +128,7 @@ def _default_logging() -> None:
     logging.disable(logging.NOTSET)
     logging.getLogger().setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "antiphon":
+        if name.startswith("antiphon") and isinstance(logger, logging.Logger):
             logger.setLevel(logging.NOTSET)
             logger.disabled, logger.propagate = False, True
 

@@ -100,8 +100,9 @@ def test_an_override_is_found_whatever_the_case_of_its_names() -> None:
 def test_the_prices_that_a_table_remembers_are_bounded() -> None:
     table = PriceTable()
     for number in range(MAX_REMEMBERED + 10):
-        table.find(f"no-such-model-{number}", "openai")
+        table.depends_on_hours(f"no-such-model-{number}", "openai")
     assert table._find.cache_info().currsize == MAX_REMEMBERED
+    assert table._has_hours.cache_info().currsize == MAX_REMEMBERED
 
 
 def test_prices_follow_the_date_and_the_size_of_the_prompt() -> None:

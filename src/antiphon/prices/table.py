@@ -162,7 +162,7 @@ class PriceTable:
     def __init__(self, overrides: Sequence[PriceOverride] = ()) -> None:
         self._overrides = tuple(overrides)
         self._find = lru_cache(MAX_REMEMBERED)(self._look_up)
-        self._with_hours: dict[tuple[str, str], bool] = {}
+        self._has_hours = lru_cache(MAX_REMEMBERED)(self._look_for_hours)
 
     @property
     def version(self) -> str:
@@ -175,11 +175,11 @@ class PriceTable:
 
     def depends_on_hours(self, model: str, provider: str = "") -> bool:
         """Whether a price of a model is that of some hours of the day."""
-        key = (model, provider)
-        if key not in self._with_hours:
-            known = self.find(model, provider)
-            self._with_hours[key] = known is not None and any(price.hours is not None for price in known.prices)
-        return self._with_hours[key]
+        return self._has_hours(model, provider)
+
+    def _look_for_hours(self, model: str, provider: str) -> bool:
+        known = self.find(model, provider)
+        return known is not None and any(price.hours is not None for price in known.prices)
 
     def _look_up(self, model: str, provider: str) -> ModelPrices | None:
         model, provider = model.lower(), provider.lower()
