@@ -42,6 +42,7 @@ from antiphon.tools.tool import Effect
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Failed, Finished, Started, UsageReported
 from antiphon.wire.output import ProviderError, StopReason
+from antiphon.wire.request import PromptCaching
 from laws.conversation_simulation.log import CallFacts, ObservedLog
 from support.planned_turns import MODELS
 
@@ -325,6 +326,10 @@ class World:
         """L4 and L9: this request is accepted in every format, and begins as the one before it."""
         log = self.logs.get(self.conversation)
         plain = [_undecorated(entry) for entry in context if entry.content or entry.live_screen is None]
+        # breakpoints move with the end of the prompt, and are not part of it
+        unmarked = structs.replace(
+            options, settings=structs.replace(options.settings, cache_prompt=PromptCaching("off"))
+        )
         if log is not None and not is_helper:
             shown, wanted = _system_of(context), log.settings
             if wanted.system not in shown or wanted.notebook not in shown:
@@ -335,7 +340,7 @@ class World:
             self.faults += (f"L4: {name}: {broken}" for broken in refused(name, sent))
             if log is None or is_helper:
                 continue
-            body = msgspec.json.decode(b"".join(render_call(plain, options, target).chunks))
+            body = msgspec.json.decode(b"".join(render_call(plain, unmarked, target).chunks))
             messages = body.get(MESSAGES[name], [])
             beginnings, before = self._rendered.get((log.id, name), (-1, []))
             stable = before[:-1]
