@@ -14,7 +14,7 @@ from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.accounting import RequestAccounting
 from antiphon.gateway.config.loaded import LoadedConfig
-from antiphon.gateway.config.settings import ClientKeySettings, Config
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
@@ -42,11 +42,23 @@ class Charges(RateLimits):
 
 
 def meter(keys: Sequence[ClientKeySettings], limits: RateLimits) -> ChatMeter:
-    """The meter of a gateway with these keys."""
+    """The meter of a gateway with these keys, and with a route for each model of the tests."""
     accounting = RequestAccounting(
         limits=limits, budgets=Budgets(), metrics=Metrics(), recent=RecentRequests(), ledger=None
     )
-    loaded = LoadedConfig(Config(keys=tuple(keys)), HttpClient({}), environ={})
+    providers = [
+        ProviderSettings(name=name, format="openai-chat", base_url="http://127.0.0.1:9/v1")
+        for name in ("talker", "payer")
+    ]
+    config = Config(
+        keys=tuple(keys),
+        providers=(ProviderSettings(name="offline", preset="offline"), *providers),
+        models=(
+            ModelSettings(name="offline/plain", targets=("offline/plain",)),
+            *(ModelSettings(name=each.name, targets=(f"{each.name}/any",)) for each in providers),
+        ),
+    )
+    loaded = LoadedConfig(config, HttpClient({}), environ={})
     return ChatMeter(accounting, lambda: loaded)
 
 

@@ -286,9 +286,15 @@ class AgentHistory:
     def _in_call_order(self, entry: ToolCallResultsEntry) -> ToolCallResultsEntry:
         """The entry with its results in the order of their calls. Raises `InvalidEntry` for a result without a call."""
         results = entry.results
+        known = self._log if self._effective is None else self._effective
+        last = known[-1] if known else None
+        if type(last) is ModelOutputEntry and [result.tool_call_id for result in results] == [
+            part.tool_call_id for part in last.content if type(part) is ToolCallRequest
+        ]:
+            return entry  # the results of all calls of the last output, in their order
         missing = {result.tool_call_id for result in results}
         places: dict[str, tuple[int, int]] = {}
-        for output in reversed(self._log if self._effective is None else self._effective):
+        for output in reversed(known):
             if not missing:
                 break
             if type(output) is ModelOutputEntry:

@@ -164,8 +164,6 @@ def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
 
 
 EMPTY_RESULT_TEXT = "(no output)"
-
-_SUCCESS = ToolExecutionStatus.SUCCESS
 _legal_id = CALL_IDS.to_wire
 
 
@@ -238,7 +236,7 @@ class ContentWriter:
     def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
         """Append the block of a result, and after it the media a failed result cannot have (AN-15)."""
         parts = result.content
-        failed = result.status is not _SUCCESS and result.status != _SUCCESS
+        failed = result.status is not SUCCESS and result.status != SUCCESS
         text = parts[0] if len(parts) == 1 else None
         if type(text) is Text and text.native is None and result.native is None and not failed:
             blocks.append(ResultBlock(_legal_id(result.tool_call_id), text.text))

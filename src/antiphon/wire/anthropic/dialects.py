@@ -61,7 +61,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 """By name. A host without an entry is taken for Anthropic's own."""
 
 
-def find_dialect(name: Any) -> Dialect:
+def get_dialect(name: Any) -> Dialect:
     """The dialect of that name. Raises `WireError`."""
     dialect = DIALECTS.get(name) if isinstance(name, str) else None
     if dialect is None:

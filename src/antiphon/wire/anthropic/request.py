@@ -15,7 +15,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
 from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
-from antiphon.wire.anthropic.dialects import apply_dialect, find_dialect
+from antiphon.wire.anthropic.dialects import apply_dialect, get_dialect
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
 from antiphon.wire.anthropic.messages import (
     MessageListReader,
@@ -129,7 +129,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
         body[name] = {**body[name], **value} if is_shared else value
     if options.dialect:
-        apply_dialect(body, find_dialect(options.dialect), losses)
+        apply_dialect(body, get_dialect(options.dialect), losses)
     if request.cache_prompt is not None and not blocks.cache_breakpoints:
         mark_prompt(request, body, body["messages"], options)
     return body
@@ -137,7 +137,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
 
 def mark_prompt(request: ModelRequest, body: dict[str, Any], messages: list[Any], options: WriteOptions) -> None:
     """Set the cache breakpoints of a written body whose last messages, or all of them, are in `messages`."""
-    if not options.dialect or find_dialect(options.dialect).caches_marked_prompts:
+    if not options.dialect or get_dialect(options.dialect).caches_marked_prompts:
         limit = look_up(request.model, FORMAT, options.capabilities).cache_breakpoints
         mark_body(request, body, messages, limit)
 

@@ -57,10 +57,72 @@ from antiphon.wire.vendors.google import (
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""
-
-_CALL_FIELDS = field_spellings(("id", "name", "args"))
-
+NAMES = tool_names(FORMAT)
+"""Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
+UNKNOWN_TOOL = "unknown_tool"
+SUCCESS = ToolExecutionStatus.SUCCESS
+FAILED = ToolExecutionStatus.FAILED
+WrittenPart: TypeAlias = dict[str, Any]
 encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_CALL_FIELDS = field_spellings(("id", "name", "args"))
+_RESULT_FIELDS = field_spellings(("id", "name", "response", "parts"))
+_MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
+_DATA_FIELDS = frozenset(DATA_FIELDS)
+_WRAPPINGS = ("output", "result", "error")
+_WRAPPING_MARKS = {word: spelling_mark(word) for key in _WRAPPINGS for word in (key, f"{key}:json")}
+_EMPTY = spelling_mark("empty")
+_NO_ID = spelling_mark("no-id")
+_NO_TEXT = spelling_mark("no-text")
+_EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, NativeExtras | None] = (SUCCESS, "", _EMPTY)
+
+
+def read_part(part: Any, calls: CallIdTracker) -> Part:
+    """One part of a content. Never raises."""
+    if type(part) is not dict:
+        return Native(FORMAT, part)
+    if len(part) == 1 and type(part.get("text")) is str:
+        return Text(part["text"])
+    try:
+        return _read_fields(part, calls) or Native(FORMAT, part)
+    except (RecursionError, UnicodeEncodeError):
+        return Native(FORMAT, part)
+
+
+def _read_fields(part: WrittenPart, calls: CallIdTracker) -> Part | None:
+    fields, extras = split_fields(part, PART_SPELLINGS)
+    if extras.keys() & PART_SPELLINGS.keys():  # one field in both spellings: ambiguous
+        return None
+    data: str | None = None
+    for name, value in fields.items():
+        if name not in _DATA_FIELDS:
+            if name != "thought" or value is not False:
+                extras[name] = value
+        elif data is not None:
+            return None
+        else:
+            data = name
+    if data is None:
+        return _read_bare(extras)
+    reader = _READERS.get(data)
+    return reader(fields[data], extras, calls) if reader is not None else None
+
+
+def _read_text(text: Any, extras: dict[str, Any], _calls: CallIdTracker) -> Part | None:
+    if type(text) is not str:
+        return None
+    if extras.get("thought") is True:
+        del extras["thought"]
+        return Thinking(text, native={FORMAT: extras})
+    return Text(text, native={FORMAT: extras} if extras else None)
+
+
+def _read_bare(extras: dict[str, Any]) -> Part | None:
+    """A thought that has only a signature."""
+    if extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
+        return None
+    del extras["thought"]
+    return Thinking(native={FORMAT: extras, **_NO_TEXT})
 
 
 def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallRequest | None:
@@ -78,61 +140,6 @@ def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCa
         extras = {**extras, "functionCall": inner_extras}
     native = {FORMAT: extras} if extras else None
     return ToolCallRequest(name, calls.add_call(name, wire_id), encode(args).decode(), native=native)
-
-
-class _FunctionCall(Struct, gc=False):
-    id: str | UnsetType
-    name: str
-    args: Any
-
-
-class CallPart(Struct, gc=False, rename="camel"):
-    """A call without extras. A struct is faster to build and encode than a dictionary."""
-
-    function_call: _FunctionCall
-    thought_signature: str | UnsetType
-
-
-def is_call(part: Any) -> bool:
-    """Whether a written part is a call."""
-    return type(part) is CallPart or (isinstance(part, dict) and "functionCall" in part)
-
-
-def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
-    """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
-    call_id = call.tool_call_id
-    args = call_arguments(call, losses, "", "GM-08")
-    if call_id.startswith(GENERATED_ID_PREFIX):
-        call_id = ""
-    if call.native is None:
-        return CallPart(_FunctionCall(call_id or UNSET, name, args), signature or UNSET)
-    function = {"id": call_id, "name": name, "args": args} if call_id else {"name": name, "args": args}
-    part: dict[str, Any] = {"functionCall": function}
-    _merge_extras(part, "functionCall", call.native)
-    if signature and not part.get("thoughtSignature"):
-        part["thoughtSignature"] = signature
-    return part
-
-
-def _merge_extras(part: dict[str, Any], field: str, native: NativeExtras) -> None:
-    """Add the native extras to a written part and to the object in its `field`."""
-    for name, value in native.get(FORMAT, {}).items():
-        if name == field and isinstance(value, dict):
-            part[field].update(value)
-        else:
-            part[name] = value
-
-
-_RESULT_FIELDS = field_spellings(("id", "name", "response", "parts"))
-_MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
-_WRAPPINGS = ("output", "result", "error")
-_WRAPPING_MARKS = {word: spelling_mark(word) for key in _WRAPPINGS for word in (key, f"{key}:json")}
-_EMPTY = spelling_mark("empty")
-_NO_ID = spelling_mark("no-id")
-
-_decode = msgspec.json.Decoder().decode
-SUCCESS = ToolExecutionStatus.SUCCESS
-FAILED = ToolExecutionStatus.FAILED
 
 
 def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallResult | None:
@@ -177,9 +184,6 @@ def build_result(
     return ToolCallResult(name, call_id, status, content, native=native_extras(extras, marks))
 
 
-_EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, NativeExtras | None] = (SUCCESS, "", _EMPTY)
-
-
 def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus, str, NativeExtras | None]:
     """The status, the text, and a mark of its wrapping if the writer would choose another one."""
     if len(response) == 1:
@@ -202,6 +206,61 @@ def _read_result_media(part: Any) -> ResultPart:
             read = read_inline_data if name == "inlineData" else read_file_data
             return read(value, extras) or Native(FORMAT, part)
     return Native(FORMAT, part)
+
+
+_Reader: TypeAlias = Callable[[Any, dict[str, Any], CallIdTracker], Part | None]
+
+
+_READERS: dict[str, _Reader] = {
+    "text": _read_text,
+    "functionCall": read_call,
+    "functionResponse": read_result,
+    "inlineData": lambda value, extras, _calls: read_inline_data(value, extras),
+    "fileData": lambda value, extras, _calls: read_file_data(value, extras),
+}
+
+
+class _FunctionCall(Struct, gc=False):
+    id: str | UnsetType
+    name: str
+    args: Any
+
+
+class CallPart(Struct, gc=False, rename="camel"):
+    """A call without extras. A struct is faster to build and encode than a dictionary."""
+
+    function_call: _FunctionCall
+    thought_signature: str | UnsetType
+
+
+def is_call(part: Any) -> bool:
+    """Whether a written part is a call."""
+    return type(part) is CallPart or (isinstance(part, dict) and "functionCall" in part)
+
+
+def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
+    """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
+    call_id = call.tool_call_id
+    args = call_arguments(call, losses, "", "GM-08")
+    if call_id.startswith(GENERATED_ID_PREFIX):
+        call_id = ""
+    if call.native is None:
+        return CallPart(_FunctionCall(call_id or UNSET, name, args), signature or UNSET)
+    function = {"id": call_id, "name": name, "args": args} if call_id else {"name": name, "args": args}
+    part: dict[str, Any] = {"functionCall": function}
+    _merge_extras(part, "functionCall", call.native)
+    if signature and not part.get("thoughtSignature"):
+        part["thoughtSignature"] = signature
+    return part
+
+
+def _merge_extras(part: dict[str, Any], field: str, native: NativeExtras) -> None:
+    """Add the native extras to a written part and to the object in its `field`."""
+    for name, value in native.get(FORMAT, {}).items():
+        if name == field and isinstance(value, dict):
+            part[field].update(value)
+        else:
+            part[name] = value
 
 
 class _Output(Struct, gc=False):
@@ -256,75 +315,6 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
             del function["response"]
         elif mark_name == "no-id":
             function.pop("id", None)
-
-
-WrittenPart: TypeAlias = dict[str, Any]
-
-NAMES = tool_names(FORMAT)
-"""Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
-UNKNOWN_TOOL = "unknown_tool"
-
-_DATA_FIELDS = frozenset(DATA_FIELDS)
-_NO_TEXT = spelling_mark("no-text")
-
-
-def read_part(part: Any, calls: CallIdTracker) -> Part:
-    """One part of a content. Never raises."""
-    if type(part) is not dict:
-        return Native(FORMAT, part)
-    if len(part) == 1 and type(part.get("text")) is str:
-        return Text(part["text"])
-    try:
-        return _read_fields(part, calls) or Native(FORMAT, part)
-    except (RecursionError, UnicodeEncodeError):
-        return Native(FORMAT, part)
-
-
-def _read_fields(part: WrittenPart, calls: CallIdTracker) -> Part | None:
-    fields, extras = split_fields(part, PART_SPELLINGS)
-    if extras.keys() & PART_SPELLINGS.keys():  # one field in both spellings: ambiguous
-        return None
-    data: str | None = None
-    for name, value in fields.items():
-        if name not in _DATA_FIELDS:
-            if name != "thought" or value is not False:
-                extras[name] = value
-        elif data is not None:
-            return None
-        else:
-            data = name
-    if data is None:
-        return _read_bare(extras)
-    reader = _READERS.get(data)
-    return reader(fields[data], extras, calls) if reader is not None else None
-
-
-def _read_text(text: Any, extras: dict[str, Any], _calls: CallIdTracker) -> Part | None:
-    if type(text) is not str:
-        return None
-    if extras.get("thought") is True:
-        del extras["thought"]
-        return Thinking(text, native={FORMAT: extras})
-    return Text(text, native={FORMAT: extras} if extras else None)
-
-
-def _read_bare(extras: dict[str, Any]) -> Part | None:
-    """A thought that has only a signature."""
-    if extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
-        return None
-    del extras["thought"]
-    return Thinking(native={FORMAT: extras, **_NO_TEXT})
-
-
-_Reader: TypeAlias = Callable[[Any, dict[str, Any], CallIdTracker], Part | None]
-
-_READERS: dict[str, _Reader] = {
-    "text": _read_text,
-    "functionCall": read_call,
-    "functionResponse": read_result,
-    "inlineData": lambda value, extras, _calls: read_inline_data(value, extras),
-    "fileData": lambda value, extras, _calls: read_file_data(value, extras),
-}
 
 
 class ContentWriter:
