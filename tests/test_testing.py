@@ -32,7 +32,8 @@ def test_assertions_that_hold(played: tuple[ap.Conversation, testing.ScriptedMod
     testing.assert_not_called(chat, "delete")
     testing.assert_accepted(chat)
     assert testing.calls_of(chat, "weather") == [{"city": "Oslo"}]
-    assert testing.provider_body(chat, "anthropic", "claude-sonnet-4-5")["system"] == "Be brief."
+    system = testing.provider_body(chat, "anthropic", "claude-sonnet-4-5")["system"]
+    assert system == [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
 
 
 def test_assertions_that_fail_say_why(played: tuple[ap.Conversation, testing.ScriptedModel]) -> None:
