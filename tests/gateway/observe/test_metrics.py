@@ -97,9 +97,9 @@ def test_a_request_is_counted_in_every_way_it_is_asked_for() -> None:
 
 def test_what_goes_up_and_down() -> None:
     metrics = Metrics()
-    metrics.request_began()
-    metrics.request_began()
-    metrics.request_ended()
+    metrics.requests_in_progress += 1
+    metrics.requests_in_progress += 1
+    metrics.requests_in_progress -= 1
     metrics.connection_opened()
     metrics.connection_closed()
     metrics.reloaded(is_applied=False)
@@ -194,7 +194,7 @@ def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
     for number, metrics in enumerate(workers):
         for _ in range(number + 1):
             count_one(metrics)
-        metrics.request_began()
+        metrics.requests_in_progress += 1
         metrics.set_credentials({"anthropic": [status("healthy")]})
         metrics.share()
     for metrics in workers:
@@ -225,7 +225,7 @@ def test_of_the_dead_the_counts_stay_and_the_gauges_go(tmp_path: Path) -> None:
     alive, ended, crashed = (Metrics(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):
         metrics.request()
-        metrics.request_began()
+        metrics.requests_in_progress += 1
         metrics.share()
     ended.close()
     assert value(alive.render(), "antiphon_requests_in_flight") == 2

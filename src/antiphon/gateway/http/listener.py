@@ -119,12 +119,12 @@ class Listener:
     def request_started(self) -> None:
         """A connection has a request in progress."""
         self._active_requests += 1
-        self._metrics.request_began()
+        self._metrics.requests_in_progress += 1
 
     def request_finished(self) -> None:
         """Its response has left, or was given up."""
         self._active_requests -= 1
-        self._metrics.request_ended()
+        self._metrics.requests_in_progress -= 1
 
     def build_request(
         self,

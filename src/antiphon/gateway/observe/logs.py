@@ -207,7 +207,7 @@ class LogHandler(logging.Handler):
             )
         if not line.isascii() or not line.isprintable() or len(line) > _LONGEST_PLAIN:
             return False
-        for secret in self._current().hidden:
+        for secret in (self._plain if self._held is not None else self._current()).hidden:
             if secret in line:
                 return False
         with self.lock or nullcontext():
@@ -220,6 +220,7 @@ class LogHandler(logging.Handler):
     def hold(self) -> None:
         """Keep lines until `release_held`. Not if lines were lost: the next one that is written must say so."""
         self._held = None if self._lost else []
+        self._current()
 
     def release_held(self) -> None:
         """Write the lines that were kept."""

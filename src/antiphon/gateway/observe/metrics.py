@@ -185,7 +185,8 @@ class Metrics:
             self._reloads.series((outcome,))
         for single in (self._log_failures, self._connections):
             single.series(())
-        self._under_way = self._in_flight.series(())
+        self.requests_in_progress = 0
+        """How many requests are being answered. The listeners count them."""
         self.use_models(models)
 
     def use_models(self, models: Iterable[str]) -> None:
@@ -234,19 +235,6 @@ class Metrics:
             self._attempts.add((attempt.provider,))
             if attempt.error is not None:
                 self._failures.add((attempt.provider, attempt.error.kind))
-
-    @property
-    def requests_in_progress(self) -> int:
-        """How many requests are being answered."""
-        return int(self._under_way[0])
-
-    def request_began(self) -> None:
-        """One more request is being answered."""
-        self._under_way[0] += 1
-
-    def request_ended(self) -> None:
-        """One request less is being answered."""
-        self._under_way[0] -= 1
 
     def connection_opened(self) -> None:
         """A client connected."""
@@ -335,6 +323,7 @@ class Metrics:
         return self._snapshots.worker if self._snapshots is not None else ""
 
     def _snapshot(self) -> _Snapshot:
+        self._in_flight.set((), self.requests_in_progress)
         families = {name: list(family.rows.items()) for name, family in self._families.items()}
         return _Snapshot(self._clock(), self._has_ended, families)
 

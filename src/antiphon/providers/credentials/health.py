@@ -169,6 +169,8 @@ class KeyHealth:
     def begin_call(self, model: str, number: int, now: float) -> bool:
         """A call begins; whether it is a probe."""
         self.calls += 1
+        if not self._cooldowns:
+            return False
         cooldowns = self._cooldowns_for(model)
         for cooldown in cooldowns.values():
             cooldown.probe, cooldown.lost_at = number, now + self._policy.probe
@@ -177,6 +179,8 @@ class KeyHealth:
     def on_success(self, model: str, number: int, now: float) -> None:
         self.successes += 1
         self._rejected_models.clear()
+        if not self._cooldowns:
+            return
         for scope, cooldown in self._cooldowns_for(model).items():
             if cooldown.cleared_by(number, now):
                 del self._cooldowns[scope]

@@ -169,8 +169,9 @@ class UpstreamAttempt:
             return
         self._index = len(attempts)
         attempts.append(record)
-        if found := _REQUEST_IDS.intersection(self.headers):
-            self._report.provider_request_id = self.headers[min(found, key=_REQUEST_ID_ORDER.index)]
+        if not _REQUEST_IDS.isdisjoint(self.headers):
+            named = next(name for name in _REQUEST_ID_ORDER if name in self.headers)
+            self._report.provider_request_id = self.headers[named]
 
     async def _open(self) -> HttpResponse:
         """Send the request; the response if its status is a success."""

@@ -63,6 +63,9 @@ class Provider:
         self.preset = preset
         self.format = preset.format
         self.wire = formats[preset.format]
+        is_plain = (preset.dialect or "compatible") in _PLAIN_DIALECTS
+        self.accepts_unchanged_bodies = is_plain if self.format == "openai-chat" else not preset.dialect
+        """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
         self.base_url = base_url
         self.pool = pool
         self.transport = transport
@@ -139,13 +142,6 @@ class Provider:
         """Whether the usage of a stream can be requested (`include_usage` of Chat Completions)."""
         dialect = DIALECTS.get(self.preset.dialect or "compatible")
         return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
-
-    @property
-    def accepts_unchanged_bodies(self) -> bool:
-        """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
-        if self.format == "openai-chat":
-            return (self.preset.dialect or "compatible") in _PLAIN_DIALECTS
-        return not self.preset.dialect
 
     def continues_prefix(self, model: str) -> bool:
         """Whether the model is known to continue a last message of its own: those of Anthropic that accept a prefill."""

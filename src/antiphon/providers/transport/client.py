@@ -72,16 +72,17 @@ class HttpClient:
 
     async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
         """Send it and wait for the response head. Raises `TransportError`. `follow`: follow redirects within the origin."""
-        follow = follow and request.stream is None  # a streamed body cannot be sent again
         response = await self._send_once(request)
-        for _ in range(MAX_REDIRECTS if follow else 0):
-            redirect = _redirect_target(request, response) if response.status in _REDIRECTS else None
+        if response.status not in _REDIRECTS or not follow or request.stream is not None:
+            return response  # a streamed body cannot be sent again
+        for _ in range(MAX_REDIRECTS):
+            redirect = _redirect_target(request, response)
             if redirect is None:
                 return response
             response.abort()
             request = redirect
             response = await self._send_once(request)
-        if follow and response.status in _REDIRECTS and _redirect_target(request, response) is not None:
+        if _redirect_target(request, response) is not None:
             response.abort()
             raise transport_error("redirect_loop", request.host, request.timeouts)
         return response
@@ -274,7 +275,7 @@ async def _aclose(generator: AsyncGenerator[Any, None]) -> None:
 
 def _redirect_target(request: HttpRequest, response: StreamedResponse) -> HttpRequest | None:
     """The request that follows a redirect within the same origin; None for any other response."""
-    location = response.headers.get("location")
+    location = response.headers.get("location") if response.status in _REDIRECTS else None
     if not location:
         return None
     with suppress(ValueError):
