@@ -51,7 +51,7 @@ floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies
 	.venv-floors/bin/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
 
 budget: $(READY)        ## count the instructions of the hot paths, and compare with the budget
-	$(BIN)/python -m pytest tests/test_budget.py
+	$(BIN)/python -m pytest tests/benchmarks/test_budget.py
 
 checks: $(READY) $(TSC)   ## what needs no run: formatting, lint and types, at the same time
 	@$(MAKE) --no-print-directory -j3 lint types page-types
@@ -111,17 +111,17 @@ $(BROWSER): $(READY)    # a browser for the tests of the chat's page; where it c
 	  command -v chromium >/dev/null || echo "no chromium here, and it cannot be installed: the tests of the page in a browser are skipped"
 	@touch $(BROWSER)
 
-.venv-peers/.ready: $(READY) bench/peers.txt
-	$(call INSTALL_PEERS,.venv-peers,bench/peers.txt)
+.venv-peers/.ready: $(READY) bench/peers/formats.txt
+	$(call INSTALL_PEERS,.venv-peers,bench/peers/formats.txt)
 	@touch $@
 
-.venv-loop-peers/.ready: $(READY) bench/loop_peers.txt
-	$(call INSTALL_PEERS,.venv-loop-peers,bench/loop_peers.txt)
+.venv-loop-peers/.ready: $(READY) bench/peers/loop.txt
+	$(call INSTALL_PEERS,.venv-loop-peers,bench/peers/loop.txt)
 	@touch $@
 
-.venv-gateway-peers/.ready: $(READY) bench/gateway_peers.txt bench/gateway_peers.json
-	$(call INSTALL_PEERS,.venv-gateway-peers,bench/gateway_peers.txt)
-	@cp bench/gateway_peers.json .venv-gateway-peers/package.json
+.venv-gateway-peers/.ready: $(READY) bench/peers/gateway.txt bench/peers/gateway.json
+	$(call INSTALL_PEERS,.venv-gateway-peers,bench/peers/gateway.txt)
+	@cp bench/peers/gateway.json .venv-gateway-peers/package.json
 	@npm install --silent --no-audit --no-fund --prefix .venv-gateway-peers || echo "what npm installs is not available here and will not be measured"
 	@touch $@
 

@@ -1,15 +1,16 @@
-"""`python -m bench [GROUP ...]`: measure, keep the results, and make the report of all that was ever kept.
+"""`python -m bench [GROUP ...]`: measure, store the results, and write the report.
 
-    python -m bench                 every group; one that fails is reported, and stops nothing
+    python -m bench                 every group; one that fails is reported and stops nothing
     python -m bench loop disk       these groups
-    python -m bench --resume        those groups that were not yet measured from this state of the code
+    python -m bench --resume        the groups that were not measured with this state of the code
     python -m bench report          only the tables and plots of `docs/performance.md`, from `bench/results/`
-    python -m bench budget          the counts of the hot paths against their budget (see `budget`)
-    python -m bench failover        what clients get while a provider fails (see `failover`)
-    python -m bench conform         the conformance suite against whole gateways (see `conform`)
+    python -m bench budget          the counts of the hot paths against their budget
+    python -m bench failover        what clients get while a provider fails
+    python -m bench conform         the conformance suite against other gateways
+    python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print
 
-Each group runs in a process of its own, so that none inherits what another left in memory, and has twenty minutes at most. The
-exit code is 1 if a promise does not hold, or if a group could not be measured.
+Each group runs in a process of its own, so that none inherits what another left in memory, for at most twenty minutes. The exit
+code is 1 if a promise does not hold, or if a group could not be measured.
 """
 
 from __future__ import annotations
@@ -23,97 +24,111 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import import_module
 
-from bench import results
-from bench.figures import not_measured
+from bench.measure import results
+from bench.measure.figures import not_measured
 
-GROUPS = ("imports", "log", "disk", "formats", "peers", "growth", "tokens", "loop", "rounds", "gateway")
-PATIENCE = 1_200.0
+GROUPS = {
+    "imports": "bench.library.imports",
+    "log": "bench.library.log",
+    "disk": "bench.library.disk",
+    "formats": "bench.library.formats",
+    "peers": "bench.library.peers",
+    "growth": "bench.library.growth",
+    "tokens": "bench.library.tokens",
+    "loop": "bench.library.loop",
+    "rounds": "bench.library.rounds",
+    "gateway": "bench.gateway.cpu",
+}
+"""The groups of the report, with the modules that measure them."""
+COMMANDS = {
+    "budget": "bench.budget.budget",
+    "failover": "bench.failover.run",
+    "conform": "bench.gateway.conform",
+    "ledger": "bench.gateway.ledger",
+    "postgres": "bench.stores.postgres",
+    "runs": "bench.stores.runs",
+    "scale": "bench.stores.scale",
+}
+"""Commands of their own: `main(arguments)` returns the exit code."""
+GROUP_SECONDS = 1_200.0
 """The most seconds a group may take."""
-_HERE = "--here"
+_IN_THIS_PROCESS = "--in-this-process"
 
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["budget", *rest]:
-            from bench import budget
-
-            return budget.main(rest)
-        case ["failover", *rest]:
-            from bench import failover_run
-
-            return failover_run.main(rest)
-        case ["conform", *rest]:
-            from bench import conform
-
-            return conform.main(rest)
+        case [command, *rest] if command in COMMANDS:
+            code: int = import_module(COMMANDS[command]).main(rest)
+            return code
         case ["report"]:
-            return _reported()
-        case [first, group] if first == _HERE:
+            return _write_report()
+        case [first, group] if first == _IN_THIS_PROCESS:
             return measure(group)
     names = [name for name in arguments if name != "--resume"]
     if unknown := sorted(set(names) - set(GROUPS)):
-        print(f"there is no group {', '.join(unknown)}; there are {', '.join(GROUPS)}", file=sys.stderr)
+        known = ", ".join([*GROUPS, *COMMANDS, "report"])
+        print(f"unknown group {', '.join(unknown)}; use one of {known}", file=sys.stderr)
         return 2
     wanted = names or list(GROUPS)
     if "--resume" in arguments:
         wanted = [name for name in wanted if not _is_measured(name)]
     try:
-        failed = [name for name in wanted if not _measured_apart(name)]
-    finally:  # also of what was measured before a run is broken off
-        _reported()
-    broken = [line for kept in results.read_all(wanted) for line in kept.broken]
+        failed = [name for name in wanted if not _measure_in_subprocess(name)]
+    finally:  # also after an interrupted run
+        _write_report()
+    not_held = [line for stored in results.read_all(wanted) for line in stored.not_held]
     for name in failed:
         print(f"{name} could not be measured; `make bench ONLY={name}` tries again")
-    print(f"{len(wanted)} groups, {len(broken)} promises that do not hold" + (":" if broken else ""))
-    for line in broken:
+    print(f"{len(wanted)} groups, {len(not_held)} promises do not hold" + (":" if not_held else ""))
+    for line in not_held:
         print(f"  {line}")
-    return int(bool(failed or broken))
+    return int(bool(failed or not_held))
 
 
 def _is_measured(group: str) -> bool:
-    kept = results.read(group)
-    return kept is not None and kept.source == results.source_digest()
+    stored = results.read(group)
+    return stored is not None and stored.source == results.source_digest()
 
 
-def _measured_apart(group: str) -> bool:
+def _measure_in_subprocess(group: str) -> bool:
     """Whether a process of its own measured the group."""
-    with subprocess.Popen([sys.executable, "-m", "bench", _HERE, group], cwd=results.ROOT) as process:
+    with subprocess.Popen([sys.executable, "-m", "bench", _IN_THIS_PROCESS, group], cwd=results.ROOT) as process:
         try:
-            return process.wait(PATIENCE) == 0
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as why:
+            return process.wait(GROUP_SECONDS) == 0
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
             process.send_signal(signal.SIGINT)  # so that it ends what it started
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
-            if isinstance(why, KeyboardInterrupt):
+            if isinstance(reason, KeyboardInterrupt):
                 raise
-            print(f"{group} took more than {PATIENCE:g} seconds and was ended")
+            print(f"{group} took more than {GROUP_SECONDS:g} seconds and was ended")
             return False
 
 
 def measure(group: str) -> int:
-    """Measure one group here and keep what it gives, also if it fails on the way; the exit code."""
+    """Measure one group in this process and store its results, also if it fails on the way; the exit code."""
     began, load, source = datetime.now(UTC), os.getloadavg()[0], results.source_digest()
     print(f"\n{group}, {began:%Y-%m-%d %H:%M} UTC, load {load:.1f}; ours / theirs, in one run", flush=True)
-    lines_done: list[results.Line] = []
+    lines: list[results.Line] = []
     try:
-        figures: Iterable[results.Line] = import_module(f"bench.{group}").figures()
+        figures: Iterable[results.Line] = import_module(GROUPS[group]).figures()
         for line in figures:
             print(line, flush=True)
-            lines_done.append(line)
+            lines.append(line)
     except Exception as error:
         traceback.print_exc()
-        lines_done.append(not_measured(f"the rest of {group}", f"{type(error).__name__}: {error}"[:200]))
-        source = ""  # of no state of the code: `--resume` measures it again
-    results.write(results.collected(group, lines_done, began=began, load=load, source=source))
+        lines.append(not_measured(f"the rest of {group}", f"{type(error).__name__}: {error}"[:200]))
+        source = ""  # so that `--resume` measures it again
+    results.write(results.build_results(group, lines, began=began, load=load, source=source))
     return int(not source)
 
 
-def _reported() -> int:
-    from bench import report
+def _write_report() -> int:
+    from bench.measure import report
 
-    for file in report.write(results.read_all(GROUPS)):
+    for file in report.write(results.read_all(list(GROUPS))):
         print(file.relative_to(results.ROOT))
     return 0
 

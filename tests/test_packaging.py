@@ -92,7 +92,7 @@ def test_the_source_distribution_contains_what_its_own_tests_need(tmp_path: Path
     assert sum(map(int, counts)) > 5_000
     some = [
         "tests/test_architecture.py",
-        "tests/test_bench.py",
+        "tests/benchmarks/test_report.py",
         "tests/wire/test_sse.py",
         "tests/history/test_codec.py",
     ]

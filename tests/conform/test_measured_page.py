@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from bench.conform import FILE, NOT_MEASURED, PAGE, TITLES, Measured, main, summarize, table
+from bench.gateway.conform import FILE, NOT_MEASURED, PAGE, TITLES, Measured, main, summarize, table
 
 from antiphon.conform.gateways import GATEWAYS
 from antiphon.conform.judge import Finding

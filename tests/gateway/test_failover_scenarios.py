@@ -1,6 +1,7 @@
 """The sixteen scenarios of the public Failover Bench, with short times: what a client gets while its provider fails.
 
-`bench/failover.py` has the scenarios and their verdicts; `python -m bench failover` runs them with the times of the bench.
+`bench/failover/scenarios.py` has the scenarios and their verdicts; `python -m bench failover` runs them with the times of the
+bench.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from bench.failover import SCENARIOS, Scenario, ask, run_scenario
-from bench.failover_upstream import HEALTHY, FaultyProvider, Times
+from bench.failover.faulty_provider import HEALTHY, FaultyProvider, Times
+from bench.failover.scenarios import SCENARIOS, Scenario, ask, run_scenario
 
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
 from gateway.rig import serving
