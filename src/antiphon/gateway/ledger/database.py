@@ -11,8 +11,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import parse_qsl
 
 from msgspec import structs
 
@@ -28,6 +30,8 @@ T = TypeVar("T")
 APPLICATION_ID = 0x414E544C  # "ANTL": neither a history nor the state of a gateway
 FILE_NAME = "ledger.db"
 _CLOSE_SECONDS = 10.0
+_PLACE_OPTIONS = frozenset({"host", "hostaddr", "port", "dbname", "service", "schema"})
+"""Options of the address of a server that decide which database it is."""
 
 _USAGE = """
 CREATE TABLE names (id {identity}, name text NOT NULL UNIQUE);
@@ -129,8 +133,20 @@ _POSTGRES = {"identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "clu
 
 
 def journal_folder(address: str) -> Path:
-    """Where rows wait that are not in the database yet: beside its file; for a server, in the user's data folder."""
-    return data_folder() / "ledger-rows" if is_postgres_url(address) else Path(f"{address}-rows").absolute()
+    """Where rows wait that are not in the database yet: beside its file; for a server, in the user's data folder.
+
+    Each database has a folder of its own: a gateway writes the rows it finds there to its own database.
+    """
+    if not is_postgres_url(address):
+        return Path(f"{address}-rows").absolute()
+    return data_folder() / "ledger-rows" / sha256(_database_of(address).encode()).hexdigest()[:16]
+
+
+def _database_of(address: str) -> str:
+    """Which database the address of a server names, whoever connects to it and how."""
+    base, _, query = address.partition("?")
+    place = base.partition("://")[2].rpartition("@")[2]
+    return "&".join([place, *sorted(f"{name}={value}" for name, value in parse_qsl(query) if name in _PLACE_OPTIONS)])
 
 
 def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> str:
