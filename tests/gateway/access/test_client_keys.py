@@ -65,7 +65,7 @@ def test_check(presented: dict[str, str], name: str | None) -> None:
 def test_what_a_client_may_do_comes_from_its_settings() -> None:
     laptop = KEYS.authenticate(x_api_key=KEY)
     assert laptop == ClientKey(
-        name="laptop", models=("claude-*", "gpt-5"), strict=True, requests_per_minute=3, tokens_per_minute=None
+        name="laptop", models=("claude-*", "gpt-5"), strict=True, requests_per_minute=3, key_hash=hash_key(KEY)
     )
     assert [laptop.may_use(model) for model in ("claude-x", "gpt-5", "gpt-5.5", "Claude-x")] == [
         True,

@@ -203,6 +203,8 @@ def test_a_session_ends_with_time_with_its_key_and_with_the_secrets() -> None:
     assert session_key(loaded_with(KEYS[1]), request_with(value)) is None
     assert session_key(loaded_with(structs.replace(KEYS[0], admin=False)), request_with(value)) is None
     assert session_key(loaded_with(*KEYS, secret="sk-upstream-2"), request_with(value)) is None
+    replaced = structs.replace(KEYS[0], key=hash_key("sk-antiphon-another-admin-key"))
+    assert session_key(loaded_with(replaced, KEYS[1]), request_with(value)) is None, "another key of the same name"
 
 
 def test_the_cookie_is_secure_if_the_listener_has_tls() -> None:

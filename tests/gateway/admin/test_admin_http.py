@@ -112,6 +112,30 @@ def test_the_life_of_a_key(gateway: Rig, operator: Client) -> None:
         assert key not in str(log)
 
 
+def test_a_session_of_the_status_page_ends_when_its_key_is_rotated(gateway: Rig, operator: Client) -> None:
+    old = make(operator, "second operator", admin=True)["key"]
+    with gateway.client() as client:
+        form = {"accept": "text/html", "content-type": "application/x-www-form-urlencoded"}
+
+        def session(key: str) -> str:
+            got = client.request("POST", "/status/login", f"key={key}".encode(), form)
+            assert got.status == 303
+            return got.headers["set-cookie"].partition(";")[0]
+
+        def is_open(cookie: str) -> bool:
+            return client.request("GET", "/status", headers={"accept": "text/html", "cookie": cookie}).status == 200
+
+        before = session(old)
+        assert is_open(before)
+        new = operator.post("/admin/keys/second%20operator/rotate", {"grace_seconds": 600}).json["key"]
+        assert is_open(before), "the old key is accepted until its grace time ends"
+        assert is_open(session(old))
+        after = session(new)
+        operator.request("POST", "/admin/keys/second%20operator/rotate")
+        assert not is_open(before)
+        assert not is_open(after)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_disabled_expired_and_rotated_keys_are_401_in_the_clients_own_shape(
     gateway: Rig, operator: Client, name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from antiphon.gateway.admin.audit import Change, read_audit
 from antiphon.gateway.admin.stored_keys import NameTaken, StoredKey, StoredKeys, UnknownKey, deleted, rotated
 from antiphon.gateway.config.settings import KeyRules
 from antiphon.gateway.ledger.database import OperatorDatabase
+from antiphon.history.sql.database import Database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -75,6 +76,37 @@ def test_a_change_is_seen_by_the_process_that_makes_it_at_once_and_by_others_whe
                 keys.record("a")
         again, _ = await two.create("a", KeyRules(), created)
         assert again.id != key.id
+
+    asyncio.run(play())
+
+
+def test_a_change_that_is_slower_than_a_refresh_does_not_undo_a_later_one(
+    databases: list[OperatorDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = map(StoredKeys, databases)
+
+    async def play() -> None:
+        key, secret = await one.create("a", KeyRules(), created)
+        await two.refresh()
+        run = databases[0].run
+
+        async def run_slowly(call: Callable[[Database], object]) -> object:
+            """The change is made; before this process goes on, another one disables the key, and a refresh reads it."""
+            monkeypatch.setattr(databases[0], "run", run)
+            result = await run(call)
+            await two.change(key.id, lambda known: structs.replace(known, is_disabled=True), change("disable key"))
+            await one.refresh()
+            return result
+
+        monkeypatch.setattr(databases[0], "run", run_slowly)
+        await one.change(
+            key.id, lambda known: structs.replace(known, rules=KeyRules(strict=True)), change("change key")
+        )
+        seen = one.find(digest(secret))
+        assert seen is not None
+        assert seen.refusal() == "this API key is disabled"
+        await one.refresh()
+        assert one.named("a") == two.named("a")
 
     asyncio.run(play())
 

@@ -40,6 +40,8 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
     has_budget: bool = False
     """Whether a limit per day or month is set. Computed."""
     is_disabled: bool = False
+    key_hash: str = ""
+    """The hash of the key it presents; after a rotation a client has another one."""
 
     def __post_init__(self) -> None:
         has_budget = any(getattr(self, limit) is not None for limit in BUDGET_LIMITS)
@@ -87,6 +89,9 @@ class KeyDirectory(Protocol):
     def named(self, name: str) -> ClientKey | None:
         """The client of a name."""
 
+    def accepted(self, name: str) -> list[ClientKey]:
+        """The client of a name by each of its keys that is accepted now."""
+
 
 class ClientKeys:
     """The clients of one configuration, and those of a directory. Raises `CredentialError` where a key cannot be read."""
@@ -94,7 +99,10 @@ class ClientKeys:
     def __init__(
         self, config: Config, environ: Mapping[str, str] | None = None, stored: KeyDirectory | None = None
     ) -> None:
-        self._known = {key_digest(reference, environ): client for reference, client in _configured_clients(config)}
+        digests = ((key_digest(reference, environ), client) for reference, client in _configured_clients(config))
+        self._known = {
+            digest: structs.replace(client, key_hash=HASH_PREFIX + digest.hex()) for digest, client in digests
+        }
         self._by_name = {client.name: client for client in self._known.values()}
         self._stored = stored
 
@@ -115,6 +123,13 @@ class ClientKeys:
     def named(self, name: str) -> ClientKey | None:
         """The client of that name; one of the configuration goes first."""
         return self._by_name.get(name) or (self._stored.named(name) if self._stored is not None else None)
+
+    def accepted(self, name: str) -> list[ClientKey]:
+        """The same by each of its keys that is accepted now: after a rotation, in its grace time, there are two."""
+        client = self.configured_client(name)
+        if client is not None:
+            return [] if client.refusal() else [client]
+        return [] if self._stored is None else self._stored.accepted(name)
 
     def allows_peer(self, peer: str) -> bool:
         """Whether a client at that address may send requests."""
@@ -190,9 +205,9 @@ def _digest(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def client_of(name: str, rules: KeyRules, *, is_disabled: bool = False) -> ClientKey:
+def client_of(name: str, rules: KeyRules, *, is_disabled: bool = False, key_hash: str = "") -> ClientKey:
     """The client with a name and its rules."""
-    return ClientKey(name=name, is_disabled=is_disabled, **rules_of(rules))
+    return ClientKey(name=name, is_disabled=is_disabled, key_hash=key_hash, **rules_of(rules))
 
 
 def rules_of(key: KeyRules) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Sessions of the status page: an operator enters the admin key once, and the browser gets a cookie.
 
-The cookie has the name of the key, the end of the session and a signature, and never the key. It is valid while that key is an
-admin key of the configuration, for eight hours, and only under `/status`. Scripts cannot read it (`HttpOnly`), other sites
-cannot cause it to be sent (`SameSite=Strict`), and under https it stays there (`Secure`). A form of the page also has a token
-that another page cannot know. Wrong keys are limited by the address they come from.
+The cookie has the name of the key, the end of the session and a signature, and never the key. It is valid for eight hours and
+only under `/status`, while that very key is accepted and an admin key: a rotation ends it. Scripts cannot read it (`HttpOnly`),
+other sites cannot cause it to be sent (`SameSite=Strict`), and under https it stays there (`Secure`). A form of the page also has
+a token that another page cannot know. Wrong keys are limited by the address they come from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.access.signed_tokens import is_signature, new_token, signature, token_client
+from antiphon.gateway.access.signed_tokens import is_signature, is_token, new_token, signature, token_name
 from antiphon.gateway.http.messages import ClientRequest
 
 if TYPE_CHECKING:
@@ -33,15 +33,18 @@ _MOST_ADDRESSES = 10_000
 def new_session(loaded: LoadedConfig, key: ClientKey, *, now: float | None = None) -> str:
     """The value of the cookie of an operator who has presented `key`."""
     expires = (time.time() if now is None else now) + SESSION_SECONDS
-    return new_token(loaded, _SESSION, key.name, expires, nonce=token_hex(8))
+    return new_token(loaded, _SESSION, key.name, expires, nonce=token_hex(8), bound_to=key.key_hash)
 
 
 def session_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
     """The admin key of the request's session; None without a valid one."""
     if not request.path.startswith(PAGE):
         return None
-    key = token_client(loaded, _SESSION, cookie(request, COOKIE))
-    return key if key is not None and key.admin else None
+    token = cookie(request, COOKIE)
+    for key in loaded.keys.accepted(token_name(token)):
+        if key.admin and is_token(loaded, _SESSION, token, bound_to=key.key_hash):
+            return key
+    return None
 
 
 def form_token(loaded: LoadedConfig, request: ClientRequest) -> str:

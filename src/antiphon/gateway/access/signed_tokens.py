@@ -54,14 +54,27 @@ def new_token(
 
 def token_client(loaded: LoadedConfig, purpose: str, token: str, *, bound_to: str | None = None) -> ClientKey | None:
     """The client of a valid token, if its key is still accepted."""
+    if not is_token(loaded, purpose, token, bound_to=bound_to):
+        return None
+    key = loaded.keys.named(token_name(token))
+    return None if key is None or key.refusal() else key
+
+
+def is_token(loaded: LoadedConfig, purpose: str, token: str, *, bound_to: str | None = None) -> bool:
+    """Whether a token is ours, for this purpose and together with `bound_to`, and has not expired."""
     *parts, given = token.split(".")
     if len(parts) < 2 or not is_signature(given, loaded, purpose, *parts, *_given(bound_to)):
-        return None
-    name, expires = parts[:2]
-    if int(expires) < time.time():
-        return None
-    key = loaded.keys.named(urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8", "surrogateescape"))
-    return None if key is None or key.refusal() else key
+        return False
+    return int(parts[1]) >= time.time()
+
+
+def token_name(token: str) -> str:
+    """The name of the client in a token, which may be forged; empty if there is none."""
+    name = token.partition(".")[0]
+    try:
+        return urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8", "surrogateescape")
+    except ValueError:
+        return ""
 
 
 def signature(loaded: LoadedConfig, purpose: str, *parts: str) -> str:

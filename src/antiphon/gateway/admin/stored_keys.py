@@ -70,13 +70,13 @@ class StoredKey(Struct, frozen=True, kw_only=True):
         """The digests that are accepted for it, each with what it may do."""
         if self.deleted_at:
             return []
-        client = client_of(self.name, self.rules, is_disabled=self.is_disabled)
+        client = client_of(self.name, self.rules, is_disabled=self.is_disabled, key_hash=self.hash)
         found = [(key_digest(self.hash), client)]
         if self.old_hash:
             ends = time_at(self.old_until)
             if client.expires is not None:
                 ends = min(ends, client.expires)
-            found.append((key_digest(self.old_hash), structs.replace(client, expires=ends)))
+            found.append((key_digest(self.old_hash), structs.replace(client, expires=ends, key_hash=self.old_hash)))
         return found
 
 
@@ -85,9 +85,10 @@ class StoredKeys:
 
     def __init__(self, database: OperatorDatabase) -> None:
         self._database = database
-        self._revision = 0
+        self._revision = 0  # all changes up to it are known
+        self._revisions: dict[str, int] = {}  # of the last known change of each key, deleted ones too
         self._by_id: dict[str, StoredKey] = {}
-        self._by_name: dict[str, ClientKey] = {}
+        self._by_name: dict[str, StoredKey] = {}
         self._by_digest: dict[bytes, ClientKey] = {}
         self._is_reported = False
 
@@ -107,13 +108,17 @@ class StoredKeys:
 
     def named(self, name: str) -> ClientKey | None:
         """The client of a name."""
-        return self._by_name.get(name)
+        key = self._by_name.get(name)
+        return None if key is None else key.clients()[0][1]
+
+    def accepted(self, name: str) -> list[ClientKey]:
+        """The client of a name by each of its keys that is accepted now."""
+        key = self._by_name.get(name)
+        return [] if key is None else [client for _, client in key.clients() if not client.refusal()]
 
     def record(self, reference: str) -> StoredKey:
         """The key with that id or name. Raises `UnknownKey`."""
-        found = self._by_id.get(reference)
-        if found is None:
-            found = next((key for key in self._by_id.values() if key.name == reference), None)
+        found = self._by_id.get(reference) or self._by_name.get(reference)
         if found is None:
             raise UnknownKey(f"no stored key {reference[:200]!r}; see GET /admin/keys")
         return found
@@ -124,7 +129,7 @@ class StoredKeys:
             return
         rows = await self._database.run(lambda database: database.rows(_CHANGED, revision=self._revision))
         for revision, *row in rows:
-            self._put(_record(row))
+            self._put(revision, _record(row))
             self._revision = max(self._revision, revision)
 
     async def run(self) -> None:
@@ -152,50 +157,52 @@ class StoredKeys:
             id=f"key_{new_id()}", name=name, hash=hash_key(secret), rules=rules, created_at=now, changed_at=now
         )
 
-        def insert(database: Database) -> None:
+        def insert(database: Database) -> int:
             with database.transaction() as db:
-                revision = database.execute(db, _NEXT_REVISION)[0][0]
+                revision: int = database.execute(db, _NEXT_REVISION)[0][0]
                 if database.execute(db, _HAS_NAME, name=name):
                     raise NameTaken(f"a key named {name!r} exists already; choose another name")
                 database.execute(db, _INSERT, revision=revision, **_values(key))
                 write_audit(database, db, change(key))
+                return revision
 
-        await self._database.run(insert)
-        self._put(key)
+        self._put(await self._database.run(insert), key)
         return key, secret
 
     async def change(self, identifier: str, edit: Callable[[StoredKey], StoredKey], change: Change) -> StoredKey:
         """Change a key as it is in the database now. Raises `UnknownKey` and `StoreError`."""
 
-        def update(database: Database) -> StoredKey:
+        def update(database: Database) -> tuple[int, StoredKey]:
             with database.transaction() as db:
-                revision = database.execute(db, _NEXT_REVISION)[0][
-                    0
-                ]  # also the lock: changes happen one after the other
+                # Also the lock: changes happen one after the other.
+                revision: int = database.execute(db, _NEXT_REVISION)[0][0]
                 rows = database.execute(db, _ONE, id=identifier)
                 if not rows:
                     raise UnknownKey(f"no stored key {identifier[:200]!r}; it was deleted")
                 key = structs.replace(edit(_record(list(rows[0]))), changed_at=now_microseconds())
                 database.execute(db, _UPDATE, revision=revision, **_updated(key))
                 write_audit(database, db, change)
-                return key
+                return revision, key
 
-        key = await self._database.run(update)
-        self._put(key)
+        revision, key = await self._database.run(update)
+        self._put(revision, key)
         return key
 
-    def _put(self, key: StoredKey) -> None:
+    def _put(self, revision: int, key: StoredKey) -> None:
+        """Use a key as it is since a revision, unless a later one is known: a refresh may have been faster than a change."""
+        if revision <= self._revisions.get(key.id, 0):
+            return
+        self._revisions[key.id] = revision
         before = self._by_id.pop(key.id, None)
         if before is not None:
-            self._by_name.pop(before.name, None)
+            if self._by_name.get(before.name) is before:  # else the name is that of a newer key
+                del self._by_name[before.name]
             for digest, _ in before.clients():
                 self._by_digest.pop(digest, None)
         if key.deleted_at:
             return
-        self._by_id[key.id] = key
-        for digest, client in reversed(key.clients()):  # the name belongs to the present key
-            self._by_digest[digest] = client
-            self._by_name[key.name] = client
+        self._by_id[key.id] = self._by_name[key.name] = key
+        self._by_digest.update(key.clients())
 
 
 def rotated(key: StoredKey, secret: str, grace: float) -> StoredKey:
