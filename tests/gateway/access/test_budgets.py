@@ -108,8 +108,9 @@ def test_money_is_counted_exactly_and_the_refusal_says_how_much() -> None:
         budgets.charge(client, 10, Decimal("0.001"))
         reached = await budgets.admit(client)
         assert reached is not None
-        assert reached.message.startswith(
-            "budget exceeded for this key: $0.30 of $0.30 spent this month (budget_per_month); retry in 1252800 s, at 20"
+        assert reached.message == (
+            "budget exceeded for this key: $0.30 of $0.30 spent this month (budget_per_month); "
+            "retry in 1252800 s, at 2026-12-01T00:00:00Z"
         )
 
     asyncio.run(play())

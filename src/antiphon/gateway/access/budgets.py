@@ -231,8 +231,9 @@ class _Account:
             ):
                 allowed = getattr(client, limit)
                 if allowed is not None and amount >= allowed:
-                    wait = max(1.0, end * DAY_SECONDS - now)
-                    return LimitReached(limit=limit, used=amount, allowed=allowed, wait=wait)
+                    resets_at = end * DAY_SECONDS
+                    wait = max(1.0, resets_at - now)
+                    return LimitReached(limit=limit, used=amount, allowed=allowed, wait=wait, resets_at=resets_at)
         return None
 
 
@@ -247,13 +248,11 @@ def priced_targets(
     if not client.has_money_budget:
         return targets
     priced = [target for target in targets if cost_of(usage, target.model, target.provider, table=table) is not None]
-    return priced or unknown_price(", ".join(f"{target.provider}/{target.model}" for target in targets))
-
-
-def unknown_price(what: str) -> ProviderError:
-    """The refusal of a request that a money budget cannot count."""
+    if priced:
+        return priced
+    names = ", ".join(f"{target.provider}/{target.model}" for target in targets)
     return ProviderError(
-        f"this key has a money budget, and the price of {what} is not known; "
+        f"this key has a money budget, and the price of {names} is not known; "
         "add it under [[prices]] in the configuration, or use a model with a known price",
         "permission",
         code="price_unknown",

@@ -21,7 +21,7 @@ from antiphon.wire.output import ProviderError
 LOCAL_OPERATOR = ClientKey(name="", admin=True)
 """The operator of a gateway without client keys."""
 NOT_ADMIN = ProviderError(
-    "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
+    "this endpoint is for operators; use a key with admin = true", "permission", code="admin_required"
 )
 OPERATOR_ACTIONS = frozenset(
     {"metrics", "status", "list_credentials", "switch_credential", "list_keys", "create_key", "get_key", "change_key"}

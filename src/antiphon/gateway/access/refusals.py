@@ -33,6 +33,8 @@ class LimitReached(Struct, frozen=True, kw_only=True):
     used: float
     allowed: float
     wait: float
+    resets_at: float | None = None
+    """When the period of the limit ends, in seconds since 1970; None for a limit that refills all the time."""
 
     @property
     def is_money(self) -> bool:
@@ -98,6 +100,8 @@ class LimitReached(Struct, frozen=True, kw_only=True):
     @property
     def reset(self) -> str:
         """When a request can succeed again. Rounded up: a client that waits until then must not be early."""
+        if self.resets_at is not None:
+            return utc_text(datetime.fromtimestamp(self.resets_at, UTC))
         moment = datetime.now(UTC) + timedelta(seconds=self.wait)
         if moment.microsecond:
             moment = moment.replace(microsecond=0) + timedelta(seconds=1)

@@ -20,7 +20,6 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.gateway.access.budgets import unknown_price
 from antiphon.gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
 from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
@@ -130,7 +129,11 @@ class _PassedRequest:
         if any(segment in (".", "..") for segment in request.path.split("/")):
             return self._error(ProviderError("the path contains dot segments; remove them", "invalid_request"))
         if self._context.key.has_money_budget and request.method == "POST" and self._endpoint.kind not in _WITHOUT_COST:
-            return self._error(unknown_price(self._endpoint.kind))
+            message = (
+                f"this key has a money budget, and {self._endpoint.kind} requests are not paid by tokens; "
+                "use a key without budget_per_day and budget_per_month"
+            )
+            return self._error(ProviderError(message, "permission", code="price_unknown"))
         provider = self._choose()
         if isinstance(provider, ProviderError):
             return self._error(provider)
