@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,15 @@ def test_the_life_of_a_key(gateway: Rig, admin: Callable[..., str]) -> None:
     log = admin("audit")
     assert [word in log for word in ("create key", "rotate key", "delete key", "operator", key)] == [True] * 4 + [False]
     assert msgspec.json.decode(admin("spend", "--by", "model,day", "--json"))["rows"] is not None
-    assert admin("spend").startswith("KEY")
+    assert "tokens_per_day=5000000" in log, "what a new key may do is in the audit log"
+    deadline = time.monotonic() + 20
+    while "team blue" not in (spent := admin("spend", "--since", "7d")):  # rows are committed a few times a second
+        assert time.monotonic() < deadline, spent
+        time.sleep(0.05)
+    lines = spent.splitlines()
+    assert lines[0].split() == ["key", "calls", "failed", "prompt", "completion", "cost"]
+    assert lines[1].split()[:4] == ["team", "blue", "3", "0"]
+    assert admin("spend", "--until", "2020-01-01") == "no usage recorded for that time\n"
 
 
 @pytest.mark.parametrize(
@@ -94,6 +103,8 @@ def test_the_life_of_a_key(gateway: Rig, admin: Callable[..., str]) -> None:
         (("create", "operator"), "in the configuration"),
         (("create", "a", "--tokens-per-day", "many"), "--tokens-per-day many: expected a number"),
         (("create", "a", "--tokens-per-day", "none"), "expected a number"),
+        (("create", "a", "--budget-per-day", "nan"), "--budget-per-day nan: expected a number"),
+        (("set", "a", "--budget-per-day", "inf"), "--budget-per-day inf: expected a number"),
         (("create", "a", "--expires", "soon"), "--expires soon: expected a date"),
         (("create", "a", "--expires", "999999999d"), "--expires 999999999d: expected a date"),
         (("create", "a", "--expires", "9999999999d"), "--expires 9999999999d: expected a date"),
@@ -102,6 +113,7 @@ def test_the_life_of_a_key(gateway: Rig, admin: Callable[..., str]) -> None:
         (("list", "--key", "sk-literal"), "--key expects env:NAME or file:PATH"),
         (("list", "--key", "env:NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE is not set"),
         (("spend", "--by", "color"), "by=color is unknown"),
+        (("spend", "--since", "then"), "--since 'then' is not a time"),
     ],
 )
 def test_mistakes_are_explained(admin: Callable[..., str], arguments: tuple[str, ...], reason: str) -> None:

@@ -41,7 +41,7 @@ def test_table_by_key(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split() for line in shown.splitlines()]
     assert lines[1] == ["alice", "2", "0", "2,000,000", "1,000,000", "$2.0000+?"]
     assert lines[3] == ["total", "3", "0", "3,000,000", "1,500,000", "$4.0000+?"]
-    assert "1 calls have no known price" in shown
+    assert "1 call without a known price is not in the cost" in shown
     assert "\x1b" not in shown
 
 

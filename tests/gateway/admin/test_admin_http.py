@@ -87,6 +87,9 @@ def test_the_life_of_a_key(gateway: Rig, operator: Client) -> None:
     changed = patch(operator, "laptop", b'{"models": ["*"], "budget_per_day": null, "requests_per_minute": 1000}').json
     assert (changed["models"], changed["budget_per_day"], changed["requests_per_minute"]) == (["*"], None, 1000)
     assert asked(gateway, secret, "anthropic").status == 200
+    dated = patch(operator, "laptop", b'{"expires": "2099-01-31"}').json
+    assert (dated["expires"], dated["requests_per_minute"]) == ("2099-01-31T00:00:00Z", 1000)
+    assert patch(operator, "laptop", b'{"expires": null}').json["expires"] is None
 
     assert operator.post("/admin/keys/laptop/disable", {}).json["disabled"] is True
     assert asked(gateway, secret).status == 401
@@ -104,10 +107,11 @@ def test_the_life_of_a_key(gateway: Rig, operator: Client) -> None:
     assert operator.get("/admin/keys/laptop").status == 404
 
     log = operator.get("/admin/audit").json["changes"]
-    actions = ["delete key", "rotate key", "rotate key", "enable key", "disable key", "change key", "create key"]
+    actions = ["delete key", "rotate key", "rotate key", "enable key", "disable key", *["change key"] * 3, "create key"]
     assert [row["action"] for row in log] == actions
     assert {(row["operator"], row["peer"], row["target"]) for row in log} == {("operator", "127.0.0.1", "laptop")}
     assert log[-2]["details"]["budget_per_day"] is None
+    assert log[-3]["details"]["expires"] == "2099-01-31T00:00:00Z"
     for key in (secret, graceful["key"], sudden["key"], hash_key(secret)):
         assert key not in str(log)
 
@@ -163,15 +167,31 @@ def test_disabled_expired_and_rotated_keys_are_401_in_the_clients_own_shape(
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        (b"{}", 400, "missing required field `name`"),
+        (b"{}", 400, "name: expected a line of text"),
         (b"[]", 400, "Expected `object`"),
         (b'{"name": "\xff"}', 400, "can't decode byte 0xff"),
-        (b'{"name": " "}', 400, "name must be a line of text"),
-        (b'{"name": "a\\nb"}', 400, "name must be a line of text"),
-        (b'{"name": "x", "budget": 1}', 400, "unknown field `budget`"),
-        (b'{"name": "x", "tokens_per_day": 0}', 400, "`int` >= 1"),
-        (b'{"name": "x", "budget_per_day": -1}', 400, "> 0"),
-        (b'{"name": "x", "expires": "soon"}', 400, "RFC3339"),
+        (b'{"name": " "}', 400, "name: expected a line of text"),
+        (b'{"name": "a\\nb"}', 400, "name: expected a line of text"),
+        (b'{"name": "team/blue"}', 400, "and no slash"),
+        (b'{"name": ".."}', 400, "and no slash"),
+        (b'{"name": 7}', 400, "name: expected a line of text"),
+        (
+            b'{"name": "x", "budget": 1}',
+            400,
+            "unknown field 'budget'; did you mean budget_per_day or budget_per_month?",
+        ),
+        (b'{"name": "x", "color": 1}', 400, "unknown field 'color'; a key has models, requests_per_minute,"),
+        (b'{"name": "x", "tokens_per_day": 0}', 400, "tokens_per_day: must be at least 1"),
+        (
+            b'{"name": "x", "budget_per_day": -1, "strict": 1}',
+            400,
+            "day: must be more than 0; strict: expected true or",
+        ),
+        (b'{"name": "x", "budget_per_day": "5"}', 400, "budget_per_day: expected a number, got a string"),
+        (b'{"name": "x", "models": null}', 400, "models: expected a list"),
+        (b'{"name": "x", "models": ["a", 5]}', 400, "models[1]: expected a string"),
+        (b'{"name": "x", "expires": "soon"}', 400, "expires: expected a date or time such as 2026-11-01 or"),
+        (b'{"name": "x", "expires": 5}', 400, "expires: expected a date or time"),
         (b'{"name": "client"}', 409, "in the configuration"),
         (b'{"name": "taken"}', 409, "exists already"),
     ],
@@ -186,11 +206,11 @@ def test_bad_input_is_refused_with_the_reason(operator: Client, body: bytes, sta
 def test_bad_changes_are_refused_and_change_nothing(operator: Client) -> None:
     made = make(operator, "a", tokens_per_day=5)
     for body, reason in {
-        b'{"tokens_per_day": -5}': "`int` >= 1",
+        b'{"tokens_per_day": -5}': "tokens_per_day: must be at least 1",
         b'{"name": "b"}': "unknown field 'name'",
-        b'{"disabled": 1}': "Expected `bool`",
+        b'{"disabled": 1}': "disabled: expected true or false",
         b"nonsense": "malformed",
-        b'{"models": []}': "length >= 1",
+        b'{"models": []}': "models: must not be empty",
     }.items():
         got = patch(operator, "a", body)
         assert got.status == 400, body

@@ -9,7 +9,9 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from antiphon.cli.gateway.gateway_client import GatewayClient, add_gateway_options
@@ -26,6 +28,7 @@ _LIMITS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PAGE = 500
+_MOST_SPEND_ROWS = 100_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--grace", default="0s", help="how long the old key is accepted too: 30m, 12h, 7d")
         if action == "spend":
             command.add_argument("--by", default="key", help="key, model, provider, day; several with commas")
-            command.add_argument("--since", default="", help="a date or time (default: 31 days ago)")
-            command.add_argument("--until", default="", help="a date or time (default: now)")
+            command.add_argument("--since", help="a UTC date or time, or 7d for seven days ago (default: 31 days ago)")
+            command.add_argument("--until", help="a UTC date or time (default: now)")
             command.add_argument("--name", default="", help="only this client key")
         if action == "audit":
             command.add_argument("--limit", type=int, default=50, help="how many changes (default 50)")
@@ -92,9 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         shown = gateway.request("GET", f"/admin/keys/{arguments.name}")
         _print(arguments, shown, lambda: _key_lines(shown))
     elif action == "spend":
-        by, since, until = arguments.by, arguments.since, arguments.until
-        spent = gateway.request("GET", "/admin/spend", by=by, since=since, until=until, key=arguments.name)
-        _print(arguments, spent, lambda: _spend_table(spent, by))
+        spent = _spend(gateway, arguments)
+        _print(arguments, spent, lambda: _spend_lines(spent, arguments.by))
     elif action == "audit":
         log = gateway.request("GET", "/admin/audit", limit=arguments.limit)
         _print(arguments, log, lambda: _audit_table(log["changes"]))
@@ -147,7 +149,9 @@ def _rules(arguments: argparse.Namespace) -> dict[str, Any]:
         try:
             rules[limit] = read(written.replace("_", ""))
         except ValueError:
-            raise AntiphonError(f"--{limit.replace('_', '-')} {written}: expected a number") from None
+            rules[limit] = float("nan")
+        if not isfinite(rules[limit]):  # JSON has no nan and inf; as null they would remove the limit
+            raise AntiphonError(f"--{limit.replace('_', '-')} {written}: expected a number")
     if arguments.models is not None:
         rules["models"] = [glob.strip() for glob in arguments.models.split(",") if glob.strip()]
     if arguments.expires is not None:
@@ -230,20 +234,48 @@ def _limits(key: dict[str, Any]) -> str:
     return ", ".join(limits + ([f"until {key['expires']}"] if key["expires"] else []))
 
 
-def _spend_table(spent: dict[str, Any], by: str) -> Any:
-    names = [name for name in ("key", "model", "provider", "day") if name in by.split(",")]
+def _spend(gateway: GatewayClient, arguments: argparse.Namespace) -> dict[str, Any]:
+    from antiphon.cli.gateway.spend import read_time
+
+    since, until = read_time("--since", arguments.since), read_time("--until", arguments.until)
+    return gateway.request(
+        "GET",
+        "/admin/spend",
+        by=arguments.by,
+        since=since and since.isoformat(),
+        until=until and until.isoformat(),
+        key=arguments.name,
+        limit=_MOST_SPEND_ROWS,
+    )
+
+
+def _spend_lines(spent: dict[str, Any], by: str) -> Iterator[str]:
+    """The same table as `antiphon spend` prints."""
+    from antiphon.cli.gateway.spend import spend_table
+    from antiphon.gateway.ledger.spend import DIMENSIONS, SpendRow
+    from antiphon.history import TokenUsage
+
     rows = [
-        [
-            *(str(row[name]) for name in names),
-            f"{row['calls']:,}",
-            f"{row['prompt_tokens']:,}",
-            f"{row['completion_tokens']:,}",
-            _dollars(row["cost"]),
-            f"{row['unpriced_calls']:,}" if row["unpriced_calls"] else "",
-        ]
+        SpendRow(
+            key=row.get("key"),
+            model=row.get("model"),
+            provider=row.get("provider"),
+            day=date.fromisoformat(row["day"]) if "day" in row else None,
+            calls=row["calls"],
+            failed_calls=row["failed_calls"],
+            estimated_calls=row["estimated_calls"],
+            unpriced_calls=row["unpriced_calls"],
+            usage=TokenUsage(prompt_tokens=row["prompt_tokens"], completion_tokens=row["completion_tokens"]),
+            cost=None if row["cost"] is None else Decimal(str(row["cost"])),
+        )
         for row in spent["rows"]
     ]
-    return table([*(name.upper() for name in names), "CALLS", "PROMPT", "COMPLETION", "COST", "UNPRICED"], rows)
+    if not rows:
+        yield "no usage recorded for that time"
+        return
+    yield from spend_table(rows, [name for name in DIMENSIONS if name in by.split(",")])
+    if spent["total"] > len(rows):
+        yield f"only the first {len(rows):,} of {spent['total']:,} rows; narrow it down with --since or --name"
 
 
 def _audit_table(changes: list[dict[str, Any]]) -> Any:
@@ -254,11 +286,20 @@ def _audit_table(changes: list[dict[str, Any]]) -> Any:
             row["peer"],
             row["action"],
             row["target"],
-            ", ".join(f"{name}={value}" for name, value in row["details"].items() if name not in ("id", "rules")),
+            ", ".join(_details(row["details"])),
         ]
         for row in changes
     ]
     return table(["TIME", "OPERATOR", "FROM", "ACTION", "TARGET", "DETAILS"], rows)
+
+
+def _details(details: dict[str, Any]) -> Iterator[str]:
+    """The changed fields. A new key has all its rules there; those that state nothing are left out."""
+    for name, value in details.items():
+        if name == "rules":
+            yield from _details({rule: set_to for rule, set_to in value.items() if set_to not in (None, False, ["*"])})
+        elif name != "id":
+            yield f"{name}={value}"
 
 
 def _dollars(cost: float | None) -> str:

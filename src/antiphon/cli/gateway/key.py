@@ -20,7 +20,9 @@ from antiphon.gateway.access.client_keys import hash_key, new_key
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     new = actions.add_parser("new", help="create a key and print its config lines")
-    new.add_argument("--admin", action="store_true", help="let it read /status and /metrics; needs --name")
+    new.add_argument(
+        "--admin", action="store_true", help="make it an admin key, for /admin/, /status and /metrics; needs --name"
+    )
     new.add_argument("--name", help="name in logs and metrics; allows limits for this key")
     for action, text in (
         ("list", "list the provider keys of a running gateway"),

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config) if arguments.config else Config()
-    since, until = _time("--since", arguments.since), _time("--until", arguments.until)
+    since, until = read_time("--since", arguments.since), read_time("--until", arguments.until)
     address = ledger_address(config)
     if not is_postgres_url(address) and not Path(address).exists():
         raise AntiphonError(
@@ -58,11 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     elif not rows:
         write([f"no usage recorded in {display_location(address)} for that time"])
     else:
-        write(_table(rows, by))
+        write(spend_table(rows, by))
     return 0
 
 
-def _time(option: str, written: str | None) -> datetime | None:
+def read_time(option: str, written: str | None) -> datetime | None:
     """A time of the command line. Raises `AntiphonError`."""
     if written is None:
         return None
@@ -94,16 +94,19 @@ def _fields(row: SpendRow, by: Sequence[Dimension]) -> dict[str, Any]:
     }
 
 
-def _table(rows: Sequence[SpendRow], by: Sequence[Dimension]) -> Iterator[str]:
+def spend_table(rows: Sequence[SpendRow], by: Sequence[Dimension]) -> Iterator[str]:
+    """Rows of spend and their sum, with what is unknown or estimated in it."""
     lines = [[*(_name(getattr(row, name)) for name in by), *_numbers(row)] for row in rows]
     if len(rows) > 1:
         lines.append(["total", *[""] * (len(by) - 1), *_numbers(_total(rows))])
     yield from table([*by, *_RIGHT], lines, right_from=len(by))
     unpriced, estimated = (sum(getattr(row, name) for row in rows) for name in ("unpriced_calls", "estimated_calls"))
     if unpriced:
-        yield (f"{unpriced:,} calls have no known price and are not in the cost; set one in [[prices]]")
+        calls, are = ("call", "is") if unpriced == 1 else ("calls", "are")
+        yield f"{unpriced:,} {calls} without a known price {are} not in the cost; set one in [[prices]]"
     if estimated:
-        yield (f"the tokens of {estimated:,} calls are estimates: the provider reported none")
+        calls = "1 call are an estimate" if estimated == 1 else f"{estimated:,} calls are estimates"
+        yield f"the tokens of {calls}: the provider reported none"
 
 
 def _numbers(row: SpendRow) -> list[str]:

@@ -26,6 +26,8 @@ from antiphon.gateway.admin.stored_keys import (
     deleted,
     rotated,
 )
+from antiphon.gateway.config.checks import format_path
+from antiphon.gateway.config.schema import check_types, did_you_mean
 from antiphon.gateway.config.settings import KeyRules
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.request_fields import query_number, read_body_as
@@ -39,10 +41,7 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_NAME = 200
 _LONGEST_GRACE = 30 * 86_400
 _UNLIMITED_DAYS = 31
-
-
-class _NewKey(KeyRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
+_NO_RULES = KeyRules()
 
 
 class _Rotation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,10 +50,8 @@ class _Rotation(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def handle_create_key(context: RequestContext) -> Response:
     """Create a client key; the only response that contains it. Raises `WireError`."""
-    asked = read_body_as(context.request.body or b"{}", _NewKey)
-    name = asked.name.strip()
-    if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
-        raise WireError(f"name must be a line of text with at most {_LONGEST_NAME} characters")
+    given = _read_fields(context.request.body or b"{}")
+    name = _read_name(given.pop("name", None))
     if context.loaded.keys.allows_anonymous and not context.key.name:
         message = (
             "configure an admin key first ([[keys]] with admin = true, or ANTIPHON_ADMIN_KEY): with a stored key, "
@@ -63,7 +60,7 @@ async def handle_create_key(context: RequestContext) -> Response:
         return _conflict(message, "admin_key_required")
     if context.loaded.keys.configured_client(name) is not None:
         return _conflict(f"a key named {name!r} is in the configuration; choose another name", "name_taken")
-    rules = _with_zone(KeyRules(**rules_of(asked)))
+    rules = KeyRules(**_read_rules(given))
 
     def change(key: StoredKey) -> Change:
         return Change.of(context.request, context.key, "create key", name, id=key.id, rules=_rules_json(rules))
@@ -108,11 +105,10 @@ async def handle_get_key(context: RequestContext) -> Response:
 
 async def handle_change_key(context: RequestContext) -> Response:
     """Change models, limits, expiry or state of a key; null removes a limit. Raises `WireError`."""
-    advice = "send an object such as {'budget_per_day': 5}"
-    wanted = read_body_as(context.request.body, dict[str, Any], advice=advice)
+    wanted = _read_fields(context.request.body)
     is_disabled = wanted.pop("disabled", None)
     if is_disabled is not None and not isinstance(is_disabled, bool):
-        raise WireError("Expected `bool` - at `$.disabled`")
+        raise WireError("disabled: expected true or false")
     return await _change_rules(context, "change key", wanted, is_disabled=is_disabled)
 
 
@@ -128,7 +124,8 @@ async def handle_enable_key(context: RequestContext) -> Response:
 
 async def handle_rotate_key(context: RequestContext) -> Response:
     """Replace a key by a new one; the old one is accepted for `grace_seconds` more. Raises `WireError`."""
-    grace = read_body_as(context.request.body or b"{}", _Rotation).grace_seconds
+    advice = f"grace_seconds is a number from 0 to {_LONGEST_GRACE}"
+    grace = read_body_as(context.request.body or b"{}", _Rotation, advice=advice).grace_seconds
     secret = new_key()
     key = await _edit_key(context, "rotate key", lambda key: rotated(key, secret, grace), grace_seconds=grace)
     return key if isinstance(key, Response) else Response.json({**_key_json(key), "key": secret})
@@ -219,19 +216,13 @@ def _sums(rows: list[SpendRow]) -> dict[str, Any]:
 async def _change_rules(
     context: RequestContext, action: str, wanted: Mapping[str, Any], *, is_disabled: bool | None = None
 ) -> Response:
-    if unknown := [name for name in wanted if name not in KeyRules.__struct_fields__]:
-        known = ", ".join((*KeyRules.__struct_fields__, "disabled"))
-        raise WireError(f"unknown field {unknown[0][:100]!r}; a key has {known}")
+    changed = _read_rules(wanted)
 
     def edit(key: StoredKey) -> StoredKey:
-        rules = {**msgspec.to_builtins(key.rules), **wanted}
-        try:
-            changed = _with_zone(msgspec.convert(rules, KeyRules))
-        except msgspec.ValidationError as error:
-            raise WireError(str(error)) from error
-        return structs.replace(key, rules=changed, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
+        rules = structs.replace(key.rules, **changed)
+        return structs.replace(key, rules=rules, is_disabled=key.is_disabled if is_disabled is None else is_disabled)
 
-    details = dict(wanted) if is_disabled is None or action != "change key" else {**wanted, "disabled": is_disabled}
+    details = changed if is_disabled is None or action != "change key" else {**changed, "disabled": is_disabled}
     key = await _edit_key(context, action, edit, **details)
     return key if isinstance(key, Response) else Response.json(_key_json(key))
 
@@ -258,12 +249,34 @@ async def _refreshed_keys(context: RequestContext) -> StoredKeys:
     return stored
 
 
-def _with_zone(rules: KeyRules) -> KeyRules:
-    """Times without a zone are UTC."""
-    expires = rules.expires
-    if expires is None or expires.tzinfo is not None:
-        return rules
-    return structs.replace(rules, expires=expires.replace(tzinfo=UTC))
+def _read_fields(body: bytes) -> dict[str, Any]:
+    return read_body_as(
+        body, dict[str, Any], advice='send an object such as {"name": "team-blue", "budget_per_day": 5}'
+    )
+
+
+def _read_name(given: object) -> str:
+    """The name of a new key. It is part of a path, so it has no slash. Raises `WireError`."""
+    name = given.strip() if isinstance(given, str) else ""
+    if not name or not name.isprintable() or len(name) > _LONGEST_NAME or "/" in name or name in (".", ".."):
+        raise WireError(f"name: expected a line of text with at most {_LONGEST_NAME} characters and no slash")
+    return name
+
+
+def _read_rules(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules that a body states, checked as those in the configuration; null is no limit. Raises `WireError`."""
+    known = KeyRules.__struct_fields__
+    if unknown := [name for name in given if name not in known]:
+        near = did_you_mean(unknown[0], known) or f"; a key has {', '.join(known)}"
+        raise WireError(f"unknown field {unknown[0][:100]!r}{near}")
+    removed = {name: None for name, value in given.items() if value is None and getattr(_NO_RULES, name) is None}
+    stated = {name: value for name, value in given.items() if name not in removed}
+    if "expires" in stated:
+        stated["expires"] = _read_time(stated["expires"], "expires")
+    rules, problems = check_types(KeyRules, stated)
+    if problems:
+        raise WireError("; ".join(f"{format_path(problem.path)}: {problem.reason}" for problem in problems))
+    return {**removed, **{name: getattr(rules, name) for name in stated}}
 
 
 def _key_json(key: StoredKey) -> dict[str, Any]:
@@ -296,12 +309,15 @@ def _rules_json(rules: KeyRules) -> dict[str, Any]:
 
 def _time(query: Mapping[str, str], name: str) -> datetime | None:
     written = query.get(name, "")
-    if not written:
-        return None
+    return _read_time(written, name) if written else None
+
+
+def _read_time(written: object, name: str) -> datetime:
+    """A time of a request; without a zone it is UTC. Raises `WireError`."""
     try:
-        found = datetime.fromisoformat(written)
+        found = datetime.fromisoformat(written if isinstance(written, str) else "")
     except ValueError:
-        raise WireError(f"{name} must be a date or time such as 2026-11-01 or 2026-11-01T12:00:00Z") from None
+        raise WireError(f"{name}: expected a date or time such as 2026-11-01 or 2026-11-01T12:00:00Z") from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
