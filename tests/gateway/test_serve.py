@@ -174,6 +174,8 @@ def test_workers_share_the_ports_and_one_that_dies_is_replaced(config: Path) -> 
         until(lambda: requests_counted(running.port) == 20)
         os.kill(first[0], signal.SIGKILL)
         until(lambda: len(running.workers) == 2 and first[0] not in running.workers)
+        cause = f"worker {first[0]} was ended by signal 9 (Killed); starting"
+        until(lambda: any(cause in line for line in running.log))
         assert [ask(running.port) for _ in range(20)] == [200] * 20
         until(lambda: requests_counted(running.port) == 40)
         workers = running.workers

@@ -15,7 +15,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
-from gateway.rig import Rig, rig
+from gateway.rig import MODELS, Rig, rig
 
 OPERATOR = "sk-operator-0123456789"
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
@@ -128,5 +128,13 @@ def test_a_gateway_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
 def test_provider_keys_are_listed_with_the_same_client(gateway: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["key", "list", "--url", gateway.url]) == 0
     assert "env:KEY_ANTHROPIC" in capsys.readouterr().out
+    upstream = gateway.upstreams["anthropic"]
+    upstream.faults.append(upstream.error(401, "authentication", "invalid x-api-key"))
+    with gateway.client(OPERATOR) as client:
+        assert client.ask("anthropic", "to-anthropic", QUESTION, streams=False).status == 502
+    assert main(["key", "list", "--url", gateway.url]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "env:KEY_ANTHROPIC" in line]
+    assert f"invalid for {MODELS['anthropic']} until 20" in line
+    assert "authentication: " in line
     assert main(["key", "disable", "anthropic", "env:KEY_ANTHROPIC", "--url", gateway.url]) == 0
     assert "disabled" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon.parts import Text
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
-from gateway.rig import Client, Got, Rig, rig
+from gateway.rig import MODELS, Client, Got, Rig, rig
 from gateway.served import until
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
@@ -264,6 +264,17 @@ def test_credentials_are_switched_at_both_paths_and_audited(gateway: Rig, operat
         ("enable credential", target),
         ("disable credential", target),
     ]
+
+
+def test_a_rejected_provider_key_is_listed_with_the_reason(gateway: Rig, operator: Client) -> None:
+    upstream = gateway.upstreams["anthropic"]
+    upstream.faults.append(upstream.error(401, "authentication", "invalid x-api-key"))
+    assert asked(gateway, "sk-client", "anthropic").status == 502
+    rows = operator.get("/admin/credentials").json["credentials"]
+    (row,) = [row for row in rows if row["provider"] == "anthropic"]
+    assert row["last_error"] == "authentication: invalid x-api-key"
+    assert [(held["model"], held["state"]) for held in row["models"]] == [(MODELS["anthropic"], "invalid")]
+    assert row["models"][0]["until"]
 
 
 def test_the_audit_log_names_the_client_of_a_proxy_and_has_pages(operator: Client) -> None:

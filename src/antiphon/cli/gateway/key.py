@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import msgspec
 
@@ -48,10 +49,21 @@ def _credentials(arguments: argparse.Namespace) -> int:
     else:
         names = {"provider": arguments.provider, "credential": arguments.credential}
         answer = gateway.request("POST", "/credentials", {**names, "enabled": arguments.action == "enable"})
-    columns = ("provider", "credential", "state", "calls", "failures")
-    rows = [[str(row.get(name, "")) for name in columns] for row in answer["credentials"]]
-    write(table([name.upper() for name in columns], rows))
+    rows = [
+        [row["provider"], row["credential"], _state(row), str(row["calls"]), str(row["failures"]), row["last_error"]]
+        for row in answer["credentials"]
+    ]
+    write(table(["PROVIDER", "CREDENTIAL", "STATE", "CALLS", "FAILURES", "LAST ERROR"], rows))
     return 0
+
+
+def _state(row: dict[str, Any]) -> str:
+    """The state of a key, and of the models it is not healthy for."""
+    states = [(row["state"], "", row["until"])]
+    states += [(held["state"], f" for {held['model']}", held["until"]) for held in row["models"]]
+    if len(states) > 1 and row["state"] == "healthy":
+        states = states[1:]
+    return "; ".join(state + model + (f" until {until[:19]}" if until else "") for state, model, until in states)
 
 
 def _new(arguments: argparse.Namespace) -> int:

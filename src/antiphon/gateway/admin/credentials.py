@@ -7,6 +7,7 @@ the other workers of the host follow within a second or two, and other hosts thr
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from antiphon.gateway.admin.audit import Change, record_change
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.request_fields import read_body_as
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.observe.status import credential_row
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -26,7 +28,7 @@ class _Switch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def handle_list_credentials(context: RequestContext) -> Response:
-    """Every key with its state."""
+    """Every key with its state, also for the models it is not healthy for, and its last error."""
     return Response.json({"credentials": _rows(context)})
 
 
@@ -67,14 +69,22 @@ async def _audit(context: RequestContext, target: str, *, enabled: bool) -> None
 
 
 def _rows(context: RequestContext) -> list[dict[str, object]]:
-    return [
-        {
-            "provider": provider,
-            "credential": status.name,
-            "state": status.state,
-            "calls": status.calls,
-            "failures": status.failures,
-        }
+    now = datetime.now(UTC)
+    rows = [
+        credential_row(provider, status, now)
         for provider, statuses in context.services.credentials_of(context.loaded).items()
         for status in statuses
+    ]
+    return [
+        {
+            "provider": row.provider,
+            "credential": row.name,
+            "state": row.state,
+            "until": row.until,
+            "models": row.resting,
+            "calls": row.calls,
+            "failures": row.failures,
+            "last_error": row.last_error,
+        }
+        for row in rows
     ]

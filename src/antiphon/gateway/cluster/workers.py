@@ -84,14 +84,14 @@ class WorkerSupervisor:
             signal.signal(signal.SIGHUP, lambda *_: self._signal_workers(signal.SIGHUP))
         while self._workers:
             try:
-                process, _ = os.wait()
+                process, status = os.wait()
             except InterruptedError:
                 continue
             began = self._workers.pop(process, 0.0)
             if not self._is_stopping and time.monotonic() - began < _RESPAWN_DELAY:
                 time.sleep(_RESPAWN_DELAY)
             if not self._is_stopping:  # a stop may have been requested meanwhile
-                logger.warning("worker %s exited; starting a replacement", process)
+                logger.warning("worker %s %s; starting a replacement", process, _cause(status))
                 self._fork(process)
         return 0
 
@@ -113,6 +113,8 @@ class WorkerSupervisor:
             options = {"ready": tune_memory, **self._options}
             asyncio.run(serve(self._config, sockets=self._sockets, snapshots=snapshots, **options))
             code = 0
+        except Exception:
+            logger.exception("internal error in worker %s", os.getpid())
         finally:
             os._exit(code)  # skip the cleanup, which belongs to the parent
 
@@ -124,3 +126,11 @@ class WorkerSupervisor:
         for process in list(self._workers):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, known)
+
+
+def _cause(status: int) -> str:
+    """How a process ended, from what `os.wait` reports."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+    return f"exited with status {code}"

@@ -167,7 +167,7 @@ def build_status(
             shared=shared,
         ),
         credentials=tuple(
-            _credential_row(provider, status, now) for provider, statuses in credentials.items() for status in statuses
+            credential_row(provider, status, now) for provider, statuses in credentials.items() for status in statuses
         ),
         models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
         seen=seen,
@@ -197,7 +197,8 @@ def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
     )
 
 
-def _credential_row(provider: str, status: CredentialStatus, now: datetime) -> CredentialRow:
+def credential_row(provider: str, status: CredentialStatus, now: datetime) -> CredentialRow:
+    """The health of a provider's key, with times instead of seconds."""
     error = status.last_error
     return CredentialRow(
         provider=provider,
