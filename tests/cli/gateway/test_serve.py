@@ -22,6 +22,7 @@ import pytest
 
 from antiphon.cli import main
 from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.ledger.database import open_operator_database
 from providers.scripted_server import Received, Reply, ScriptedServer
 
 ROOT = Path(__file__).parents[3]
@@ -278,6 +279,33 @@ def test_doctor_reports_problems_and_how_to_fix_them(run: Run, tmp_path: Path) -
     code, out, _ = run("doctor", "--offline", ANTIPHON_STORE=str(tmp_path / "file" / "own.db"))
     assert code == 1
     assert "fail  store" in out
+
+
+def test_doctor_looks_at_the_ledger(run: Run, tmp_path: Path, postgres: str) -> None:
+    def looked(address: str, *options: str) -> tuple[int, str]:
+        text = (
+            f'[gateway]\nport = 0\nformat_port = 0\n[[providers]]\nname = "offline"\n[ledger]\naddress = "{address}"\n'
+        )
+        (tmp_path / "antiphon.toml").write_text(text)
+        code, out, _ = run("doctor", *options, "--config", "antiphon.toml")
+        (line,) = [line for line in out.splitlines() if line[6:].startswith("ledger ")]
+        return code, line
+
+    assert looked("new/ledger.db") == (0, f"ok    ledger        {tmp_path}/new/ledger.db can be written")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "notes.txt").write_text("not a ledger")
+    code, line = looked("notes.txt")
+    assert code == 1
+    assert line.startswith("fail  ledger")
+    code, line = looked(f"postgresql://gateway@127.0.0.1:{free_port()}/x")
+    assert code == 1
+    assert "does not answer" in line
+    assert looked("postgresql://gateway@127.0.0.1:1/x", "--offline")[0] == 0
+    assert looked(postgres) == (0, "ok    ledger        the server answers; the tables are made at the first start")
+    open_operator_database(postgres).close()
+    code, line = looked(postgres)
+    assert code == 0
+    assert line.endswith(" answers")
 
 
 def test_doctor_looks_at_ports(run: Run, tmp_path: Path) -> None:

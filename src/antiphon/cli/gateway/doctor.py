@@ -15,7 +15,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +33,7 @@ from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.cluster.sync import open_shared_store
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
+from antiphon.gateway.ledger.database import ledger_address, open_operator_database
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask
@@ -115,8 +116,9 @@ def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
         yield from _ports(config.gateway)
         if config.gateway.state:
             yield _writable("state", Path(config.gateway.state))
+        yield _ledger(config, is_offline)
     yield _store(is_offline)
-    yield from _exposed(Path(config.gateway.state) if config is not None and config.gateway.state else None)
+    yield from _exposed([] if config is None else _gateway_files(config))
 
 
 def _programs() -> Iterator[CheckResult]:
@@ -283,7 +285,7 @@ def _ports(gateway: GatewaySettings) -> Iterator[CheckResult]:
                     yield CheckResult("ok", name, f"{gateway.host}:{port} is served by a gateway already")
                     continue
                 detail = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
-                yield CheckResult("fail", name, f"{detail}; choose another, or stop who has it")
+                yield CheckResult("fail", name, f"{detail}; choose another port, or stop the process that uses it")
             else:
                 yield CheckResult("ok", name, f"{gateway.host}:{port} is free")
 
@@ -331,14 +333,40 @@ def _store(is_offline: bool) -> CheckResult:
         return CheckResult("fail", "store", str(error))
 
 
-def _exposed(state: Path | None) -> Iterator[CheckResult]:
-    """The files and folders with conversations, plans and responses that other users of the machine can access."""
+def _ledger(config: Config, is_offline: bool) -> CheckResult:
+    """Whether the operator database can be used: usage, client keys and the audit log are in it."""
+    try:
+        address = ledger_address(config)
+        is_server = is_postgres_url(address)
+        if is_server and is_offline:
+            return CheckResult("ok", "ledger", "on a server; not asked")
+        if not is_server and not Path(address).exists():
+            return _writable("ledger", Path(address))
+        database = open_operator_database(address, create=False, read_only=True)
+    except AntiphonError as error:
+        if str(error).startswith("there is no store at"):
+            return CheckResult("ok", "ledger", "the server answers; the tables are made at the first start")
+        return CheckResult("fail", "ledger", f"{error}; correct [ledger] address")
+    location = database.location
+    database.close()
+    return CheckResult("ok", "ledger", f"{location} answers") if is_server else _writable("ledger", Path(address))
+
+
+def _gateway_files(config: Config) -> list[Path]:
+    """The files of a gateway that only its own user should be able to read."""
+    address = config.ledger.address
+    ledger = "" if address.startswith(("env:", "file:")) or is_postgres_url(address) else ledger_address(config)
+    return [Path(file) for file in (config.gateway.state, ledger) if file]
+
+
+def _exposed(files: Sequence[Path]) -> Iterator[CheckResult]:
+    """The files and folders with conversations, plans, responses and usage that other users of the machine can access."""
     place = store_location(None)
     folder = data_folder_for(place)
     ours = [] if is_postgres_url(place) else [Path(place)]
-    ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *([state] if state else [])]
-    files = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
-    for path in ([folder] if folder == data_folder() else []) + files:
+    ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *files]
+    ours = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
+    for path in ([folder] if folder == data_folder() else []) + ours:
         if problem := exposure(path):
             yield CheckResult("warn", "privacy", problem)
 
