@@ -91,7 +91,7 @@ class PriceOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     The case of letters in names does not matter.
     """
 
-    model: str
+    model: Annotated[str, Meta(min_length=1)]
     provider: str = ""
     input: Dollars | None = None
     output: Dollars | None = None

@@ -459,6 +459,21 @@ def test_wrong_capabilities_are_refused(file: Path, lines: list[str], key: str, 
 
 
 @pytest.mark.parametrize(
+    ("lines", "key", "reason"),
+    [
+        (['model = "m"'], "prices[0]", "states no price; set input, output"),
+        (['model = ""', "input = 1"], "prices[0].model", "must not be empty"),
+        (['model = "m"', "input = 1", "output = nan"], "prices[0].output", "must be at least 0"),
+        (["input = 1"], "prices[0].model", "required"),
+    ],
+)
+def test_wrong_prices_are_refused(file: Path, lines: list[str], key: str, reason: str) -> None:
+    found = problems(file, GOOD + "[[prices]]\n" + "\n".join(lines) + "\n")
+    assert [path for _, path, _ in found] == [key]
+    assert found[0][2].startswith(reason)
+
+
+@pytest.mark.parametrize(
     ("written", "expected"),
     [
         ("2027-01-31", "2027-01-31T00:00:00+00:00"),
