@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -69,6 +70,16 @@ def test_the_specification_would_notice_a_mistake(correct: str, wrong: str) -> N
 
 
 # The image.
+
+
+@pytest.mark.parametrize("page", ["deploy/Containerfile", "docs/deploy.md"])
+def test_a_read_only_container_has_a_volume_for_its_data(page: str) -> None:
+    home = re.search(r"HOME=(\S+)", (ROOT / "deploy" / "Containerfile").read_text())
+    assert home is not None
+    text = (ROOT / page).read_text()
+    commands = re.findall(r"podman run --read-only.*?antiphon$", text, re.MULTILINE | re.DOTALL)
+    assert commands
+    assert all(f":{home[1]} " in command for command in commands), "the ledger could not be written"
 
 
 def test_every_copied_path_is_in_the_source() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from antiphon.gateway.config.file import load_config
+from antiphon.gateway.ledger.database import ledger_address
 from antiphon.gateway.observe.instruments import Histogram
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.serve import DRAIN_SECONDS
@@ -165,6 +166,43 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     wrong.write_text(unit.read_text().replace("ProtectSystem=strict", "ProtectSistem=strict"))
     noticed = subprocess.run(["systemd-analyze", "verify", str(wrong)], capture_output=True, text=True, timeout=60)
     assert "ProtectSistem" in noticed.stderr
+
+
+def test_what_the_service_stores_is_in_its_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "antiphon.service").read_text(), re.MULTILINE))
+    folder = f"/var/lib/{unit['StateDirectory']}"
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/")  # that of a dynamic user
+    for name, value in re.findall(r"(\w+)=(\S+)", unit.get("Environment", "")):
+        monkeypatch.setenv(name, value)
+    keys = {name: f"a-key-{name}" for name in ("ANTIPHON_CLIENT_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY")}
+    ledger = ledger_address(load_config(DEPLOY / "antiphon.toml", keys))
+    assert ledger.startswith(f"{folder}/"), "everything else is read-only"
+
+
+def test_the_steps_of_the_documentation_make_a_configuration_for_the_unit(tmp_path: Path) -> None:
+    steps = (
+        (ROOT / "docs" / "deploy.md").read_text().partition("## systemd")[2].partition("```sh\n")[2].partition("```")[0]
+    )
+    folder = tmp_path / "credentials"
+    places = {"/etc/antiphon": tmp_path / "etc", "/run/credentials/antiphon.service": folder}
+    folder.mkdir()
+    loaded = re.findall(r"^LoadCredential=(\w+):(\S+)$", (DEPLOY / "antiphon.service").read_text(), re.MULTILINE)
+    for name, _ in loaded:
+        (tmp_path / f"{name}.key").write_text(f"the-key-of-{name}")
+        (folder / name).write_text(f"the-key-of-{name}")
+    for place, stand_in in places.items():
+        steps = steps.replace(place, str(stand_in))
+    script = "\n".join(line for line in steps.splitlines() if not line.startswith(("python3 ", "cp ", "systemctl ")))
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, check=True, timeout=60)
+    assert sorted(path.name for path in (tmp_path / "etc" / "keys").iterdir()) == sorted(name for name, _ in loaded)
+    config = load_config(tmp_path / "etc" / "antiphon.toml", {})
+    assert config.gateway.client_keys == (f"file:{folder}/client",)
+    assert [provider.keys for provider in config.providers] == [
+        (f"file:{folder}/anthropic",),
+        (f"file:{folder}/openai",),
+    ]
 
 
 # Grafana.

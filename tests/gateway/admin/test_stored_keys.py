@@ -91,7 +91,7 @@ def test_a_change_that_is_slower_than_a_refresh_does_not_undo_a_later_one(
         run = databases[0].run
 
         async def run_slowly(call: Callable[[Database], object]) -> object:
-            """The change is made; before this process goes on, another one disables the key, and a refresh reads it."""
+            """The change is made; before this process continues, another one disables the key, and a refresh reads it."""
             monkeypatch.setattr(databases[0], "run", run)
             result = await run(call)
             await two.change(key.id, lambda known: structs.replace(known, is_disabled=True), change("disable key"))

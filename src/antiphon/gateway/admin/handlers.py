@@ -264,7 +264,7 @@ def _read_name(given: object) -> str:
 
 
 def _read_rules(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules that a body states, checked as those in the configuration; null is no limit. Raises `WireError`."""
+    """The rules that a body states, checked as those in the configuration; null removes a limit. Raises `WireError`."""
     known = KeyRules.__struct_fields__
     if unknown := [name for name in given if name not in known]:
         near = did_you_mean(unknown[0], known) or f"; a key has {', '.join(known)}"

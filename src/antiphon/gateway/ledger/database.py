@@ -143,7 +143,7 @@ def journal_folder(address: str) -> Path:
 
 
 def _database_of(address: str) -> str:
-    """Which database the address of a server names, whoever connects to it and how."""
+    """Which database the address of a server names, without user, password and the way to connect."""
     base, _, query = address.partition("?")
     place = base.partition("://")[2].rpartition("@")[2]
     return "&".join([place, *sorted(f"{name}={value}" for name, value in parse_qsl(query) if name in _PLACE_OPTIONS)])
