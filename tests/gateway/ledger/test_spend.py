@@ -12,10 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from antiphon.gateway.ledger import row as row_module
 from antiphon.gateway.ledger.database import open_operator_database
-from antiphon.gateway.ledger.row import TIER_BOUNDS, UsageRow, decode_variant, encode_variant, token_counts
+from antiphon.gateway.ledger.price_expressions import MILLION, price_rates
+from antiphon.gateway.ledger.row import (
+    TIER_BOUNDS,
+    UNBOUNDED,
+    PriceClass,
+    UsageRow,
+    decode_variant,
+    encode_variant,
+    token_counts,
+)
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend, spent_by_key
 from antiphon.gateway.ledger.writer import TOKEN_COLUMNS, LedgerWriter
 from antiphon.history import TokenUsage
@@ -144,6 +155,31 @@ def test_spend_equals_the_sum_of_single_costs(database: Database, by: tuple[Dime
     rows = random_rows(400)
     write(database, rows)
     assert actual(spend(database, by), by) == expected(rows, by, PriceTable())
+
+
+@given(
+    st.fixed_dictionaries({kind: st.none() | st.sampled_from([0.0, 0.5, 3.0]) for kind in KINDS}),
+    st.lists(st.integers(0, 1000), min_size=6, max_size=6),
+)
+@example({"input": 0.5, "output": 1.0, "cache_write": 0.0}, [0, 0, 1, 0, 0, 0])
+def test_rates_of_columns_give_the_cost_of_a_call(amounts: dict[str, float | None], tokens: list[int]) -> None:
+    table = PriceTable([PriceOverride(model="m", **amounts)])
+    plain, cached, written, answer, reasoning, long_lived = tokens
+    usage = TokenUsage(
+        prompt_tokens=plain + cached + written,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        completion_tokens=answer + reasoning,
+        reasoning_tokens=reasoning,
+        raw={"cache_creation": {"ephemeral_1h_input_tokens": min(long_lived, written)}},
+    )
+    columns = counts_of(usage)
+    rates = price_rates("", "m", "", PriceClass(0, UNBOUNDED, -1), 20_000, table)
+    cost = cost_of(usage, "m", table=table)
+    if any(columns[name] and name not in rates for name in ("prompt_tokens", "completion_tokens")):
+        return  # counted as unpriced
+    assert cost is not None
+    assert sum(rates.get(name, 0) * count for name, count in columns.items()) / MILLION == cost.total
 
 
 def test_parts_of_days_are_counted_by_their_rows(database: Database) -> None:

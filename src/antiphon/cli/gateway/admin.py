@@ -242,8 +242,8 @@ def _spend(gateway: GatewayClient, arguments: argparse.Namespace) -> dict[str, A
         "GET",
         "/admin/spend",
         by=arguments.by,
-        since=since and since.isoformat(),
-        until=until and until.isoformat(),
+        since=None if since is None else since.isoformat(),
+        until=None if until is None else until.isoformat(),
         key=arguments.name,
         limit=_MOST_SPEND_ROWS,
     )

@@ -103,7 +103,7 @@ def price_rates(
     rates: dict[str, Decimal] = {}
     prompt, completion = cost(prompt_tokens=MILLION), cost(completion_tokens=MILLION)
     if prompt is not None:
-        written = cost(prompt_tokens=MILLION, cache_write_tokens=MILLION) or prompt
+        written = _or(cost(prompt_tokens=MILLION, cache_write_tokens=MILLION), prompt)
         raw = {"cache_creation": {"ephemeral_1h_input_tokens": MILLION}}
         rates["prompt_tokens"] = prompt
         rates["cached_tokens"] = _or(cost(prompt_tokens=MILLION, cached_tokens=MILLION), prompt) - prompt
