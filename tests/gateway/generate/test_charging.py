@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -14,13 +15,14 @@ from msgspec import structs
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon.gateway.generate.charging import charged_tokens, metered_usage, prompt_estimate
+from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import stream_options, with_usage_requested
 from antiphon.gateway.ledger.metering import usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
+from antiphon.prices import PriceOverride, PriceTable, cost_of
 from antiphon.providers.call import Attempt
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError
@@ -158,6 +160,9 @@ def test_an_unanswered_request_is_not_charged(gateway: Rig, streams: bool) -> No
         assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
 
 
+PRICES = (("first", 2), ("second", 3), ("third", 5))
+
+
 def trace(**fields: Any) -> RequestTrace:
     return RequestTrace(
         request_id="r", client_format="anthropic", prompt_estimate=10, **{"status": 200, "provider": "p", **fields}
@@ -224,3 +229,25 @@ def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     broken, answered = usage_rows(trace, *metered_usage(trace))
     assert (broken.metering, broken.prompt_tokens, broken.completion_tokens) == ("estimated", 8, 12)
     assert (answered.metering, answered.prompt_tokens, answered.completion_tokens) == ("reported", 10, 5)
+
+
+def test_a_money_budget_is_charged_what_the_rows_of_the_ledger_cost() -> None:
+    table = PriceTable([PriceOverride(model="m", provider=name, input=price, output=price) for name, price in PRICES])
+    lost = ProviderError("cut before anything was shown", "stream_cut")
+    trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200, provider="third")
+    trace.usage, trace.broken_tokens, trace.model = TokenUsage(prompt_tokens=10, completion_tokens=5), 20, "m"
+    trace.attempts += [
+        Attempt(provider="first", model="m", status=200, error=lost),
+        Attempt(provider="second", model="m", status=200),
+        Attempt(provider="third", model="m", status=200),
+    ]
+    usage, metering = metered_usage(trace)
+    costs = [
+        cost_of(row.usage, row.model_served, row.provider, table=table) for row in usage_rows(trace, usage, metering)
+    ]
+    assert [None if cost is None else cost.total * 1_000_000 for cost in costs] == [8 * 2, 20 * 3, 15 * 5]
+    assert metered_cost(trace, usage, metering, table) == Decimal(8 * 2 + 20 * 3 + 15 * 5) / 1_000_000
+
+    failed = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=502, error=lost)
+    failed.attempts.append(Attempt(provider="first", model="m", status=200, error=lost))
+    assert metered_cost(failed, *metered_usage(failed), table) == Decimal(8 * 2) / 1_000_000

@@ -73,12 +73,27 @@ def charged_tokens(trace: RequestTrace, usage: TokenUsage) -> int:
 
 
 def metered_cost(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal | None:
-    """What these tokens of a finished request cost; None if the price, or the usage, is not known."""
+    """What a finished request cost, as its rows in the ledger do; None if the price, or the usage, is not known."""
     if metering == "unknown":
         return None
+    if len(trace.attempts) > 1 or metering == "free":
+        return _cost_of_rows(trace, usage, metering, table)
     variant = price_variant(usage, trace.service_tier)
     found = cost_of(usage, trace.model, trace.provider, variant=variant, table=table)
     return None if found is None else found.total
+
+
+def _cost_of_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal:
+    """The cost of all attempts: answers that had begun and broke off are paid too."""
+    from antiphon.gateway.ledger.metering import usage_rows
+    from antiphon.gateway.ledger.row import decode_variant
+
+    costs = [
+        cost_of(row.usage, row.model_served, row.provider, variant=decode_variant(row.variant), table=table)
+        for row in usage_rows(trace, usage, metering)
+        if row.metering != "free"
+    ]
+    return sum((cost.total for cost in costs if cost is not None), Decimal(0))
 
 
 def price_variant(usage: TokenUsage, requested_tier: str) -> dict[str, str]:
