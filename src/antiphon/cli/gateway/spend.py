@@ -6,16 +6,15 @@ import argparse
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from antiphon.cli.terminal import table, write, write_json_lines
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.file import load_config
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.database import ledger_address, open_for_reading
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
-from antiphon.history.location import display_location, is_postgres_url
+from antiphon.history.location import display_location
 from antiphon.prices.table import PriceTable
 
 _EARLIEST, _MOST_DAYS = datetime(1970, 1, 1, tzinfo=UTC), 100_000
@@ -42,13 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config) if arguments.config else Config()
     since, until = read_time("--since", arguments.since), read_time("--until", arguments.until)
     address = ledger_address(config)
-    if not is_postgres_url(address) and not Path(address).exists():
+    database = open_for_reading(config)
+    if database is None:
         raise AntiphonError(
             f"there is no ledger at {address} yet; it is made with the first request that `antiphon serve` passes "
             "on. Name the configuration of the gateway with --config"
         )
     by: list[Dimension] = list(dict.fromkeys(arguments.by or ["model"]))
-    database = open_operator_database(address, create=False, read_only=True)
     try:
         rows = spend(database, by, since=since, until=until, keys=arguments.key, table=PriceTable(config.prices))
     finally:

@@ -160,6 +160,14 @@ def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> 
     return os.fspath(folder / FILE_NAME)
 
 
+def open_for_reading(config: Config, environ: Mapping[str, str] | None = None) -> Database | None:
+    """The operator database of a configuration; None if nothing was written yet. Raises `StoreError` or `CredentialError`."""
+    address = ledger_address(config, environ)
+    if not is_postgres_url(address) and not Path(address).exists():
+        return None
+    return open_operator_database(address, create=False, read_only=True)
+
+
 def open_operator_database(address: str, *, create: bool = True, read_only: bool = False) -> Database:
     """Open the database, and make or add its tables unless `create` is false. Raises `StoreError`."""
     if is_postgres_url(address):

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.ledger.database import open_for_reading
 from antiphon.gateway.ledger.search import AttemptFilter, AttemptPage, search_attempts
 from antiphon.gateway.observe.request_search import RequestFilter
-from antiphon.gateway.observe.spend_summary import open_for_reading
 from antiphon.gateway.threads import run_in_thread
 
 _OUTCOMES = {"": "", "answered": "ok", "cancelled": "disconnected", "failed": "failed"}
@@ -51,7 +51,7 @@ async def search_ledger(loaded: LoadedConfig, search: RequestFilter, query: Mapp
 
 def _search(loaded: LoadedConfig, wanted: AttemptFilter, before: int | None) -> LedgerSearch:
     try:
-        database = open_for_reading(loaded)
+        database = open_for_reading(loaded.config, loaded.environ)
         if database is None:
             return LedgerSearch()
         try:

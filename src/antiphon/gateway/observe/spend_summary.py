@@ -10,18 +10,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.loaded import LoadedConfig
-from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.ledger.database import open_for_reading
 from antiphon.gateway.ledger.recent_spend import RecentSpend
 from antiphon.gateway.ledger.spend import SpendRow, spend
 from antiphon.gateway.threads import run_in_thread
-from antiphon.history.location import is_postgres_url
-from antiphon.history.sql.database import Database
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
@@ -68,7 +65,7 @@ class SpendReader:
 def read_spend(loaded: LoadedConfig, now: datetime, recent: RecentSpend) -> SpendSummary:
     """The summary, from the database."""
     try:
-        database = open_for_reading(loaded)
+        database = open_for_reading(loaded.config, loaded.environ)
     except AntiphonError as error:
         return SpendSummary(problem=str(error))
     if database is None:
@@ -87,14 +84,6 @@ def read_spend(loaded: LoadedConfig, now: datetime, recent: RecentSpend) -> Spen
         return SpendSummary(problem=str(error))
     finally:
         database.close()
-
-
-def open_for_reading(loaded: LoadedConfig) -> Database | None:
-    """The operator database; None if nothing was written yet. Raises `StoreError` or `CredentialError`."""
-    address = ledger_address(loaded.config, loaded.environ)
-    if not is_postgres_url(address) and not Path(address).exists():
-        return None
-    return open_operator_database(address, create=False, read_only=True)
 
 
 def _largest_first(rows: list[SpendRow]) -> tuple[SpendRow, ...]:
