@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from antiphon.gateway.utc_time import date_of, day_of, now_microseconds, time_at, utc_text
+from antiphon.gateway.utc_time import date_of, day_of, microseconds_of, now_microseconds, time_at, utc_text
 
 
 def test_stored_times_are_exact() -> None:
     assert time_at(0) == datetime(1970, 1, 1, tzinfo=UTC)
     assert time_at(1_700_000_000_123_457) == datetime(2023, 11, 14, 22, 13, 20, 123_457, tzinfo=UTC)
+    assert microseconds_of(time_at(1_700_000_000_123_457)) == 1_700_000_000_123_457
+    assert microseconds_of(datetime(1970, 1, 2)) == 86_400_000_000, "without a zone it is UTC"
     before = datetime.now(UTC)
     assert before - timedelta(seconds=1) < time_at(now_microseconds()) < datetime.now(UTC) + timedelta(seconds=1)
 

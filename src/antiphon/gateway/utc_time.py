@@ -19,6 +19,11 @@ def time_at(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
+def microseconds_of(when: datetime) -> int:
+    """A time in microseconds since 1970; without a zone it is UTC."""
+    return ((when.replace(tzinfo=UTC) if when.tzinfo is None else when) - _EPOCH) // timedelta(microseconds=1)
+
+
 def date_of(day: int) -> date:
     """A day since 1970 as a date."""
     return _EPOCH.date() + timedelta(days=day)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from datetime import date
 
-from antiphon.gateway.ledger.spend import LATEST_DAY, SpendQuery, SpendRow, day_number
+from antiphon.gateway.ledger.spend import LATEST_DAY, SpendQuery, SpendRow
 from antiphon.gateway.ledger.writer import ALL_KEYS
+from antiphon.gateway.utc_time import day_of
 from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceTable
 
@@ -24,7 +25,7 @@ class RecentSpend:
 
     def by_key(self, database: Database, first: date, today: date, table: PriceTable) -> list[SpendRow]:
         """What each key spent from day `first` on, sorted by key."""
-        start, end = day_number(first), day_number(today)
+        start, end = day_of(first), day_of(today)
         # Counted before the sums are read: a row that comes between is found the next time.
         known = (database.location, table, start, end, _count_calls(database, start, end))
         if self._earlier is None or known != self._known:

@@ -8,7 +8,7 @@ and for buckets that a newer price table splits. What has no known price is coun
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from operator import add, attrgetter
 from typing import Any, Literal, TypeAlias
@@ -18,6 +18,7 @@ from msgspec import Struct
 from antiphon.gateway.ledger.price_expressions import MILLION, PriceExpressions, PricePeriod, price_rates
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, PriceClass, decode_variant
 from antiphon.gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
+from antiphon.gateway.utc_time import date_of, day_of, microseconds_of
 from antiphon.history import TokenUsage
 from antiphon.history.sql.database import Database
 from antiphon.prices.cost import cost_of
@@ -26,7 +27,6 @@ from antiphon.prices.table import PriceTable
 Dimension: TypeAlias = Literal["key", "model", "provider", "day"]
 DIMENSIONS: tuple[Dimension, ...] = ("key", "model", "provider", "day")
 
-_EPOCH = date(1970, 1, 1)
 LATEST_DAY = 2_932_896  # 9999-12-31
 _BUCKETS_AT_ONCE = 400
 
@@ -83,7 +83,7 @@ class _Sums(Struct, frozen=True, gc=False):
             key=key,
             model=model,
             provider=provider,
-            day=None if day is None else _EPOCH + timedelta(days=day),
+            day=None if day is None else date_of(day),
             calls=calls,
             failed_calls=failed,
             estimated_calls=estimated,
@@ -108,8 +108,8 @@ def spend(
     `keys` restricts it to client keys. A time without a zone is UTC.
     """
     table = table or PriceTable()
-    first_at = 0 if since is None else _microseconds(since)
-    end_at = LATEST_DAY * DAY_MICROSECONDS if until is None else _microseconds(until)
+    first_at = 0 if since is None else microseconds_of(since)
+    end_at = LATEST_DAY * DAY_MICROSECONDS if until is None else microseconds_of(until)
     query = SpendQuery(database, tuple(by), keys, table)
     first_day, end_day = -(-first_at // DAY_MICROSECONDS), end_at // DAY_MICROSECONDS
     if first_day > end_day:  # within one day
@@ -240,9 +240,7 @@ SELECT {named}, s.* FROM (
         """The prices of a bucket in the days from `first` to before `end`."""
         known = self._table.find(bucket.model, bucket.provider)
         changes = (
-            {day_number(price.since) for price in known.prices if price.since is not None}
-            if known is not None
-            else set()
+            {day_of(price.since) for price in known.prices if price.since is not None} if known is not None else set()
         )
         for start in sorted({first, *(day for day in changes if first < day < end)}):
             rates = price_rates(bucket.provider, bucket.model, bucket.variant, bucket.price_class, start, self._table)
@@ -296,13 +294,3 @@ JOIN names n ON n.id = d.key_id WHERE d.at >= :first_at AND d.at < :end_at AND {
             f"SELECT id FROM names WHERE {self._database.one_of('name', 'names')}", names=list(keys)
         )
         return [number for (number,) in found]
-
-
-def day_number(day: date) -> int:
-    """A day as it is stored."""
-    return (day - _EPOCH).days
-
-
-def _microseconds(at: datetime) -> int:
-    moment = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
