@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from antiphon.gateway.access import signed_tokens
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.access.signed_tokens import (
     TICKET,
@@ -19,6 +20,7 @@ from antiphon.gateway.access.signed_tokens import (
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon.gateway.http.messages import ClientRequest
+from antiphon.providers.cloud.authentication import Authentication
 from antiphon.providers.transport.client import HttpClient
 
 CLIENT = "笔记本 / 1"
@@ -50,6 +52,30 @@ def test_another_host_with_the_same_secrets_accepts_it_and_others_do_not() -> No
     assert name_of(token, loaded_with("the-secret-of-the-provider", CLIENT, "more")) == CLIENT
     assert name_of(token, loaded_with("another-secret-of-a-provider", CLIENT)) is None
     assert name_of(token, loaded_with("the-secret-of-the-provider", "without this client")) is None
+
+
+def loaded_for(*providers: ProviderSettings) -> LoadedConfig:
+    return LoadedConfig(Config(providers=providers), HttpClient({}), environ={"KEY": "the-secret-of-the-provider"})
+
+
+CLOUD = ProviderSettings(name="vertex", project="p", keys=("google:",))
+WITH_KEY = ProviderSettings(name="gemini", keys=("env:KEY",))
+
+
+def test_a_gateway_with_nothing_but_token_sources_signs_with_a_random_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a token comes from is not secret: everybody who knows the configuration could sign."""
+    before = signature(loaded_for(CLOUD), "a", "x")
+    monkeypatch.setattr(signed_tokens, "_PROCESS_KEY", b"another")
+    assert signature(loaded_for(CLOUD), "a", "x") != before
+
+
+def test_a_fetched_token_changes_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = loaded_for(CLOUD, WITH_KEY)
+    before = signature(loaded, "a", "x")
+    assert before == signature(loaded_for(CLOUD, WITH_KEY), "a", "x")
+    monkeypatch.setattr(Authentication, "secrets", ("ya29.fetched",))
+    assert "ya29.fetched" in loaded.secrets
+    assert signature(loaded, "a", "x") == before
 
 
 @pytest.mark.parametrize(("purpose", "bound_to"), [("b", "x"), ("a", "y"), ("a", ""), ("a", None)])

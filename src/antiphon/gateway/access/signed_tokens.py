@@ -1,8 +1,8 @@
 """Tokens that the gateway signs for a client and accepts when they come back: upload tickets, sessions of the status page.
 
-A token names a client key and when it expires, and contains no secret (law L10). The signing key is made of the providers'
-secrets, so that every worker and host with the same configuration accepts it. A gateway without any uses a random key, which its
-workers inherit.
+A token names a client key and when it expires, and contains no secret (law L10). The signing key is made of the providers' keys,
+so that every worker and host with the same configuration accepts it. Tokens that a process fetches from a cloud are not part of
+it. A gateway without any provider's key uses a random one, which its workers inherit.
 
 Upload tickets are for Gemini's clients: they send a file to the URL they were given, without a key.
 """
@@ -79,7 +79,7 @@ def token_name(token: str) -> str:
 
 def signature(loaded: LoadedConfig, purpose: str, *parts: str) -> str:
     """The signature of `parts`; one for another purpose is never equal."""
-    secrets = "\0".join(loaded.secrets).encode("utf-8", "surrogateescape")
+    secrets = "\0".join(loaded.signing_secrets).encode("utf-8", "surrogateescape")
     key = sha256(secrets).digest() if secrets else _PROCESS_KEY
     message = "\0".join((purpose, str(len(parts)), *parts)).encode("utf-8", "surrogateescape")
     return hmac.new(key, message, sha256).hexdigest()

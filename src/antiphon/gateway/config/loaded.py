@@ -20,6 +20,7 @@ from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import is_token_source
 from antiphon.providers.credentials.shared_state import HealthSource
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
@@ -121,6 +122,14 @@ class LoadedConfig:
             self._secrets = tuple(chain.from_iterable(present))
         return self._secrets
 
+    @property
+    def signing_secrets(self) -> tuple[str, ...]:
+        """The secrets that every process with this configuration has: keys, and not the tokens that each fetches for itself.
+
+        Where a token comes from (`google:`) is written in the configuration and is not secret.
+        """
+        return tuple(secret for upstream in self.providers.values() for secret in _configured_secrets(upstream))
+
     def _health(self, config: Config, previous: LoadedConfig | None) -> TargetHealth:
         """That of the configuration before, unless something about it changed."""
         settings = config.gateway
@@ -171,6 +180,12 @@ class LoadedConfig:
         )
         kept = previous.providers[settings.name].pool if previous is not None and is_same_host else None
         return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
+
+
+def _configured_secrets(upstream: Provider | OfflineProvider) -> tuple[str, ...]:
+    keys = () if upstream.pool is None else tuple(upstream.pool.secrets)
+    stable = tuple(key for key in keys if not is_token_source(key))
+    return stable if len(stable) < len(keys) else upstream.secrets
 
 
 def _model_patterns(upstream: Provider | OfflineProvider) -> tuple[str, ...]:

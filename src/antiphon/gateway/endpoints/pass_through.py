@@ -222,7 +222,7 @@ class _PassedRequest:
         scheme = self._request.headers.get("x-forwarded-proto", own_scheme).partition(",")[0].strip()
         kept = [_without_own_parameters(parts.query), f"{PROVIDER_PARAMETER}={quote(provider.name, safe='')}"]
         loaded, upload_id = self._context.loaded, dict(parse_qsl(parts.query)).get(UPLOAD_ID, "")
-        if loaded.secrets and self._context.key.name:
+        if self._context.key.name:
             kept.append(f"{TICKET}={new_ticket(loaded, self._context.key.name, upload_id)}")
         path = parts.path[max(0, parts.path.find("/upload/")) :]
         origin = f"{'https' if scheme == 'https' else 'http'}://{self._request.headers.get('host', '')}"
