@@ -78,6 +78,19 @@ def test_a_new_counter_begins_with_what_the_ledger_has(server: ValkeyServer) -> 
     asyncio.run(play())
 
 
+def test_a_server_that_was_emptied_across_midnight_loses_nothing_of_the_month(server: ValkeyServer) -> None:
+    async def ledger(reports: Sequence[UsageReport], today: int) -> list[Totals]:
+        return [Totals(Amount(5, 5), Amount(80, 800)) for _ in reports]
+
+    async def play() -> None:
+        report = UsageReport("a", {TODAY - 1: Amount(10, 10), TODAY: Amount(5, 5)})
+        async with exchange(server, ledger) as counted:
+            assert await counted([report], TODAY) == [Totals(Amount(5, 5), Amount(80, 800))]
+            assert await counted([report], TODAY) == [Totals(Amount(10, 10), Amount(95, 815))]
+
+    asyncio.run(play())
+
+
 def test_a_limit_holds_for_all_workers_within_what_is_in_flight(server: ValkeyServer) -> None:
     client = ClientKey(name="a", budget_per_day=1.0)
 

@@ -72,13 +72,13 @@ class SharedBudgets:
     async def _count(self, reports: Sequence[UsageReport], today: int) -> list[Totals]:
         # What was charged before midnight goes to its own day; it is rare, and its totals are not needed.
         earlier = [
-            _command(report.client, day, amount, Totals(amount, amount))
-            for report in reports
-            for day, amount in report.charged.items()
-            if day != today
+            (report.client, day, amount) for report in reports for day, amount in report.charged.items() if day != today
         ]
         if earlier:
-            await self._store.run_script(_SCRIPT, earlier)
+            # A month without a counter begins below with the ledger, which has these charges too.
+            firsts = [None if self._ledger is not None else Totals(amount, amount) for _, _, amount in earlier]
+            commands = [_command(*charge, first) for charge, first in zip(earlier, firsts, strict=True)]
+            await self._store.run_script(_SCRIPT, commands)
         charged = [report.charged.get(today, NOTHING) for report in reports]
         answers = await self._store.run_script(
             _SCRIPT, [_command(report.client, today, amount) for report, amount in zip(reports, charged, strict=True)]
