@@ -17,9 +17,9 @@ from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.access.refusals import LimitReached
-from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage
+from antiphon.gateway.generate.charging import metered_usage
 from antiphon.gateway.ledger.ledger import UsageLedger
-from antiphon.gateway.ledger.metering import usage_rows
+from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
 from antiphon.gateway.observe.logs import lines_written_together
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
@@ -79,14 +79,13 @@ class RequestAccounting:
     def record(self, trace: RequestTrace, key: ClientKey, prices: PriceTable) -> None:
         """Record a finished request of a client."""
         if self._ledger is not None or key.is_limited:
-            usage, metering = metered_usage(trace)
+            rows = usage_rows(trace, *metered_usage(trace))
             if self._ledger is not None:
-                self._ledger.add_all(usage_rows(trace, usage, metering))
+                self._ledger.add_all(rows)
             if key.is_limited:
-                self._limits.charge_tokens(key, charged_tokens(trace, usage))
+                self._limits.charge_tokens(key, tokens_of(rows))
             if key.has_budget:
-                cost = metered_cost(trace, usage, metering, prices)
-                self._budgets.charge(key, charged_tokens(trace, usage), cost)
+                self._budgets.charge(key, tokens_of(rows), cost_of_rows(rows, prices))
         self._unpublished.append(trace)
         if trace.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()  # the traceback of a defect is dropped when this returns

@@ -15,10 +15,10 @@ from msgspec import structs
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon.gateway.generate.charging import charged_tokens, metered_cost, metered_usage, prompt_estimate
+from antiphon.gateway.generate.charging import metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import stream_options, with_usage_requested
-from antiphon.gateway.ledger.metering import usage_rows
+from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
@@ -224,14 +224,14 @@ def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     """The second answer reports its usage; the first one was cut before it could, so it is estimated."""
     trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
     trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
-    assert charged_tokens(trace, metered_usage(trace)[0]) == 35
     trace.attempts += [Attempt(provider="first", status=200), Attempt(provider="second", status=200)]
-    broken, answered = usage_rows(trace, *metered_usage(trace))
+    broken, answered = rows = usage_rows(trace, *metered_usage(trace))
+    assert tokens_of(rows) == 35
     assert (broken.metering, broken.prompt_tokens, broken.completion_tokens) == ("estimated", 8, 12)
     assert (answered.metering, answered.prompt_tokens, answered.completion_tokens) == ("reported", 10, 5)
 
 
-def test_a_money_budget_is_charged_what_the_rows_of_the_ledger_cost() -> None:
+def test_budgets_are_charged_what_the_rows_of_the_ledger_have() -> None:
     table = PriceTable([PriceOverride(model="m", provider=name, input=price, output=price) for name, price in PRICES])
     lost = ProviderError("cut before anything was shown", "stream_cut")
     trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200, provider="third")
@@ -241,13 +241,14 @@ def test_a_money_budget_is_charged_what_the_rows_of_the_ledger_cost() -> None:
         Attempt(provider="second", model="m", status=200),
         Attempt(provider="third", model="m", status=200),
     ]
-    usage, metering = metered_usage(trace)
-    costs = [
-        cost_of(row.usage, row.model_served, row.provider, table=table) for row in usage_rows(trace, usage, metering)
-    ]
+    rows = usage_rows(trace, *metered_usage(trace))
+    costs = [cost_of(row.usage, row.model_served, row.provider, table=table) for row in rows]
     assert [None if cost is None else cost.total * 1_000_000 for cost in costs] == [8 * 2, 20 * 3, 15 * 5]
-    assert metered_cost(trace, usage, metering, table) == Decimal(8 * 2 + 20 * 3 + 15 * 5) / 1_000_000
+    assert cost_of_rows(rows, table) == Decimal(8 * 2 + 20 * 3 + 15 * 5) / 1_000_000
+    assert tokens_of(rows) == 8 + 20 + 15
 
     failed = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=502, error=lost)
     failed.attempts.append(Attempt(provider="first", model="m", status=200, error=lost))
-    assert metered_cost(failed, *metered_usage(failed), table) == Decimal(8 * 2) / 1_000_000
+    rows = usage_rows(failed, *metered_usage(failed))
+    assert (tokens_of(rows), cost_of_rows(rows, table)) == (8, Decimal(8 * 2) / 1_000_000)
+    assert cost_of_rows(rows, PriceTable()) is None, "an unknown price is not 0"

@@ -6,7 +6,7 @@ import logging
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -199,7 +199,9 @@ def test_bad_settings_are_refused_with_their_line(tmp_path: Path, section: str, 
     assert "hunter2" not in str(refused.value)
 
 
-def test_rows_of_a_killed_process_are_recovered_once(address: str, database: Database, tmp_path: Path) -> None:
+def test_rows_of_a_killed_process_are_recovered_once(
+    address: str, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The first three of five rows were committed before the process was killed."""
     folder = tmp_path / "journal"
     journal = RowJournal(folder, "killed")
@@ -215,17 +217,25 @@ def test_rows_of_a_killed_process_are_recovered_once(address: str, database: Dat
     assert ledger.flush(30)
     ledger.close()
     assert row_ids(database) == ["r1", "r2", "r3", "r4", "r5", "r7"]
+    assert "recovered 2 rows" in caplog.text
     assert not list(folder.iterdir())
 
 
 def test_the_journal_of_a_live_process_is_left_alone(tmp_path: Path) -> None:
     journal = RowJournal(tmp_path, "alive")
     journal.append(1, [row(1)])
-    written: list[object] = []
-    assert recover(tmp_path, lambda *what: written.append(what)) == 0
+    written: list[UsageRow] = []
+
+    def write(writer: str, first: int, rows: Sequence[UsageRow]) -> int:
+        assert (writer, first) == ("alive", 1)
+        written.extend(rows)
+        return len(rows)
+
+    assert recover(tmp_path, write) == 0
     assert not written
     journal.close(is_empty=False)
-    assert recover(tmp_path, lambda *what: written.append(what)) == 1
+    assert recover(tmp_path, write) == 1
+    assert written == [row(1)]
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,6 @@ instead, four bytes of UTF-8 per token: about right for English and for Chinese,
 
 from __future__ import annotations
 
-from decimal import Decimal
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from msgspec import structs
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history import TokenUsage
-from antiphon.prices.cost import cost_of
-from antiphon.prices.table import PriceTable
 
 if TYPE_CHECKING:
     from antiphon.gateway.ledger.row import Metering
@@ -65,35 +62,6 @@ def metered_usage(trace: RequestTrace) -> tuple[TokenUsage, Metering]:
     return structs.replace(
         reported, prompt_tokens=prompt, completion_tokens=completion, total_tokens=total
     ), "estimated"
-
-
-def charged_tokens(trace: RequestTrace, usage: TokenUsage) -> int:
-    """What a client is charged for a request: its answer, and streams that broke and were finished by another target."""
-    return usage.total + trace.broken_tokens
-
-
-def metered_cost(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal | None:
-    """What a finished request cost, as its rows in the ledger do; None if the price, or the usage, is not known."""
-    if metering == "unknown":
-        return None
-    if len(trace.attempts) > 1 or metering == "free":
-        return _cost_of_rows(trace, usage, metering, table)
-    variant = price_variant(usage, trace.service_tier)
-    found = cost_of(usage, trace.model, trace.provider, variant=variant, table=table)
-    return None if found is None else found.total
-
-
-def _cost_of_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering, table: PriceTable) -> Decimal:
-    """The cost of all attempts: answers that had begun and broke off are paid too."""
-    from antiphon.gateway.ledger.metering import usage_rows
-    from antiphon.gateway.ledger.row import decode_variant
-
-    costs = [
-        cost_of(row.usage, row.model_served, row.provider, variant=decode_variant(row.variant), table=table)
-        for row in usage_rows(trace, usage, metering)
-        if row.metering != "free"
-    ]
-    return sum((cost.total for cost in costs if cost is not None), Decimal(0))
 
 
 def price_variant(usage: TokenUsage, requested_tier: str) -> dict[str, str]:

@@ -97,9 +97,9 @@ def has_segments(folder: Path) -> bool:
     return folder.is_dir() and any(folder.glob(f"*{_SUFFIX}"))
 
 
-def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], None]) -> int:
+def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], int]) -> int:
     """Pass the rows of processes that are gone to `write`, with the name of their writer and the number of the first; and delete
-    their segments. How many rows that were."""
+    their segments. How many rows `write` added: a process may have written most of them before it was killed."""
     found = 0
     for path in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: (len(path.name), path.name)):
         with _held(path) as descriptor:
@@ -109,9 +109,8 @@ def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], None])
             if not numbered and time.time() - os.fstat(descriptor).st_mtime < _FRESH_SECONDS:
                 continue  # its owner may be about to lock it
             if numbered:
-                write(path.stem.rpartition("-")[0], numbered[0][0], [row for _, row in numbered])
+                found += write(path.stem.rpartition("-")[0], numbered[0][0], [row for _, row in numbered])
             path.unlink(missing_ok=True)
-            found += len(numbered)
     return found
 
 

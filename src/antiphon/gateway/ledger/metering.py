@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from msgspec import structs
 
 from antiphon.gateway.generate.charging import price_variant
-from antiphon.gateway.ledger.row import Metering, UsageRow, encode_variant, token_counts
+from antiphon.gateway.ledger.row import Metering, UsageRow, decode_variant, encode_variant, token_counts
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history import TokenUsage
+from antiphon.prices.cost import cost_of
+from antiphon.prices.table import PriceTable
 from antiphon.providers.call import Attempt
 
 
@@ -29,6 +32,22 @@ def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> li
         return _failed_rows(trace, attempts)
     answer = _answer_row(trace, last, usage, metering)
     return [answer] if len(attempts) == 1 else [*_failed_rows(trace, attempts[:-1]), answer]
+
+
+def tokens_of(rows: Sequence[UsageRow]) -> int:
+    """All tokens of a request, as limits and budgets count them."""
+    return sum([row.prompt_tokens + row.completion_tokens for row in rows])
+
+
+def cost_of_rows(rows: Sequence[UsageRow], table: PriceTable) -> Decimal | None:
+    """What a request cost; None if no price is known. Answers that had begun and broke off are paid, too."""
+    costs = [
+        cost_of(row.usage, row.model_served, row.provider, variant=decode_variant(row.variant), table=table)
+        for row in rows
+        if row.metering in ("reported", "estimated")
+    ]
+    known = [cost.total for cost in costs if cost is not None]
+    return sum(known, Decimal(0)) if known else None
 
 
 def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, metering: Metering) -> UsageRow:

@@ -76,8 +76,11 @@ class LedgerWriter:
         """Where it writes, as people may see it."""
         return self._database.location
 
-    def write(self, writer: str, first: int, rows: Sequence[UsageRow]) -> None:
-        """Write rows of a writer, numbered from `first`, except those that were written before. Durable when this returns."""
+    def write(self, writer: str, first: int, rows: Sequence[UsageRow]) -> int:
+        """Write rows of a writer, numbered from `first`, except those that were written before; how many that were.
+
+        They are durable when this returns.
+        """
         database, table = self._database, self._prices()
         version = table.version
         stored = [self._stored(row, table, version) for row in rows]
@@ -86,11 +89,12 @@ class LedgerWriter:
             written = max(0, known[0][0] - first + 1) if known else 0
             rows, stored = rows[written:], stored[written:]
             if not rows:
-                return
+                return 0
             database.insert_many(db, "usage", _USAGE_COLUMNS, stored)
             database.execute_many(db, _ADD_TO_DAY, _sums_per_day(rows, stored))
             last = first + written + len(rows) - 1
             database.execute(db, _SET_LAST_ROW, name=writer, last=last, at=time.time_ns() // 1000)
+        return len(rows)
 
     def delete_before(self, at: int) -> int:
         """Delete some of the rows that ended before a time, and return how many. Sums stay. Also writers not seen for long."""
