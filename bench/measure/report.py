@@ -218,7 +218,7 @@ PLOTS: Mapping[str, Callable[[Mapping[str, Results]], str | None]] = {
     "disk": _dot_plots(
         "400 turns on the disk",
         ("disk", r"bytes on disk per byte of text", "Bytes on disk per byte of text"),
-        ("disk", r"a turn kept, the last 50", "Storing a turn after 350 others, CPU"),
+        ("disk", r"storing a turn, the last 50", "Storing a turn after 350 others, CPU"),
     ),
     "rounds": _lines("rounds", r"the loop, 1 call a round.*", "A whole turn of the loop, CPU over rounds"),
     "growth": _lines("growth", r".* to .*|msgspec alone, openai-chat", "A translation, CPU over messages"),
