@@ -222,3 +222,32 @@ def flat(body: dict[str, Any]) -> list[Any]:
         other_fields = {name: value for name, value in message.items() if name not in ("content", "parts")}
         blocks += [(other_fields, block) for block in texts or [None]]
     return blocks
+
+
+STORED_ITEMS: list[dict[str, Any]] = [
+    {"type": "item_reference", "id": "fc_1"},
+    {"id": "fc_1"},
+    {"type": "compaction", "encrypted_content": "x"},
+]
+
+
+@pytest.mark.parametrize("stored", STORED_ITEMS)
+def test_a_result_of_a_call_that_only_the_server_has_is_left_alone(stored: dict[str, Any]) -> None:
+    wire = formats["openai-responses"]
+    output = {"type": "function_call_output", "call_id": "a", "output": "R1"}
+    request = wire.read_request({"model": "gpt-5", "input": [user("Q1"), stored, output]})
+    assert repair(request, "openai-responses").request is request
+    call = {"type": "function_call", "call_id": "b", "name": "search", "arguments": "{}"}
+    broken = wire.read_request({"model": "gpt-5", "input": [user("Q1"), stored, output, call]})
+    fixed, actions = repair(broken, "openai-responses")
+    assert output in wire.write_request(fixed).body["input"]
+    assert [action.kind for action in actions] == ["synthesised"]
+
+
+def test_an_output_before_its_call_is_moved() -> None:
+    wire = formats["openai-responses"]
+    call = {"type": "function_call", "call_id": "a", "name": "search", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "a", "output": "R1"}
+    fixed, actions = repair(wire.read_request({"model": "gpt-5", "input": [output, call]}), "openai-responses")
+    assert wire.write_request(fixed).body["input"] == [call, output]
+    assert [action.kind for action in actions] == ["moved"]

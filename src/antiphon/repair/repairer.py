@@ -16,7 +16,7 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
-from antiphon.repair.sequence import is_legal, restore_order
+from antiphon.repair.sequence import has_stored_items, is_legal, restore_order
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, server_state
 
@@ -92,7 +92,8 @@ def _repair_messages(
     read = read_foreign_blocks(messages, actions)
     if read is not messages and is_legal(read, rule, is_continued=is_continued):
         return read, actions
-    return restore_order(read, rule, actions, keep_orphans=is_continued), actions
+    keep_orphans = is_continued or has_stored_items(read, rule)
+    return restore_order(read, rule, actions, keep_orphans=keep_orphans), actions
 
 
 def _server_has_history(request: ModelRequest, format_name: str) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
 from antiphon.repair.foreign_blocks import is_foreign_block
 from antiphon.wire.request import Message, SequenceRule
@@ -34,7 +34,7 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     belong to a call that is not here.
     """
     if not rule.results_follow_calls:
-        return _calls_match_results(messages, is_continued)
+        return _calls_match_results(messages, rule, is_continued)
     if is_continued:
         start = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
         if any(type(part) is ToolCallRequest or is_foreign_block(part) for it in messages[:start] for part in it.parts):
@@ -87,22 +87,36 @@ def _answers_pending(parts: tuple[Part, ...], pending: set[str], rule: SequenceR
     return not (pending and has_other)
 
 
-def _calls_match_results(messages: Sequence[Message], is_continued: bool) -> bool:
+def _calls_match_results(messages: Sequence[Message], rule: SequenceRule, is_continued: bool) -> bool:
+    """Whether every result comes after its call, wherever that is."""
     calls: set[str] = set()
     results: set[str] = set()
+    orphans = 0
     for message in messages:
         for part in message.parts:
             if type(part) is ToolCallRequest:
-                if part.tool_call_id in calls or message.role != "assistant":
+                if part.tool_call_id in calls or part.tool_call_id in results or message.role != "assistant":
                     return False
                 calls.add(part.tool_call_id)
             elif type(part) is ToolCallResult:
                 if part.tool_call_id in results or message.role == "assistant":
                     return False
                 results.add(part.tool_call_id)
+                orphans += part.tool_call_id not in calls
             elif type(part) is not Text and is_foreign_block(part):
                 return False
-    return calls <= results and (is_continued or results <= calls)
+    return calls <= results and (not orphans or is_continued or has_stored_items(messages, rule))
+
+
+def has_stored_items(messages: Sequence[Message], rule: SequenceRule) -> bool:
+    """Whether a message refers to turns on the server, so that results may belong to calls that are not here."""
+    return bool(rule.stored_items) and any(
+        type(part) is Native
+        and isinstance(part.data, dict)
+        and part.data.get("type", rule.stored_items[0]) in rule.stored_items
+        for message in messages
+        for part in message.parts
+    )
 
 
 class _Call:

@@ -58,7 +58,9 @@ def _has_no_meaning_elsewhere(origin: str, name: str, value: Any) -> bool:
     if name == "item":
         return isinstance(value, dict) and all(_has_no_meaning_elsewhere(origin, *field) for field in value.items())
     if name == "summary":
-        return isinstance(value, list) and len(value) == 1 and value[0].keys() <= {"type", "text"}
+        return (
+            type(value) is list and len(value) == 1 and type(value[0]) is dict and value[0].keys() <= {"type", "text"}
+        )
     return value == "completed" if name == "status" else name == "id" and isinstance(value, str)
 
 

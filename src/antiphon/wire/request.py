@@ -32,6 +32,8 @@ class SequenceRule(Struct, frozen=True):
     """Adjacent assistant messages count as one."""
     unique_ids: bool = False
     """Call ids are unique in the whole request, not only in one turn."""
+    stored_items: tuple[str, ...] = ()
+    """The types of native blocks that stand for turns on the server, where the call of a result may be."""
 
 
 class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, gc=False):

@@ -48,6 +48,8 @@ CHAT_ONLY_PARAMETERS = name_set(
 )
 CALL_ITEMS = ("function_call", "custom_tool_call")
 RESULT_ITEMS = ("function_call_output", "custom_tool_call_output")
+STORED_ITEMS = ("item_reference", "compaction")
+"""Items that may stand for further calls on the server (OR-07)."""
 CHAT_ONLY_FIELDS = name_set("cache_control tool_calls tool_call_id reasoning_content thinking_blocks")
 """Fields of messages and parts that OpenAI refuses here (OR-19)."""
 MESSAGE_FIELDS = name_set("type role content id status phase agent")

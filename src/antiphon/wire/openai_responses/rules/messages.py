@@ -26,6 +26,7 @@ from antiphon.wire.openai_responses.limits import (
     RESULT_ITEMS,
     RESULT_PARTS,
     ROLES,
+    STORED_ITEMS,
 )
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.vendors import openai
@@ -40,7 +41,6 @@ from antiphon.wire.vendors.openai import (
 
 _CALL_TEXTS = {"function_call": "arguments", "custom_tool_call": "input"}
 _CALL_NAMES = {"function_call": "function call", "custom_tool_call": "custom tool call"}
-_ELSEWHERE = ("item_reference", "compaction")  # items that may stand for further calls on the server
 
 
 def check_input(context: RuleContext) -> None:
@@ -82,7 +82,7 @@ def check_sequence(messages: list[Any], *, continued: bool = False) -> list[Viol
                 known.add(call_id)
                 if kind in CALL_ITEMS:
                     calls.setdefault(call_id, index)
-        elif kind in _ELSEWHERE:
+        elif kind in STORED_ITEMS:
             continued = True
         if item_id and isinstance(item_id, str):
             if item_id in ids:
