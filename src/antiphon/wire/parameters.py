@@ -58,7 +58,7 @@ class Parameter(Struct, frozen=True):
     values: Mapping[str, str] | None = None
     """What to write for values of other formats; all others are written unchanged."""
     only_values: bool = False
-    """Whether nothing but the keys of `values` is accepted."""
+    """Whether nothing but the keys of `values` is accepted. Others are not read either: a host may have words of its own."""
     convert: Callable[[Any, list[Loss]], Any] | None = None
     """Makes a value legal; None drops it."""
     sends_default: bool = False
@@ -107,8 +107,9 @@ class ParameterTable:
         by_key = self.by_key
         unread: dict[str, Any] = {}
         for key, value in body.items():
-            if key in by_key and type(value) in by_key[key].types:
-                fields[by_key[key].field] = value
+            row = by_key.get(key)
+            if row is not None and type(value) in row.types and (not row.only_values or _is_own_value(row, value)):
+                fields[row.field] = value
             elif value is not None:
                 unread[key] = value
         return unread
@@ -163,6 +164,10 @@ class ParameterTable:
             if refusal is None or value is None or value == [] or _is_accepted_default(row, value, refusal):
                 continue
             yield Violation(refusal.rule, row.key, wording.refused(row, value, refusal))
+
+
+def _is_own_value(row: Parameter, value: Any) -> bool:
+    return row.values is not None and row.values.get(value) == value
 
 
 def _is_accepted_default(row: Parameter, value: Any, refusal: Refusal) -> bool:

@@ -330,7 +330,7 @@ PARAMETER_TABLE = ParameterTable(
         Parameter(
             "service_tier",
             "service_tier",
-            (),
+            (str,),
             "AN-27",
             values={"auto": "auto", "standard_only": "standard_only", "default": "standard_only"},
             only_values=True,
@@ -370,8 +370,6 @@ def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[s
     """Read a parameter that other formats have too; False if it is unknown or malformed."""
     if name == "stop_sequences" and type(value) is list and all(type(sequence) is str for sequence in value):
         fields["stop"] = tuple(value)
-    elif name == "service_tier" and value in ("auto", "standard_only"):
-        fields["service_tier"] = value
     elif name == "thinking" and (reasoning := read_thinking(value)) is not None:
         effort = fields["reasoning"].effort if "reasoning" in fields else None
         fields["reasoning"] = structs.replace(reasoning, effort=effort)

@@ -24,5 +24,6 @@ PART_SPELLINGS = field_spellings((*DATA_FIELDS, *OTHER_PART_FIELDS))
 
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 """Of function calling, each at its number (GM-13)."""
+SERVICE_TIERS = ("flex", "standard", "priority")
 NOT_WITH_CACHED_CONTENT = ("tools", "toolConfig", "systemInstruction")
 """GM-19."""

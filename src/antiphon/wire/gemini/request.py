@@ -18,7 +18,7 @@ from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
-from antiphon.wire.gemini.limits import NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS, PARAMETERS
+from antiphon.wire.gemini.limits import NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS, PARAMETERS, SERVICE_TIERS
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
     MessageListReader,
@@ -43,7 +43,7 @@ from antiphon.wire.vendors.google import (
     with_prefix,
     without_prefix,
 )
-from antiphon.wire.vendors.google_parameters import is_service_tier, service_tier
+from antiphon.wire.vendors.google_parameters import service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))
 _TOOL_PREFIX = "toolConfig."
@@ -78,7 +78,7 @@ def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: 
             _read_tool_config(value, values, native)
         elif name == "model" and type(value) is str:
             values["model"] = value
-        elif name == "serviceTier" and is_service_tier(value):
+        elif name == "serviceTier" and type(value) is str and value in SERVICE_TIERS:
             values["service_tier"] = value
         elif name == "store" and type(value) is bool:
             values["store"] = value
@@ -164,7 +164,7 @@ def write_other_fields(request: ModelRequest, native: dict[str, Any], body: dict
     if request.parallel_tool_calls is False:
         reason = "Gemini does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-    tier = None if request.service_tier is None else service_tier(request.service_tier, losses)
+    tier = service_tier(request.service_tier, SERVICE_TIERS, losses)
     if tier is not None:
         body["serviceTier"] = tier
     if request.store is not None:

@@ -20,7 +20,7 @@ from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameter
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import StepWriter
-from antiphon.wire.gemini_interactions.limits import PARAMETERS
+from antiphon.wire.gemini_interactions.limits import PARAMETERS, SERVICE_TIERS
 from antiphon.wire.gemini_interactions.messages import (
     MessageListReader,
     TypedStep,
@@ -41,7 +41,7 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, count_leading_system
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.google import has_mark, spelling_mark
-from antiphon.wire.vendors.google_parameters import is_service_tier, service_tier
+from antiphon.wire.vendors.google_parameters import service_tier
 
 _AGENT, _TEXT_ONLY = spelling_mark("agent"), spelling_mark("text-only")
 _entries = EntryReader(TypedStep, MessageListReader)
@@ -81,7 +81,7 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
             values["tools"] = read_tools(value)
         elif name in ("stream", "store") and type(value) is bool:
             values[name] = value
-        elif name == "service_tier" and is_service_tier(value):
+        elif name == "service_tier" and type(value) is str and value in SERVICE_TIERS:
             values["service_tier"] = value
         elif name == "response_modalities" and value == ["text"]:
             marks |= _TEXT_ONLY
@@ -121,7 +121,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         write_output_format(request.output_format, body, losses)
     if has_mark(request.native, "text-only"):
         body["response_modalities"] = ["text"]
-    tier = None if request.service_tier is None else service_tier(request.service_tier, losses)
+    tier = service_tier(request.service_tier, SERVICE_TIERS, losses)
     if tier is not None:
         body["service_tier"] = tier
     for name in ("stream", "store"):

@@ -66,7 +66,10 @@ PARAMETER_TABLE = ParameterTable(
 )
 _COMPATIBLE_TABLE = ParameterTable(  # other hosts have service tiers of their own
     "Chat Completions",
-    (structs.replace(row, values=None) if row.field == "service_tier" else row for row in PARAMETER_TABLE.rows),
+    (
+        structs.replace(row, values=None, only_values=False) if row.field == "service_tier" else row
+        for row in PARAMETER_TABLE.rows
+    ),
 )
 _HOST_REFUSES = Refusal("host does not accept it; dropped (OC-26)", "OC-26")
 HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")

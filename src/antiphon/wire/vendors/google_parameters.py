@@ -17,7 +17,6 @@ THINKING_LEVELS = frozenset({"minimal", "low", "medium", "high"})
 
 _TIERS = {"default": "standard", "standard_only": "standard"}
 """Other providers' names of the standard tier."""
-_UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
 
 _INT32 = 2**31
 
@@ -69,17 +68,12 @@ def thinking_level(effort: str, capabilities: Capabilities, losses: list[Loss], 
     return level
 
 
-def service_tier(tier: str, losses: list[Loss]) -> str | None:
-    """The tier as Google names it; None, and a loss, if it has none of that name."""
-    if tier in _UNSUPPORTED_TIERS:
-        losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier}"; dropped'))
-        return None
-    return _TIERS.get(tier, tier)
-
-
-def is_service_tier(value: Any) -> bool:
-    """Whether a body has a tier that `service_tier` writes back unchanged."""
-    return type(value) is str and value not in _TIERS and value not in _UNSUPPORTED_TIERS
+def service_tier(tier: str | None, accepted: tuple[str, ...], losses: list[Loss]) -> str | None:
+    """The tier as Google names it; None, and a loss, if it is not `accepted`."""
+    if tier is None or (name := _TIERS.get(tier, tier)) in accepted:
+        return None if tier is None else name
+    losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier[:40]}"; dropped'))
+    return None
 
 
 def lose_format_details(output_format: OutputFormat, losses: list[Loss], target: str) -> None:

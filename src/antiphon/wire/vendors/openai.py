@@ -29,8 +29,8 @@ OPENAI = "openai"
 Violations = list[Violation]
 SHARED_PARAMETERS = ("safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation")
 """Parameters of both formats that no field of a request holds."""
-SERVICE_TIERS = {"standard": "default", "standard_only": "default"}
-"""Other providers' names of the default tier."""
+SERVICE_TIERS = {tier: tier for tier in ("auto", "default", "flex", "scale", "priority", "fast")}
+SERVICE_TIERS |= {"standard": "default", "standard_only": "default"}  # other providers' names of the default tier
 MAX_METADATA_PAIRS, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
 MAX_NAME = 64
 """Of names of output schemas and of ids of items; the length of tool names is in the capability table."""

@@ -89,7 +89,7 @@ def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str
         Parameter("top_logprobs", "top_logprobs", (int,), range_rule, 0, 20, integer=True),
         Parameter("user", "user", (str,)),
         Parameter("metadata", "metadata", (dict,), convert=metadata_converter(metadata_rule)),
-        Parameter("service_tier", "service_tier", (str,), tier_rule, values=SERVICE_TIERS),
+        Parameter("service_tier", "service_tier", (str,), tier_rule, values=SERVICE_TIERS, only_values=True),
         Parameter("cache_key", "prompt_cache_key", (str,)),
         Parameter("store", "store", (bool,)),
     )
