@@ -124,9 +124,13 @@ def is_object_schema(node: dict[str, Any]) -> bool:
 
 def with_object_root(schema: dict[str, Any], losses: list[Loss], path: str, rule: str) -> dict[str, Any]:
     """The schema of a tool's parameters with an object at its root, which `rule` requires: another one is wrapped."""
-    if is_object_schema(schema):
+    if schema.get("type") == "object":
         return schema
     if schema.get("type") is None:
+        return {**schema, "type": "object"}
+    if is_object_schema(schema):
+        reason = f"the root schema must be an object; sent only that type ({rule})"
+        losses.append(Loss(f"{path}.type", "type", reason))
         return {**schema, "type": "object"}
     losses.append(Loss(path, "schema", f'the root schema must be an object; wrapped as property "value" ({rule})'))
     inner = {name: value for name, value in schema.items() if name not in _SHARED}

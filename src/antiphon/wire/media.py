@@ -106,6 +106,23 @@ def inline_base64(url: str) -> DataUrl | None:
     return parsed if parsed and parsed.is_base64 and parsed.media_type and not parsed.parameters else None
 
 
+def inline_source(media_type: str, data: str, url: str) -> tuple[str, str]:
+    """The media type and the base64 of a medium that is inline, also in a data URL; both empty if it is not."""
+    source = data or (url if url.startswith("data:") else "")
+    if not source.startswith("data:"):
+        return media_type if source else "", source
+    parsed = parse_data_url(source)
+    return (media_type or parsed.media_type, parsed.data) if parsed and parsed.is_base64 else ("", "")
+
+
+def decode_text(data: str) -> str:
+    """The text in base64 `data`; empty if it is not UTF-8."""
+    try:
+        return b64decode(data, validate=True).decode()
+    except ValueError:
+        return ""
+
+
 def data_url(media_type: str, data: str) -> str:
     """A data URL of base64 `data`."""
     return f"data:{media_type};base64,{data}"

@@ -165,9 +165,26 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
     return value if type(value) is dict else None
 
 
+EMPTY_ARGUMENTS = ("{}", "", "null")
+"""What models write for a call without arguments."""
+
+
+def arguments_object(call: ToolCallRequest, losses: list[Loss], path: str, rule: str) -> Any:
+    """The arguments of a call as an object, unparsed where they are one; text that is not one is in `_raw`."""
+    text = call.arguments
+    arguments: Any = {"input": text} if call.freeform else raw_json_object(text)
+    if arguments is not None:
+        return arguments
+    if text.strip() in EMPTY_ARGUMENTS:
+        return {}
+    report_raw_arguments(losses, path, rule)
+    return {"_raw": text}
+
+
 def report_raw_arguments(losses: list[Loss], path: str, rule: str) -> None:
     """Report arguments that are sent as `{"_raw": text}`, because a format or host requires an object."""
-    reason = f'arguments are not a JSON object; sent as {{"_raw": text}} ({rule})'
+    source = f" ({rule})" if rule else ""
+    reason = f'arguments are not a JSON object; sent as {{"_raw": text}}{source}'
     losses.append(Loss(f"{path}.arguments", "arguments", reason))
 
 
@@ -331,7 +348,7 @@ def argument_writer(tool: ToolDefinition) -> Callable[[str], str] | None:
 
 
 def wrap_earlier_calls(request: ModelRequest) -> tuple[Message, ...]:
-    """The messages of a request, with arguments that fit the schemas whose root OpenAI's formats get wrapped."""
+    """The messages of a request, with arguments that fit the schemas whose root is written wrapped."""
     wrapped = {
         tool.name
         for tool in request.tools

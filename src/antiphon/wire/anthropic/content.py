@@ -42,10 +42,9 @@ from antiphon.wire.capabilities import MediaKind, format_capabilities
 from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
 from antiphon.wire.loss import Loss, foreign_block, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
-from antiphon.wire.tool_calls import IdMapper, raw_json_object, report_raw_arguments
+from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, IdMapper, raw_json_object, report_raw_arguments
 from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, block_type, unread_fields, with_cache_control
 
-EMPTY_ARGUMENTS = ("{}", "", "null")
 CALL_IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
 """Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""
 

@@ -10,16 +10,13 @@ text, and its own `source` as an extra that replaces the written one.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
 from antiphon.wire.anthropic.limits import PDF, PLAIN_TEXT
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
-from antiphon.wire.media import is_web_url, parse_data_url, sniff_base64
+from antiphon.wire.media import decode_text, inline_source, is_text_type, is_web_url, sniff_base64
 from antiphon.wire.vendors.anthropic import is_same_format, origin_marker, unread_fields
 
 _BASE64_FIELDS = {"type", "media_type", "data"}
@@ -136,14 +133,11 @@ def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[
 def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     if media_type == PDF:
         return {"type": "base64", "media_type": PDF, "data": data}
-    if media_type.startswith("text/") or media_type in ("application/json", "application/xml"):
-        text = ""
-        with suppress(binascii.Error, ValueError):
-            text = base64.b64decode(data, validate=True).decode()
-        if text:
-            if media_type != PLAIN_TEXT:
-                losses.append(Loss(f"{path}.media_type", media_type, "sent as text/plain (AN-24)"))
-            return {"type": "text", "media_type": PLAIN_TEXT, "data": text}
+    text = decode_text(data) if is_text_type(media_type) else ""
+    if text:
+        if media_type != PLAIN_TEXT:
+            losses.append(Loss(f"{path}.media_type", media_type, "sent as text/plain (AN-24)"))
+        return {"type": "text", "media_type": PLAIN_TEXT, "data": text}
     losses.append(
         Loss(path, "document", f"Anthropic does not support {media_type or 'unknown document types'}; dropped (AN-24)")
     )
@@ -151,12 +145,9 @@ def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) 
 
 
 def _inline(media: Image | Document) -> tuple[str, str]:
-    """Media type and base64 of inline data, also from a data URL."""
-    data = media.data or (media.url if media.url.startswith("data:") else "")
-    if data.startswith("data:"):
-        parsed = parse_data_url(data)
-        return (parsed.media_type or media.media_type, parsed.data) if parsed and parsed.is_base64 else ("", "")
-    return media.media_type or sniff_base64(data), data
+    """Media type and base64 of inline data; an unknown type is that of the bytes."""
+    media_type, data = inline_source(media.media_type, media.data, media.url)
+    return media_type or sniff_base64(data), data
 
 
 def _reference_source(media: Image | Document, accepts_urls: bool = True) -> dict[str, Any] | None:

@@ -39,8 +39,7 @@ def as_object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss
         if "definitions" in schema:
             schema = _with_defs(schema)
         schema = _merge_combinators(schema, schema.get("$defs"), path, losses)
-    if schema.get("type") != "object":
-        schema = _as_object(schema, path, losses)
+    schema = with_object_root(schema, losses, path, "AN-16")
     properties = schema.get("properties")
     if isinstance(properties, dict) and any(_KEYS.to_wire(key) != key for key in properties):
         schema = _with_valid_keys(schema, properties, path, losses)
@@ -136,14 +135,6 @@ def _merge_branches(merged: dict[str, Any], branches: list[dict[str, Any]], *, i
 def _required(schema: dict[str, Any]) -> list[str]:
     required = schema.get("required")
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-
-
-def _as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
-    """The schema with an object, and nothing else, at its root."""
-    if isinstance(schema.get("type"), list) and is_object_schema(schema):
-        losses.append(Loss(f"{path}.type", "type", "the root schema must be an object; sent only that type (AN-16)"))
-        return {**schema, "type": "object"}
-    return with_object_root(schema, losses, path, "AN-16")
 
 
 def _with_valid_keys(

@@ -9,7 +9,6 @@ The result depends on the part and the model alone, so earlier turns keep their 
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any, TypeAlias, get_args
 
@@ -20,6 +19,8 @@ from antiphon.wire.capabilities import Capabilities, MediaKind
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import (
     audio_media_type,
+    decode_text,
+    inline_source,
     is_text_type,
     media_type_of_url,
     parse_data_url,
@@ -192,10 +193,7 @@ def _kind_of(part: _Medium) -> MediaKind:
 def _text_of(document: Document) -> str:
     if document.text or not is_text_type(_type_of(document)):
         return document.text
-    try:
-        return b64decode(document.data, validate=True).decode()
-    except ValueError:
-        return ""
+    return decode_text(inline_source("", document.data, document.url)[1])
 
 
 def _cache_marks(native: NativeExtras | None) -> NativeExtras | None:

@@ -38,6 +38,7 @@ from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, SequenceRule, ToolDefinition
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.tool_calls import arguments_object
 
 __all__ = ["read_error"]
 
@@ -267,13 +268,7 @@ def message_fields(text: str, thinking: str, calls: list[dict[str, Any]]) -> dic
 
 def write_call(call: ToolCallRequest, index: int, path: str, losses: list[Loss]) -> dict[str, Any]:
     """A call. Its arguments must be an object."""
-    try:
-        arguments = {"input": call.arguments} if call.freeform else call.parse_arguments()
-    except ValueError:
-        arguments = {}
-        losses.append(
-            Loss(f"{path}.arguments", "arguments", "not a JSON object, which Ollama's clients require; sent {}")
-        )
+    arguments = arguments_object(call, losses, path, "")
     return {"id": call.tool_call_id, "function": {"index": index, "name": call.tool_name, "arguments": arguments}}
 
 

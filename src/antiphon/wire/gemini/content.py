@@ -41,12 +41,12 @@ from antiphon.wire.tool_calls import (
     GENERATED_ID_PREFIX,
     OBJECT_START,
     CallIdTracker,
+    arguments_object,
     parse_json_object,
     tool_names,
 )
 from antiphon.wire.vendors.google import (
     FORMAT,
-    call_arguments,
     field_spellings,
     has_mark,
     list_marks,
@@ -241,7 +241,7 @@ def is_call(part: Any) -> bool:
 def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
     """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
     call_id = call.tool_call_id
-    args = call_arguments(call, losses, "", "GM-08")
+    args = arguments_object(call, losses, "", "GM-08")
     if call_id.startswith(GENERATED_ID_PREFIX):
         call_id = ""
     if call.native is None:

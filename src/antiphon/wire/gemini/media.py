@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
+from antiphon.wire.media import inline_source, media_type_of_url, sniff_base64
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -130,14 +130,12 @@ def _inline_data(part: Media) -> dict[str, Any] | None:
     if isinstance(part, Document) and part.text and not part.data:
         text = part.text.encode("utf-8", "replace")
         return {"mimeType": part.media_type or "text/plain", "data": b64encode(text).decode()}
-    media_type, data = part.media_type, part.data or part.url
-    if data.startswith("data:"):
-        parsed = parse_data_url(data)
-        if parsed is None or not parsed.is_base64:
-            return None
-        media_type, data = media_type or parsed.media_type, parsed.data
-    # Empty data with a media type came from a Gemini body and is sent back unchanged (L2).
-    if not data.isascii() or (not data and (not media_type or part.file_id)):
+    media_type, data = inline_source(part.media_type, part.data, part.url)
+    if not data and not part.url and not part.file_id:
+        media_type = (
+            part.media_type
+        )  # empty data with a media type came from a Gemini body, and is sent back unchanged (L2)
+    if not data.isascii() or (not data and not media_type):
         return None
     if not media_type:
         media_type = sniff_base64(data) or DEFAULT_MEDIA_TYPES[type(part)]

@@ -30,7 +30,7 @@ from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, 
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object, count_leading_system
-from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.tool_calls import CallIdTracker, wrap_earlier_calls
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -129,7 +129,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     writer = ContentWriter(losses, capabilities)
     body: dict[str, Any] = {}
     tools = write_tools(request.tools, writer)
-    messages = request.messages
+    messages = wrap_earlier_calls(request)
     leading = count_leading_system(messages)
     if leading:
         system = write_system(messages[:leading], writer)

@@ -18,7 +18,7 @@ import msgspec
 from antiphon.parts import Native, NativeExtras
 from antiphon.wire.gemini.content import NAMES, ContentWriter
 from antiphon.wire.gemini.limits import MODES
-from antiphon.wire.json_schema import SchemaCache
+from antiphon.wire.json_schema import SchemaCache, with_object_root
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
@@ -144,7 +144,7 @@ def _write_declaration(
     elif tool.parameters is not None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
         style = schema_style(tool.native)
         if style is None:
-            written["parametersJsonSchema"] = tool.parameters
+            written["parametersJsonSchema"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "GM-12")
         else:
             written["parameters"] = msgspec.Raw(_GEMINI_SCHEMAS[style](tool.parameters))
     written.update(extras)

@@ -38,8 +38,8 @@ from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, RESULT_CONTENT
 from antiphon.wire.gemini_interactions.media import read_media, write_media
 from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
 from antiphon.wire.readable import readable_parts, transcribe
-from antiphon.wire.tool_calls import IdMapper, parse_json_object, tool_names
-from antiphon.wire.vendors.google import call_arguments, has_mark, spelling_mark
+from antiphon.wire.tool_calls import IdMapper, arguments_object, parse_json_object, tool_names
+from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 NAME = "the Interactions API"
 NAMES = tool_names(FORMAT)
@@ -224,7 +224,7 @@ class StepWriter:
         """A call as a step."""
         name = NAMES.to_wire(call.tool_name) if self._is_request else call.tool_name
         step: dict[str, Any] = {"type": "function_call", "id": CALL_IDS.to_wire(call.tool_call_id), "name": name}
-        step["arguments"] = call_arguments(call, self.losses, path, "GI-04")
+        step["arguments"] = arguments_object(call, self.losses, path, "GI-04")
         if call.native is not None:
             step.update(own_extras(call.native, self.losses, path, FORMAT))
         return step

@@ -13,7 +13,7 @@ from antiphon.parts import Audio, Document, Image, NativeExtras
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.limits import media_types
 from antiphon.wire.loss import Loss, other_fields, own_extras
-from antiphon.wire.media import media_type_of_url, parse_data_url, same_media_types, sniff_base64
+from antiphon.wire.media import inline_source, media_type_of_url, same_media_types, sniff_base64
 from antiphon.wire.vendors.google import has_mark, read_base64, spelling_mark, write_base64
 
 Media: TypeAlias = Image | Audio | Document
@@ -52,11 +52,9 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     data, url, media_type = part.data, part.url, part.media_type
     if isinstance(part, Document) and part.text and not data:
         return _as_text(part, part.text, losses, path)
-    inline = data if data.startswith("data:") else "" if data else url
-    if inline.startswith("data:"):
-        parsed = parse_data_url(inline)
-        data, url = (parsed.data, "") if parsed is not None and parsed.is_base64 else ("", "")
-        media_type = media_type or (parsed.media_type if parsed is not None else "")
+    if data or url.startswith("data:"):
+        media_type, data = inline_source(media_type, data, url)
+        url = ""
     if not data.isascii() or (not data and not url):
         kind = type(part).__name__.lower()
         reason = f"{kind} without base64 data; dropped"

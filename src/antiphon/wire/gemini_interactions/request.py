@@ -40,6 +40,7 @@ from antiphon.wire.gemini_interactions.tools import read_tools, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, count_leading_system
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.google import has_mark, spelling_mark
 from antiphon.wire.vendors.google_parameters import service_tier
 
@@ -101,7 +102,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body: dict[str, Any] = {}
     if request.model:
         body["agent" if has_mark(request.native, "agent") else "model"] = request.model
-    messages = request.messages
+    messages = wrap_earlier_calls(request)
     leading = count_leading_system(messages)
     system = _write_system(messages[:leading], losses)
     if system:

@@ -11,6 +11,7 @@ from typing import Any
 from antiphon.parts import Native
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, NAMES
+from antiphon.wire.json_schema import with_object_root
 from antiphon.wire.loss import Loss, other_fields, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
@@ -65,7 +66,7 @@ def _write_tool(tool: ToolDefinition, name: str, losses: list[Loss], path: str) 
     if tool.freeform:
         written["parameters"] = FREEFORM_SCHEMA
     elif tool.parameters is not None:
-        written["parameters"] = tool.parameters
+        written["parameters"] = with_object_root(tool.parameters, losses, f"{path}.parameters", "GI-08")
     return {**written, **own_extras(tool.native, losses, path, FORMAT)}
 
 

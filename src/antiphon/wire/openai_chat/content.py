@@ -24,6 +24,7 @@ from antiphon.wire.media import (
     data_url,
     file_name,
     inline_base64,
+    inline_source,
     is_web_url,
     looks_like_base64,
     sniff_base64,
@@ -190,12 +191,13 @@ def write_part(
 def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
     more = own_extras(part.native, losses, path, OPENAI, FORMAT)
     url, reason = "", "no URL and no data; dropped"
-    if part.data:  # OC-13
-        kind = part.media_type or sniff_base64(part.data)
+    kind, data = inline_source(part.media_type, part.data, part.url)
+    if data:  # OC-13
+        kind = kind or sniff_base64(data)
         is_accepted = kind != "" and format_capabilities(FORMAT).accepts_image(kind.lower())
-        if (is_accepted and looks_like_base64(part.data)) or (kind and dialect.accepts_any_image):
-            url = data_url(kind, part.data)
-        media_type = part.media_type or "an unknown image type"
+        if (is_accepted and looks_like_base64(data)) or (kind and dialect.accepts_any_image):
+            url = data_url(kind, data)
+        media_type = kind or "an unknown image type"
         reason = f"OpenAI does not support {media_type} (PNG, JPEG, GIF and WebP only); dropped (OC-13)"
     elif is_web_url(part.url):
         url = part.url
@@ -212,11 +214,12 @@ def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -
 
 def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] | None:
     more = own_extras(part.native, losses, path, OPENAI, FORMAT)
-    if not part.data:
+    media_type, data = inline_source(part.media_type, part.data, part.url)
+    if not data:
         losses.append(Loss(path, "audio", "Chat Completions accepts audio only as inline data; dropped"))
         return None
-    name = audio_format(part.media_type) or "wav"
-    return {"type": "input_audio", "input_audio": {"data": part.data, "format": name}, **more}
+    name = audio_format(media_type) or "wav"
+    return {"type": "input_audio", "input_audio": {"data": data, "format": name}, **more}
 
 
 def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
@@ -228,14 +231,15 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         reason = f"{part.media_type} is not supported"
         losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a note"))
         return {"type": "text", "text": omission_note(part, reason)}
-    if part.data:
-        kind = part.media_type or "application/pdf"
-        file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}
-    elif part.file_id:
-        file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
-    elif part.url and (dialect.accepts_document_urls or more.get("type") == "document_url"):
+    if part.url and (dialect.accepts_document_urls or more.get("type") == "document_url"):
         named = {"document_name": part.name} if part.name else {}
         return {**more, "type": "document_url", "document_url": part.url, **named}
+    kind, data = inline_source(part.media_type, part.data, part.url)
+    if data:
+        kind = kind or "application/pdf"
+        file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, data)}
+    elif part.file_id:
+        file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
     else:
         reason = (
             "Chat Completions accepts a file only as data or by id; dropped" if part.url else "empty document; dropped"

@@ -353,8 +353,9 @@ class MessageListWriter:
             self._write_unknown(path, message)
 
     def _write_unknown(self, path: str, message: Message) -> None:
-        if len(message.parts) == 1 and isinstance(message.parts[0], Native):
-            self._written += write_part(message.parts[0], self._losses, path, self._dialect, self._model)
+        part = message.parts[0] if len(message.parts) == 1 else None
+        if isinstance(part, Native) and part.origin == FORMAT:
+            self._written.append(part.data)
             return
         self._losses.append(Loss(f"{path}.role", "role", f'unknown role "{message.role}"; sent as user'))
         self._write_other(path, Message("user", message.parts, message.name, message.native))
@@ -381,7 +382,7 @@ class MessageListWriter:
     def _write_deferred_media(self) -> None:
         if self._deferred_media:
             self._add({"role": "user", "content": self._deferred_media[:]})
-            self._deferred_media.clear()  # the assistant writer has the same list
+            self._deferred_media.clear()
 
     def _write_other(self, path: str, message: Message) -> None:
         """A message of a user, system or tool: results first, then the other parts."""
@@ -415,7 +416,8 @@ class MessageListWriter:
                 return
             extras = {}
         if self._deferred_media and role == "user":
-            content, self._deferred_media = [*self._deferred_media, *content], []
+            content = [*self._deferred_media, *content]
+            self._deferred_media.clear()  # the assistant writer has the same list
         written = {"role": role, "content": collapse_text(content, "text") if content else "", **extras}
         self._write_name(path, message, written)
         self._add(written)

@@ -23,6 +23,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import (
+    EMPTY_ARGUMENTS,
     FREEFORM_SCHEMA,
     LEGACY_FUNCTION,
     LEGACY_FUNCTION_EXTRAS,
@@ -321,7 +322,7 @@ def arguments_as_object_text(call: ToolCallRequest, losses: list[Loss], path: st
     """Arguments that a host can parse (OC-07)."""
     if is_object(call.arguments):
         return call.arguments
-    if call.arguments.strip() not in ("", "null"):
+    if call.arguments.strip() not in EMPTY_ARGUMENTS:
         report_raw_arguments(losses, path, "OC-07")
         return msgspec.json.encode({"_raw": call.arguments}).decode()
     return "{}"

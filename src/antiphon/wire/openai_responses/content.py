@@ -11,8 +11,7 @@ signature is a loss.
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -37,8 +36,10 @@ from antiphon.wire.media import (
     audio_format,
     audio_media_type,
     data_url,
+    decode_text,
     file_name,
     inline_base64,
+    inline_source,
     is_web_url,
     media_type_of_url,
     sniff_base64,
@@ -114,10 +115,7 @@ def _read_file(part: dict[str, Any]) -> Document | None:
 
 def _plain_text(data: str) -> str | None:
     """Base64 as text, if encoding that text gives the same base64 again."""
-    try:
-        text = b64decode(data, validate=True).decode()
-    except (binascii.Error, ValueError):
-        return None
+    text = decode_text(data)
     return text if b64encode(text.encode()).decode() == data else None
 
 
@@ -199,10 +197,10 @@ def _write_image(image: Image) -> dict[str, Any] | None:
 
 
 def _write_document(document: Document) -> dict[str, Any] | None:
-    kind, data = document.media_type, document.data
+    kind, data = inline_source(document.media_type, document.data, document.url)
     body: dict[str, Any] = {"type": "input_file"}
     if document.text and not data:
-        kind, data = kind or "text/plain", b64encode(document.text.encode()).decode()
+        kind, data = document.media_type or "text/plain", b64encode(document.text.encode()).decode()
     if data:
         kind = kind or "application/pdf"
         if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > 48:
@@ -211,6 +209,7 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
+    kind = document.media_type
     if document.url and not kind.startswith(REFUSED_FILES) and not is_refused_file_url(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None

@@ -1,4 +1,4 @@
-"""What Google's two formats share: proto3 JSON and its two spellings of a name, base64, times, arguments, and required turns.
+"""What Google's two formats share: proto3 JSON and its two spellings of a name, base64, times, and required turns.
 
 In proto3 JSON a field has two names (camelCase and snake_case), null means absent, an enum is a name or a number, and one
 object may take the place of a list. Where Gemini has several spellings of one meaning, a part that was read keeps a *mark*:
@@ -15,12 +15,11 @@ from functools import cache
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import NativeExtras, ToolCallRequest
+from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import CONTINUE_TEXT
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.tool_calls import raw_json_object, report_raw_arguments
 
 FORMAT = "gemini"
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
@@ -138,16 +137,6 @@ def read_base64(data: str, marks: NativeExtras) -> str:
 def write_base64(data: str, native: NativeExtras | None) -> str:
     """Base64 in the alphabet in which it came."""
     return data.translate(_TO_URL_SAFE) if has_mark(native, "urlSafe") else data
-
-
-def call_arguments(call: ToolCallRequest, losses: list[Loss], path: str, rule: str) -> Any:
-    """The arguments of a call as an object, unparsed where they are one."""
-    text = call.arguments
-    arguments: Any = {"input": text} if call.freeform else raw_json_object(text)
-    if arguments is None and text.strip():
-        report_raw_arguments(losses, path, rule)
-        return {"_raw": text}
-    return {} if arguments is None else arguments
 
 
 def add_required_turns(

@@ -65,6 +65,11 @@ def _type_name(kind: Any) -> str | None:
     return None
 
 
+def is_object_root(schema: dict[str, Any]) -> bool:
+    """Whether a schema may be that of a function's parameters: of an object, or without a type."""
+    return _type_name(schema.get("type")) in ("", "OBJECT", None)
+
+
 def _typed_violations(node: dict[str, Any], type_name: str, path: str, schema_path: SchemaPath) -> Iterator[Violation]:
     values = node.get("enum")
     if values and type_name != "STRING":

@@ -13,7 +13,7 @@ from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
 from antiphon.wire.vendors.google import FORMAT, as_list, get_field, spelling_used, to_snake_case, unknown_field
 from antiphon.wire.vendors.google_parameters import WORDING, stop_problem
-from antiphon.wire.vendors.google_schema import check_schema
+from antiphon.wire.vendors.google_schema import check_schema, is_object_root
 
 
 def check_names(context: RuleContext) -> None:
@@ -121,6 +121,14 @@ def _declaration_violations(declaration: Any, path: str, names: set[str]) -> Ite
     for key in ("parameters", "response"):
         if declaration.get(key) is not None:
             yield from check_schema(declaration[key], f"{path}.{key}")
+    key = (
+        "parameters"
+        if declaration.get("parameters") is not None
+        else spelling_used(declaration, "parametersJsonSchema")
+    )
+    if isinstance(declaration.get(key), dict) and not is_object_root(declaration[key]):
+        subject = f"Unable to submit request because {str(declaration.get('name'))[:80]} functionDeclaration"
+        yield Violation("GM-12", f"{path}.{key}.type", f"{subject} parameters schema should be of type OBJECT.")
     if declaration.get("parameters") is not None and get_field(declaration, "parametersJsonSchema") is not None:
         message = f"{path}: parameters and parameters_json_schema are mutually exclusive."
         yield Violation("GM-12", f"{path}.{spelling_used(declaration, 'parametersJsonSchema')}", message)
