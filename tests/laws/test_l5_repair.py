@@ -109,6 +109,24 @@ def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: t
     assert sum((before - after).values()) <= 4 * joined, "more is gone than results that came twice"
 
 
+CONTINUED: dict[str, dict[str, object]] = {
+    "openai-responses": {"previous_response_id": "resp_1"},
+    "anthropic": {"thread": {"type": "continue"}},
+    "gemini-interactions": {"previous_interaction_id": "v1_1"},
+}
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+@given(sequence=sequences)
+@settings(max_examples=at_least(100))
+def test_repair_is_idempotent_where_the_server_has_earlier_turns(name: str, sequence: tuple[Message, ...]) -> None:
+    fixed, actions = repair(ModelRequest(messages=sequence, native={name: CONTINUED[name]}), name)
+    assert bool(actions) or fixed.messages == sequence
+    assert repair(fixed, name).request is fixed
+    before, after = content_of(_recognised(sequence)), content_of(fixed.messages)
+    assert not set(before) - set(after), "a piece of content is gone"
+
+
 MODELS = {
     "openai-chat": "gpt-4o",
     "openai-responses": "gpt-4o",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from msgspec import structs
 
@@ -111,12 +112,15 @@ def _calls_match_results(messages: Sequence[Message], rule: SequenceRule, is_con
 def has_stored_items(messages: Sequence[Message], rule: SequenceRule) -> bool:
     """Whether a message refers to turns on the server, so that results may belong to calls that are not here."""
     return bool(rule.stored_items) and any(
-        type(part) is Native
-        and isinstance(part.data, dict)
-        and part.data.get("type", rule.stored_items[0]) in rule.stored_items
+        type(part) is Native and part.origin == rule.origin and _type_of(part.data) in rule.stored_items
         for message in messages
         for part in message.parts
     )
+
+
+def _type_of(item: Any) -> Any:
+    """The type of a native item; an `item_reference` may omit it."""
+    return item.get("type", "item_reference" if "id" in item else "") if isinstance(item, dict) else ""
 
 
 class _Call:
@@ -147,13 +151,30 @@ class _Result:
 def restore_order(
     messages: Sequence[Message], rule: SequenceRule, actions: list[Action], *, keep_orphans: bool = False
 ) -> list[Message]:
-    """The messages in an order that every format accepts, with all content kept."""
+    """The messages in an order that every format accepts, with all content kept.
+
+    `keep_orphans`: results may belong to calls that only the server has.
+    """
     messages = _move_calls_to_assistant(messages, actions)
     calls, leftover, result_positions = _pair_results(messages, actions)
     is_renamed = _make_unique(calls, everywhere=rule.unique_ids or not rule.results_follow_calls, actions=actions)
-    return _rebuild(
-        messages, calls, leftover, result_positions, actions, is_renamed=is_renamed, keep_orphans=keep_orphans
-    )
+    kept = _orphans_to_keep(messages, calls, leftover, rule) if keep_orphans else set()
+    return _rebuild(messages, calls, leftover, result_positions, actions, is_renamed=is_renamed, kept=kept)
+
+
+def _orphans_to_keep(
+    messages: Sequence[Message], calls: list[_Call], leftover: list[_Result], rule: SequenceRule
+) -> set[_Result]:
+    """The results that may answer a call on the server: the first of each id, in most formats only before the model's answer."""
+    end, taken = len(messages), {call.part.tool_call_id for call in calls}
+    if rule.results_follow_calls:
+        end = next((position for position, message in enumerate(messages) if message.role == "assistant"), end)
+        taken = set()  # an id may be used again in another turn
+    first: dict[str, _Result] = {}
+    for result in leftover:
+        if result.position < end and result.part.tool_call_id not in taken:
+            first.setdefault(result.part.tool_call_id, result)
+    return set(first.values())
 
 
 def _move_calls_to_assistant(messages: Sequence[Message], actions: list[Action]) -> Sequence[Message]:
@@ -334,9 +355,12 @@ def _rebuild(
     actions: list[Action],
     *,
     is_renamed: bool,
-    keep_orphans: bool,
+    kept: set[_Result],
 ) -> list[Message]:
-    """The messages with each result after its call; `result_positions` are those of messages with results."""
+    """The messages with each result after its call; `result_positions` are those of messages with results.
+
+    Results without a call are user text, except those that are `kept`.
+    """
     rebuilt: list[Message] = []
     add = rebuilt.append
     calls_at: dict[int, list[_Call]] = {}
@@ -371,7 +395,10 @@ def _rebuild(
                     actions.append(Action("moved", position, detail))
                 add(structs.replace(message, parts=others))
         if leftover_at:
-            rebuilt.extend(_as_user_text(result, actions, keep_orphans) for result in leftover_at.get(position, ()))
+            rebuilt.extend(
+                result.whole or Message("tool", (result.part,)) if result in kept else _as_user_text(result, actions)
+                for result in leftover_at.get(position, ())
+            )
     return rebuilt
 
 
@@ -404,10 +431,8 @@ def _answer(call: _Call, actions: list[Action]) -> Message:
     return Message("tool", (structs.replace(result.part, tool_call_id=name),))
 
 
-def _as_user_text(result: _Result, actions: list[Action], keep_orphans: bool) -> Message:
+def _as_user_text(result: _Result, actions: list[Action]) -> Message:
     """A result without a call, as user text: stale tool output must not gain authority."""
-    if keep_orphans:
-        return result.whole or Message("tool", (result.part,))
     actions.append(Action("kept_as_text", result.position, f"a result of {_describe(result.part)} answers no call"))
     label = f"[result of the tool call {_describe(result.part)}, which is not in this conversation]"
     if result.part.status is not ToolExecutionStatus.SUCCESS:

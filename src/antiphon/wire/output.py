@@ -51,10 +51,19 @@ NOT_AN_ANSWER = "not_an_answer"
 """The code of an error that stands for an answer that cannot be read. It may be billed, so it is not asked for again."""
 
 
+_MAX_COUNT = 2**53
+
+
+def as_count(value: Any) -> int:
+    """A number of tokens; 0 if it is missing or not one. Hosts also write it as a decimal (1.0), proto3 JSON as a string."""
+    if type(value) is str:
+        value = int(value) if value.isdecimal() and len(value) < 16 else 0
+    return int(value) if (type(value) is int or type(value) is float) and 0 <= value < _MAX_COUNT else 0
+
+
 def token_count(counts: Any, name: str) -> int:
-    """A number in a usage object; 0 if it is missing or not a whole number."""
-    value = counts.get(name) if type(counts) is dict else None
-    return value if type(value) is int else 0
+    """A number of tokens in a usage object."""
+    return as_count(counts.get(name)) if type(counts) is dict else 0
 
 
 def kind_of_status(status: int | None) -> ErrorKind | None:

@@ -34,6 +34,8 @@ class SequenceRule(Struct, frozen=True):
     """Call ids are unique in the whole request, not only in one turn."""
     stored_items: tuple[str, ...] = ()
     """The types of native blocks that stand for turns on the server, where the call of a result may be."""
+    origin: str = ""
+    """The format of these blocks."""
 
 
 class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, gc=False):

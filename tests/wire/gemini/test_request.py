@@ -226,7 +226,7 @@ def test_illegal_names_get_the_same_replacement_everywhere() -> None:
 @pytest.mark.parametrize(
     ("part", "path"),
     [
-        (Thinking("hm", native={"anthropic": {"signature": "x"}}), "messages[0].parts[0].thinking"),
+        (Thinking("hm", native={"anthropic": {"signature": "x"}}), "messages[0].parts[0]"),
         (Refusal("no"), "messages[0].parts[0].refusal"),
         (Native("anthropic", {"type": "server_tool_use"}), "messages[0].parts[0]"),
         (Image(file_id="file-1"), "messages[0].parts[0]"),

@@ -153,7 +153,13 @@ def test_an_answer_from_another_format() -> None:
         "output_tokens_details": {"reasoning_tokens": 2},
         "total_tokens": 15,
     }
-    assert {loss.path for loss in losses} == {"others[0]", "parts[0].signature", "parts[5]", "parts[6]", "container"}
+    assert {loss.path for loss in losses} == {
+        "others[0]",
+        "parts[0].signature",
+        "parts[5]",
+        "parts[6]",
+        "native.container",
+    }
 
 
 def test_reasoning_is_its_content_or_its_summary() -> None:

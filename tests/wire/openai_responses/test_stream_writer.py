@@ -157,7 +157,7 @@ def test_inexpressible_deltas_are_losses() -> None:
     )
     paths = [loss.path for loss in writer.losses]
     assert sorted(paths[:4]) == ["parts[0].a", "parts[0].signature", "parts[1]", "parts[2]"]
-    assert paths[4:] == ["others[0]", "container", "stop_sequence", "stop_reason"]
+    assert paths[4:] == ["others[0]", "native.container", "stop_sequence", "stop_reason"]
 
 
 @st.composite

@@ -17,13 +17,14 @@ import msgspec
 
 from antiphon.errors import WireError
 from antiphon.history.ids import new_id
-from antiphon.parts import Native, OutputPart, Refusal, Text
+from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
 from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
     ModelOutputDelta,
     PartDelta,
+    PartExtended,
     PartStarted,
     Started,
     UsageReported,
@@ -46,6 +47,7 @@ FORMAT_MODULE = FormatModule(messages_key="prompt", sequence_rule=SequenceRule()
 scan_usage = chat.scan_usage
 _CHAT = "openai-chat"
 _ONLY_HERE = ("prompt", "echo", "suffix", "best_of")
+_FINGERPRINT = "system_fingerprint"
 _DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.encode
 
@@ -104,9 +106,16 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         "model": output.model,
         "choices": [_write_choice(candidate, index, losses) for index, candidate in enumerate(candidates)],
     }
+    body.update(_head_fields(output.native))
     if output.usage is not None:
         body["usage"] = chat.write_usage(output.usage)
     return body
+
+
+def _head_fields(native: NativeExtras | None) -> dict[str, Any]:
+    """The fields of a chat completion that a completion has too."""
+    extras = (native or {}).get(_CHAT, {})
+    return {_FINGERPRINT: extras[_FINGERPRINT]} if _FINGERPRINT in extras else {}
 
 
 def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> dict[str, Any]:
@@ -115,17 +124,28 @@ def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> dict[s
     for position, part in enumerate(output.parts):
         if isinstance(part, Text | Refusal):
             texts.append(part.text)
+            lose_native(losses, f"{path}parts[{position}]", part.native)
         else:
             losses.append(_lost_part(part, f"{path}parts[{position}]"))
-    native = output.native or {}
-    lose_native(losses, f"{path}native", native, _CHAT)
-    logprobs = native.get(_CHAT, {}).get("choice", {}).get("logprobs")
+    logprobs = _read_end(output.native, output.stop_sequence, losses, path)
     return {
         "text": "".join(texts),
         "index": index,
         "logprobs": write_logprobs(logprobs),
         "finish_reason": chat.write_stop_reason(output.stop_reason, output.parts, is_same_format=False, losses=losses),
     }
+
+
+def _read_end(native: NativeExtras | None, stop_sequence: str | None, losses: list[Loss], path: str = "") -> Any:
+    """The log probabilities among what an answer has beside its parts; everything else is reported."""
+    if stop_sequence is not None:
+        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", chat.STOP_SEQUENCE_LOSS))
+    extras = (native or {}).get(_CHAT, {})
+    choice = extras.get("choice", {})
+    rest = {name: value for name, value in choice.items() if name != "logprobs"}
+    kept = {name: value for name, value in extras.items() if name not in ("choice", "finish_reason", _FINGERPRINT)}
+    lose_native(losses, f"{path}native", {**(native or {}), _CHAT: {**kept, **({"choice": rest} if rest else {})}})
+    return choice.get("logprobs")
 
 
 def write_logprobs(logprobs: Any) -> dict[str, Any] | None:
@@ -201,7 +221,9 @@ class StreamWriter(DeltaWriter):
             return self._start_part(delta)
         if isinstance(delta, PartDelta) and delta.index in self._candidates:
             return self._chunk(self._candidates[delta.index], delta.text) if delta.text else b""
-        if isinstance(delta, UsageReported):
+        if isinstance(delta, PartExtended) and delta.index in self._candidates:
+            lose_native(self.losses, f"parts[{delta.index}]", delta.native)
+        elif isinstance(delta, UsageReported):
             self._usage = delta.usage
         elif isinstance(delta, Finished):
             return self._finish(delta)
@@ -217,11 +239,13 @@ class StreamWriter(DeltaWriter):
         return b"data: " + _encode({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> None:
+        _read_end(started.native, None, self.losses)
         self._head = {
             "id": _completion_id(started.id),
             "object": "text_completion",
             "created": int(time.time()) if started.created is None else started.created,
             "model": self._model or started.model,
+            **_head_fields(started.native),
         }
 
     def _start_part(self, delta: PartStarted) -> bytes:
@@ -231,13 +255,14 @@ class StreamWriter(DeltaWriter):
             self.losses.append(_lost_part(part, f"parts[{delta.index}]"))
             return b""
         self._candidates[delta.index] = candidate
+        lose_native(self.losses, f"parts[{delta.index}]", part.native)
         return self._chunk(candidate, part.text) if part.text else b""
 
     def _finish(self, delta: Finished) -> bytes:
         self._is_finished = True
         parts = self._parts.get(delta.candidate, [])
         reason = chat.write_stop_reason(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
-        logprobs = (delta.native or {}).get(_CHAT, {}).get("choice", {}).get("logprobs")
+        logprobs = _read_end(delta.native, delta.stop_sequence, self.losses)
         return self._chunk(delta.candidate, "", reason, write_logprobs(logprobs))
 
     def _chunk(self, candidate: int, text: str, reason: str | None = None, logprobs: Any = None) -> bytes:

@@ -18,21 +18,33 @@ import msgspec
 
 from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.parts import (
+    Image,
+    Native,
+    NativeExtras,
+    OutputPart,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+)
+from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
     ModelOutputDelta,
     PartDelta,
     PartEnded,
+    PartExtended,
     PartStarted,
     Started,
     UsageReported,
     whole_part,
 )
 from antiphon.wire.format import FormatModule
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, lose_candidates, lose_native
 from antiphon.wire.media import inline_base64, sniff_base64
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -54,6 +66,7 @@ _OPTIONS: dict[str, tuple[str, tuple[type, ...]]] = {
     "presence_penalty": ("presence_penalty", (int, float)),
     "frequency_penalty": ("frequency_penalty", (int, float)),
 }
+_ONE_ANSWER = "Ollama's clients read one answer"
 _NO_TEXT = "Ollama's clients read text, reasoning and calls only; dropped"
 
 
@@ -227,15 +240,22 @@ def whole_answer(output: ModelOutput, losses: list[Loss], fields_of: Any) -> dic
     calls: list[dict[str, Any]] = []
     for index, part in enumerate(output.parts):
         _sort_part(part, f"parts[{index}]", texts, thinking, calls, losses)
-    lose_native(losses, "native", output.native)
-    if output.others:
-        losses.append(Loss("others", "candidates", "Ollama's clients read one answer; dropped the others"))
+    _report_end(output.native, output.stop_sequence, losses)
+    lose_candidates(losses, len(output.others), _ONE_ANSWER)
     return {
         "model": output.model,
         "created_at": _now(),
         **fields_of("".join(texts), "".join(thinking), calls),
         **_last_fields(output.stop_reason, output.usage, 0),
     }
+
+
+def _report_end(native: NativeExtras | None, stop_sequence: str | None, losses: list[Loss]) -> None:
+    """Report what an answer has beside its parts."""
+    lose_native(losses, "native", native)
+    if stop_sequence is not None:
+        reason = "Ollama does not report the matched stop sequence; dropped"
+        losses.append(Loss("stop_sequence", stop_sequence, reason))
 
 
 def _sort_part(
@@ -246,6 +266,8 @@ def _sort_part(
     calls: list[dict[str, Any]],
     losses: list[Loss],
 ) -> None:
+    if not isinstance(part, Native):
+        lose_native(losses, path, part.native)
     if isinstance(part, Text | Refusal):
         texts.append(part.text)
     elif isinstance(part, Thinking):
@@ -316,12 +338,17 @@ class StreamWriter(DeltaWriter):
             return self._start_part(delta)
         if isinstance(delta, PartEnded):
             return self._end_part(delta)
-        if isinstance(delta, Started):
+        if isinstance(delta, PartExtended):
+            if delta.index in self._parts:
+                lose_native(self.losses, f"parts[{delta.index}]", delta.native)
+        elif isinstance(delta, Started):
             self._model = self._model or delta.model
+            lose_native(self.losses, "native", delta.native)
         elif isinstance(delta, UsageReported):
             self._usage = delta.usage
         elif isinstance(delta, Finished):
             self._reason = delta.stop_reason if delta.candidate == 0 or self._reason is None else self._reason
+            _report_end(delta.native, delta.stop_sequence, self.losses)
         elif isinstance(delta, Failed):
             self._has_ended = True
             return msgspec.json.encode(write_error(delta.error)) + b"\n"
@@ -337,10 +364,11 @@ class StreamWriter(DeltaWriter):
     def _start_part(self, delta: PartStarted) -> bytes:
         part, path = delta.part, f"parts[{delta.index}]"
         if delta.candidate:
-            self.losses.append(Loss(path, "candidates", "Ollama's clients read one answer; dropped the others"))
+            self.losses.append(Loss(path, "candidate", f"{_ONE_ANSWER}; dropped"))
             return b""
         if isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
             self._parts[delta.index] = part
+            lose_native(self.losses, path, part.native)
         else:
             self.losses.append(Loss(path, type(part).__name__.lower(), _NO_TEXT))
         if isinstance(part, ToolCallRequest):
@@ -373,4 +401,4 @@ class StreamWriter(DeltaWriter):
     def _line(self, text: str, thinking: str, calls: list[dict[str, Any]], last: dict[str, Any] | None = None) -> bytes:
         fields = self.fields_of(text, thinking, calls)
         line = {"model": self._model, "created_at": _now(), **fields, **(last or {"done": False})}
-        return msgspec.json.encode(line) + b"\n"
+        return encode_line(line) + b"\n"

@@ -7,7 +7,9 @@ A writer turns deltas of any format into the bytes of its stream.
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from antiphon.history.entries import TokenUsage
 from antiphon.wire.delta import Failed, ModelOutputDelta
@@ -18,6 +20,12 @@ from antiphon.wire.sse import SseOverflow
 Event = TypeVar("Event")
 
 CUT = ProviderError(STREAM_CUT, "stream_cut")
+
+
+def encode_line(value: Any) -> bytes:
+    """JSON on one line: arguments are embedded as the model wrote them, and may have line ends."""
+    data = msgspec.json.encode(value)
+    return msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
 
 
 class EventSource(Protocol[Event]):

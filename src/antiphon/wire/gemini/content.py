@@ -468,7 +468,7 @@ class ContentWriter:
         native = part.native or {}
         if self._is_request and FORMAT not in native:
             reason = "Gemini accepts only its own thoughts; dropped"
-            self.losses.append(Loss(f"{self.path(position)}.thinking", "thinking", reason))
+            self.losses.append(Loss(self.path(position), "thinking", reason))
             return None
         written = self.text(part.text, native, position, is_thought=True)
         if not part.text and has_mark(native, "no-text"):

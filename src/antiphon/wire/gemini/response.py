@@ -21,7 +21,7 @@ from antiphon.parts import Native, NativeExtras, OutputPart, Part, ToolCallReque
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import ModelOutput, StopReason, as_count
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
@@ -53,14 +53,7 @@ def read_usage(raw: dict[str, Any]) -> TokenUsage:
 
 
 def _count(raw: dict[str, Any], name: str) -> int:
-    value = raw.get(name)
-    if type(value) is int:
-        return value
-    value = get_field(raw, name)
-    if type(value) is int:
-        return value
-    # proto3 JSON may write an integer as a string
-    return int(value) if type(value) is str and value.isdecimal() else 0
+    return as_count(get_field(raw, name))
 
 
 def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
@@ -134,9 +127,18 @@ def read_stop_reason(finish_reason: Any, has_calls: bool) -> StopReason:
     return "tool_calls" if stop == "end" and has_calls else stop
 
 
-def write_stop_reason(stop: StopReason) -> str | None:
+def write_stop_reason(stop: StopReason, losses: list[Loss] | None = None) -> str | None:
     """The `finishReason`; None if the answer has not stopped."""
+    if stop == "paused" and losses is not None:
+        losses.append(Loss("stop_reason", stop, f'no matching finishReason; sent "{FINISH_REASONS[stop]}"'))
     return FINISH_REASONS.get(stop)
+
+
+def report_stop_sequence(stop_sequence: str | None, losses: list[Loss], path: str = "") -> None:
+    """Report a stop sequence, which an answer of Gemini does not have."""
+    if stop_sequence is not None:
+        reason = "Gemini does not report the matched stop sequence; dropped"
+        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", reason))
 
 
 def output_extras(
@@ -284,10 +286,7 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
     lose_native(losses, f"{path}native", output.native, FORMAT)
     if has_mark(output.native, _RAW_CANDIDATE) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
-    if output.stop_sequence is not None:
-        losses.append(
-            Loss(f"{path}stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped")
-        )
+    report_stop_sequence(output.stop_sequence, losses, path)
     candidate_fields = split_extras(output.native)[1]
     writer = ContentWriter(losses)
     first_loss = len(losses)
@@ -298,7 +297,8 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
             parts.append(written)
     if path:
         losses[first_loss:] = [Loss(path + loss.path, loss.what, loss.why) for loss in losses[first_loss:]]
-    return build_candidate(parts, index, write_stop_reason(output.stop_reason), candidate_fields)
+    reported = None if "finishReason" in candidate_fields else losses
+    return build_candidate(parts, index, write_stop_reason(output.stop_reason, reported), candidate_fields)
 
 
 def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fields: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -36,16 +35,15 @@ from antiphon.wire.gemini.errors import write_error
 from antiphon.wire.gemini.response import (
     NO_CANDIDATES,
     build_candidate,
+    report_stop_sequence,
     response_head,
     split_extras,
     write_stop_reason,
     write_usage,
 )
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import lose_native
 from antiphon.wire.output import ProviderError
 from antiphon.wire.vendors.google import FORMAT, has_mark
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _OpenPart(Struct):
@@ -170,10 +168,7 @@ class StreamWriter(DeltaWriter):
 
     def _write_finish(self, delta: Finished) -> bytes:
         lose_native(self.losses, "native", delta.native, FORMAT)
-        if delta.stop_sequence is not None:
-            self.losses.append(
-                Loss("stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped")
-            )
+        report_stop_sequence(delta.stop_sequence, self.losses)
         response, candidate_fields = split_extras(delta.native)
         parts = self._completed_parts(delta.candidate, is_last=True)
         if not parts and delta.candidate in self._candidates_with_output:
@@ -182,7 +177,8 @@ class StreamWriter(DeltaWriter):
         chunk: dict[str, Any] = {}
         if parts or not has_mark(delta.native, NO_CANDIDATES):
             # Clients need a finish reason, even where the answer has none.
-            finish_reason = write_stop_reason(delta.stop_reason) or "OTHER"
+            reported = None if "finishReason" in candidate_fields else self.losses
+            finish_reason = write_stop_reason(delta.stop_reason, reported) or "OTHER"
             candidate = build_candidate(parts, delta.candidate, finish_reason, candidate_fields)
             chunk["candidates"] = [candidate]
         if self._usage is not None:
@@ -207,7 +203,4 @@ class StreamWriter(DeltaWriter):
         return self._event({"candidates": [{"content": content, "index": candidate}], **self._response_head()})
 
     def _event(self, chunk: dict[str, Any]) -> bytes:
-        data = _encode(chunk)
-        if b"\n" in data or b"\r" in data:  # arguments are sent as the model wrote them, but an event is one line
-            data = msgspec.json.format(data, indent=-1)
-        return b"data: " + data + b"\r\n\r\n"
+        return b"data: " + encode_line(chunk) + b"\r\n\r\n"

@@ -202,7 +202,7 @@ class StepWriter:
         part = transcribe(part, self.losses, path) if self._is_request else part
         if isinstance(part, Text | Refusal):
             if isinstance(part, Refusal):
-                self.losses.append(Loss(f"{path}.refusal", "refusal", f"{NAME} has no refusals; sent as text"))
+                self.report_refusal(path)
             extras = own_extras(part.native, self.losses, path, FORMAT)
             return [{"type": "text", "text": part.text, **without_step(extras)}]
         if isinstance(part, Image | Audio | Document):
@@ -210,6 +210,9 @@ class StepWriter:
             return [] if written is None else [without_step(written)]
         self.losses.append(Loss(path, type(part).__name__, "not allowed in a message of this role; dropped"))
         return []
+
+    def report_refusal(self, path: str) -> None:
+        self.losses.append(Loss(f"{path}.refusal", "refusal", f"{NAME} has no refusals; sent as text"))
 
     def _native_content(self, part: Native, path: str) -> list[Any]:
         if part.origin == FORMAT:
@@ -234,7 +237,7 @@ class StepWriter:
         native = part.native or {}
         if self._is_request and FORMAT not in native:
             reason = f"{NAME} accepts only its own thoughts; dropped"
-            self.losses.append(Loss(f"{path}.thinking", "thinking", reason))
+            self.losses.append(Loss(path, "thinking", reason))
             return None
         step: dict[str, Any] = {"type": "thought"}
         if part.text:

@@ -19,7 +19,7 @@ from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps, write_model_steps
-from antiphon.wire.loss import Loss, lose_candidates, other_fields
+from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name, name_set
 from antiphon.wire.vendors.google import format_time, parse_time
@@ -178,9 +178,7 @@ def interaction(output: ModelOutput, steps: list[Any] | None, losses: list[Loss]
         body["usage"] = write_usage(output.usage, losses)
     native = output.native or {}
     body.update(native.get(FORMAT, {}))
-    for origin, extras in native.items():
-        if origin != FORMAT:
-            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
+    lose_native(losses, "native", native, FORMAT)
     if output.stop_sequence is not None:
         reason = f"{NAME} does not report the matched stop sequence; dropped"
         losses.append(Loss("stop_sequence", output.stop_sequence, reason))

@@ -70,8 +70,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         path = f"parts[{source}]"
         if isinstance(part, Text | Refusal):
             if isinstance(part, Refusal):
-                reason = "the Interactions API has no refusals; sent as text"
-                self.losses.append(Loss(f"{path}.refusal", "refusal", reason))
+                StepWriter(self.losses).report_refusal(path)
             opened = self._open(part, source, {"type": "model_output", **(step_fields(part) or {})})
         elif isinstance(part, Thinking):
             opened = self._open(part, source, {"type": "thought"})

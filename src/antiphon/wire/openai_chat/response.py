@@ -27,7 +27,7 @@ from antiphon.wire.loss import Loss, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import is_legacy_function
 
@@ -242,18 +242,18 @@ def read_usage(raw: Any) -> TokenUsage | None:
     """
     if type(raw) is not dict or not raw:
         return None
-    prompt, completion = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
-    total = _count(raw, "total_tokens")
+    prompt, completion = token_count(raw, "prompt_tokens"), token_count(raw, "completion_tokens")
+    total = token_count(raw, "total_tokens")
     cached = written = reasoning = 0
     details = raw.get("prompt_tokens_details")
     if not _BASIC_FIELDS.issuperset(raw):
         more = raw.get("completion_tokens_details")
-        found = [_count(details, "cached_tokens"), *(_count(raw, name) for name in _CACHED)]
+        found = [token_count(details, "cached_tokens"), *(token_count(raw, name) for name in _CACHED)]
         cached = next(filter(None, found), 0)
-        written = _count(details, "cache_write_tokens") or _count(raw, "cache_creation_input_tokens")
-        reasoning = _count(more, "reasoning_tokens") or _count(raw, "reasoning_tokens")
+        written = token_count(details, "cache_write_tokens") or token_count(raw, "cache_creation_input_tokens")
+        reasoning = token_count(more, "reasoning_tokens") or token_count(raw, "reasoning_tokens")
     uncounted = total - prompt - completion
-    if uncounted > 0 and uncounted == _count(details, "audio_tokens"):
+    if uncounted > 0 and uncounted == token_count(details, "audio_tokens"):
         prompt += uncounted
     elif uncounted > 0 and reasoning in (0, uncounted):
         completion, reasoning = completion + uncounted, uncounted
@@ -262,13 +262,6 @@ def read_usage(raw: Any) -> TokenUsage | None:
     if cached > prompt:
         prompt += cached
     return TokenUsage(prompt, completion, cached, written, reasoning, total, raw, FORMAT)
-
-
-def _count(value: Any, key: str) -> int:
-    count: Any = value.get(key) if type(value) is dict else None
-    if type(count) is int or type(count) is float:
-        return int(count) if 0 <= count < 2**53 else 0
-    return 0
 
 
 def write_usage(usage: TokenUsage) -> dict[str, Any]:

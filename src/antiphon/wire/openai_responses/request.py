@@ -18,7 +18,7 @@ from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss, foreign_reason, lose_native
+from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import PARAMETERS
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
@@ -81,9 +81,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))
     body.update(native.get(FORMAT, {}))
-    for origin, extras in native.items():
-        if origin not in (FORMAT, OPENAI):
-            losses.extend(Loss(name, name, foreign_reason(origin, name)) for name in extras)
+    lose_native(losses, "native", native, FORMAT, OPENAI)
     _write_messages(request, body, MessageListWriter(losses, capabilities), losses)
     if request.tools:
         tools = write_tools(request.tools, losses)

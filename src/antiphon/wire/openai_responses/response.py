@@ -18,7 +18,7 @@ from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
-from antiphon.wire.loss import Loss, lose_candidates, other_fields
+from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
 from antiphon.wire.openai_responses.settings import DEFAULTS
@@ -177,9 +177,7 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
         body["completed_at"] = int(time.time())
     for origin in (OPENAI, FORMAT):
         body.update(native.get(origin, {}))
-    for origin, extras in native.items():
-        if origin not in (FORMAT, OPENAI):
-            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
+    lose_native(losses, "native", native, FORMAT, OPENAI)
     if output.stop_sequence is not None:
         losses.append(
             Loss(

@@ -32,11 +32,16 @@ def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras
     return {FORMAT: unread} if unread else None
 
 
+def is_cache_control(value: Any) -> bool:
+    """Whether a value is a cache breakpoint that the API accepts (AN-18)."""
+    return type(value) is dict and value.get("type") == "ephemeral" and value.get("ttl") in (None, "5m", "1h")
+
+
 def with_cache_control(native: NativeExtras) -> NativeExtras:
     """The extras with a cache breakpoint that a chat client set, as OpenRouter and LiteLLM take it, among Anthropic's own."""
     extras = native.get(_CHAT)
     control = extras.get(_CACHE_CONTROL) if extras else None
-    if extras is None or type(control) is not dict:
+    if extras is None or not is_cache_control(control):
         return native
     rest = {name: value for name, value in extras.items() if name != _CACHE_CONTROL}
     others = {origin: value for origin, value in native.items() if origin != _CHAT}
