@@ -5,6 +5,7 @@ L2 (a format to itself) and the cuts of L6 are in `tests/wire`, with each format
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.errors import WireError
 from antiphon.parts import Native, Refusal, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Assembler, Message, ModelOutput, ModelRequest, ToolDefinition, formats
@@ -40,6 +42,8 @@ def carried(body: dict[str, Any], source: str, target: str) -> tuple[ModelReques
 def everything(name: str) -> Iterator[dict[str, Any]]:
     yield from accepted_requests(name)
     yield from client_requests(name)
+    if name == "openai-chat":
+        yield from accepted_requests("openai_compatible")
 
 
 @pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
@@ -63,6 +67,49 @@ def test_every_recorded_request_is_accepted_everywhere(
     assert bodies > 100
     assert refused == []
     assert silent == []
+
+
+JUNK: tuple[Any, ...] = (None, 0, -1, 1.5, "", "x", "null", True, [], {}, [None], {"type": "x"}, [{"type": "text"}])
+
+
+def mutated(value: Any, dice: random.Random) -> Any:
+    """A copy of a body in which one value is gone, is something else, comes twice, or is in a list."""
+    copy = msgspec.json.decode(msgspec.json.encode(value))
+    places: list[tuple[Any, Any]] = [(copy, key) for key in copy]
+    for holder, key in places:  # grows while it is read
+        inner = holder[key]
+        if isinstance(inner, dict | list):
+            places.extend((inner, index) for index in (inner if isinstance(inner, dict) else range(len(inner))))
+    holder, key = dice.choice(places)
+    match dice.choice(("drop", "replace", "repeat", "nest")):
+        case "drop":
+            del holder[key]
+        case "repeat" if isinstance(holder, list):
+            holder.insert(key, holder[key])
+        case "nest":
+            holder[key] = [holder[key]]
+        case _:
+            holder[key] = dice.choice(JUNK)
+    return copy
+
+
+@pytest.mark.parametrize("source", [name for name in FORMATS if name != "gemini-interactions"])
+def test_malformed_requests_are_carried_to_every_format(source: str) -> None:
+    """L4 for bodies that no client should send: they are refused in words, or become legal. L5: repair is idempotent."""
+    dice = random.Random(4)
+    for body in list(everything(source))[::2]:
+        broken = mutated(body, dice)
+        try:
+            request = formats[source].read_request(msgspec.json.encode(broken))
+        except WireError:
+            continue
+        assert formats[source].read_request(broken) == request
+        for target in FORMATS:
+            fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)
+            assert repair(fixed, target).request is fixed
+            written = msgspec.json.decode(formats[target].encode_request(fixed).data)
+            if target != source:
+                assert [str(found) for found in formats[target].check_request(written)] == [], broken
 
 
 def missing_words(request: ModelRequest, written: dict[str, Any], losses: list[Any]) -> list[str]:

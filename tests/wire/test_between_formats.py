@@ -242,8 +242,8 @@ def test_earlier_calls_of_a_wrapped_schema_are_wrapped() -> None:
     assert claude_input({"type": "array", "items": {"type": "integer"}}, "[1, 2]") == {"value": [1, 2]}
 
 
-@pytest.mark.parametrize("target", [CHAT, RESPONSES])
-def test_earlier_calls_of_a_schema_wrapped_for_openai_are_wrapped(target: Any) -> None:
+@pytest.mark.parametrize("target", [CHAT, RESPONSES, formats["gemini"], formats["gemini-interactions"]])
+def test_earlier_calls_of_a_wrapped_schema_are_wrapped_elsewhere_too(target: Any) -> None:
     call = ToolCallRequest("find", "call_1", "[1, 2]")
     messages = (QUESTION, Message("assistant", (call,)), Message("tool", (ToolCallResult.of(call, "none"),)))
     tool = ToolDefinition("find", None, {"type": "array", "items": {"type": "integer"}})
@@ -303,3 +303,100 @@ def test_what_an_item_says_besides_its_labels_is_a_loss() -> None:
     output = formats["openai-responses"].read_response({"id": "resp_1", "status": "completed", "output": marked})
     losses = formats["anthropic"].write_response(output).losses
     assert any(loss.path.startswith("parts[0]") for loss in losses)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("written", ["", "null", " {} "])
+def test_a_call_without_arguments_has_an_empty_object_and_no_loss(name: str, written: str) -> None:
+    call = ToolCallRequest("f", "c", written)
+    messages = (QUESTION, Message("assistant", (call,)), Message("tool", (ToolCallResult.of(call, "rain"),)))
+    body, losses = formats[name].write_request(
+        ModelRequest(model="gpt-4o", messages=messages), **({"dialect": "vllm"} if name == "openai-chat" else {})
+    )
+    (sent,) = [
+        part
+        for message in formats[name].read_request(body).messages
+        for part in message.parts
+        if isinstance(part, ToolCallRequest)
+    ]
+    assert sent.arguments.strip() in ("{}", "null" if name == "openai-responses" else "{}")
+    assert losses == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_root_that_may_also_be_null_is_sent_as_an_object(name: str) -> None:
+    tool = ToolDefinition("f", None, {"type": ["object", "null"], "properties": {"a": {"type": "string"}}})
+    body, losses = formats[name].write_request(ModelRequest(model="m", messages=(QUESTION,), tools=(tool,)))
+    (sent,) = [tool for tool in formats[name].read_request(body).tools if isinstance(tool, ToolDefinition)]
+    assert (sent.parameters or {})["type"] == "object"
+    assert [loss.path for loss in losses] == ["tools[0].parameters.type"]
+
+
+def test_media_of_the_model_after_media_of_a_result_are_still_shown() -> None:
+    """Both are kept for the next user message, by two writers that share one list."""
+    call = ToolCallRequest("look", "c")
+    first, second = Image("image/png", "iVBORw0KGgo="), Image("image/gif", "R0lGODlh")
+    messages = (
+        QUESTION,
+        Message("assistant", (call,)),
+        Message("user", (ToolCallResult.of(call, first), Text("And?"))),
+        Message("assistant", (Text("This."), second)),
+        Message("user", (Text("Thanks."),)),
+    )
+    body, losses = CHAT.write_request(ModelRequest(model="gpt-4o", messages=messages))
+    text = msgspec.json.encode(body).decode()
+    assert text.count("iVBORw0KGgo=") == text.count("R0lGODlh") == 1
+    assert CHAT.check_request(body) == []
+    assert losses == []
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "gemini"])
+def test_a_message_of_an_unknown_role_does_not_break_another_format(name: str) -> None:
+    content = {"role": "narrator", "parts": [{"inlineData": {"mimeType": "video/mp4", "data": "AAAA"}}]}
+    request = formats["gemini"].read_request({"contents": [{"role": "user", "parts": [{"text": "Rain?"}]}, content]})
+    body, losses = formats[name].write_request(msgspec.structs.replace(request, model="gpt-4o"))
+    assert formats[name].check_request(body) == []
+    assert any(loss.path.startswith("messages[1]") for loss in losses)
+
+
+@pytest.mark.parametrize("control", [{"type": "x"}, {"type": "ephemeral", "ttl": "2h"}, {}])
+def test_a_cache_control_that_claude_refuses_stays_with_the_chat(control: dict[str, Any]) -> None:
+    text = {"type": "text", "text": "Long.", "cache_control": control}
+    body, losses = to_claude({"messages": [{"role": "user", "content": [text]}]})
+    assert body["messages"] == [{"role": "user", "content": "Long."}]
+    assert losses == ["messages[0].parts[0].cache_control"]
+
+
+@pytest.mark.parametrize(("source", "tier"), [("openai-chat", "on_demand"), ("gemini", "turbo"), ("anthropic", "x")])
+def test_a_service_tier_of_a_host_goes_back_to_it_alone(source: str, tier: str) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "openai-chat": {"model": "m", "messages": [{"role": "user", "content": "Rain?"}], "service_tier": tier},
+        "gemini": {"contents": [{"role": "user", "parts": [{"text": "Rain?"}]}], "serviceTier": tier},
+        "anthropic": {
+            "model": "m",
+            "max_tokens": 99,
+            "messages": [{"role": "user", "content": "Rain?"}],
+            "service_tier": tier,
+        },
+    }
+    request = formats[source].read_request(bodies[source])
+    for name in FORMATS:
+        body, losses = formats[name].write_request(request)
+        values = [body.get("service_tier"), body.get("serviceTier")]
+        assert (tier in values) is (name == source)
+        assert len(losses) == (name != source)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_answer_that_was_paused_is_said_to_be_another(name: str) -> None:
+    output = ModelOutput(parts=(Text("Hm."),), stop_reason="paused", id="x", model="m", format="other")
+    losses = formats[name].write_response(output).losses
+    assert [loss.path for loss in losses] == ([] if name == "anthropic" else ["stop_reason"])
+
+
+def test_reasoning_with_a_summary_of_an_unknown_shape_is_carried() -> None:
+    for summary in (["Hm."], [None], [{"type": "summary_text", "text": "Hm.", "x": 1}]):
+        item = {"type": "reasoning", "id": "rs_1", "summary": summary}
+        request = RESPONSES.read_request({"model": "gpt-5", "input": [{"role": "user", "content": "Rain?"}, item]})
+        for name in FORMATS:
+            formats[name].write_request(request)

@@ -216,7 +216,8 @@ class CallRestorer:
         if TOOL_NAMESPACES in (request.native or ()):
             from antiphon.wire.openai_responses.namespaces import flatten
 
-            request, _, self._namespaces = flatten(request)
+            flat = flatten(request)
+            request, self._namespaces = flat.request, flat.names
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
         self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in tool_name_lengths()}
         self._names |= {tool.name: tool.name for tool in tools}

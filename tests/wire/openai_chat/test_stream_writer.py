@@ -262,3 +262,19 @@ def test_any_interleaving_is_written_equivalently(data: st.DataObject) -> None:
                 if isinstance(delta, PartDelta) and is_of(parts_seen, delta, kind, number)
             ]
             assert "".join(part.text for part in output.parts if type(part) is kind) == "".join(spoken)
+
+
+def test_a_call_with_an_index_of_its_own_is_numbered_among_the_calls() -> None:
+    """Hosts number calls among all parts: the fragments that follow must have the number of the first."""
+    call = {"id": "c", "index": 1, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    output = read_response({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    (part,) = output.parts
+    assert isinstance(part, ToolCallRequest)
+    start = PartStarted(0, msgspec.structs.replace(part, arguments=""))
+    deltas = [Started(), start, PartDelta(0, part.arguments), PartEnded(0), Finished("tool_calls")]
+    writer = StreamWriter("m")
+    made = assembled(read_all(b"".join(map(writer.write, deltas)) + writer.close())).parts
+    assert [(call.tool_call_id, call.arguments) for call in made if isinstance(call, ToolCallRequest)] == [
+        ("c", '{"a":1}')
+    ]

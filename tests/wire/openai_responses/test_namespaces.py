@@ -141,3 +141,19 @@ def test_every_recorded_client_request_keeps_its_tools(name: str) -> None:
         assert len(declared(name, written)) == callable_tools
         count += callable_tools > 0
     assert count > 3
+
+
+def test_losses_name_the_tool_where_the_client_declared_it() -> None:
+    hosted = {"type": "web_search"}
+    named = {"type": "function", "name": "a b", "parameters": {"type": "object"}}
+    body = {
+        "model": "gpt-5",
+        "tools": [{"type": "namespace", "name": "web", "tools": [SEARCH, named, hosted]}, hosted],
+        "input": [
+            {"type": "additional_tools", "role": "developer", "tools": [hosted]},
+            {"role": "user", "content": "?"},
+        ],
+    }
+    losses = formats["anthropic"].write_request(formats["openai-responses"].read_request(body)).losses
+    paths = [loss.path for loss in losses if "tools" in loss.path]
+    assert paths == ["tools[0].tools[1].name", "tools[0].tools[2]", "tools[1]", "messages[0].parts[0].tools[0]"]

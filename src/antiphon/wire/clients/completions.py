@@ -260,6 +260,7 @@ class StreamWriter(DeltaWriter):
 
     def _finish(self, delta: Finished) -> bytes:
         self._is_finished = True
+        self._head.update(_head_fields(delta.native))
         parts = self._parts.get(delta.candidate, [])
         reason = chat.write_stop_reason(delta.stop_reason, parts, is_same_format=False, losses=self.losses)
         logprobs = _read_end(delta.native, delta.stop_sequence, self.losses)

@@ -97,7 +97,9 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         steps: list[Any] = []
         first = len(self.losses)
         write_model_steps((part,), StepWriter(self.losses), steps, "")
-        self.losses[first:] = [structs.replace(loss, path=path) for loss in self.losses[first:]]
+        self.losses[first:] = [
+            structs.replace(loss, path=path + loss.path.removeprefix("[0]")) for loss in self.losses[first:]
+        ]
         for step in steps:
             index = self._steps
             self._steps += 1

@@ -173,7 +173,8 @@ class StreamWriter(DeltaWriter):
             return self._chunk(opened.candidate, {"function_call": function})
         kind, text = ("custom", "input") if call.freeform else ("function", "arguments")
         self._wrap(opened, f'{{"tool_calls":[{{"index":{opened.call},"{kind}":{{"{text}":', "}}]}")
-        fragment = {"index": opened.call, **write_call(call, self.losses, path, RESPONSE_DIALECT)}
+        fragment = {"index": 0, **write_call(call, self.losses, path, RESPONSE_DIALECT)}
+        fragment["index"] = opened.call  # hosts also number calls among all parts of an answer
         return self._chunk(opened.candidate, {"tool_calls": [fragment]})
 
     def _write_complete(self, part: Image | Audio | Document | Native, candidate: int, index: int) -> bytes:

@@ -8,6 +8,7 @@ the name and the namespace that it declared. The name depends on nothing else, s
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -19,6 +20,7 @@ from antiphon.wire.openai_responses.tools import read_tool
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 
 _SEPARATOR = "__"
+_INDEXED = re.compile(r"(messages|tools)\[(\d+)\]").match
 _ITEMS_WITH_TOOLS = ("additional_tools", "tool_search_output")
 
 
@@ -28,15 +30,19 @@ class FlatRequest(NamedTuple):
     request: ModelRequest
     positions: list[int]
     """The index of each of its messages in the original."""
+    tool_paths: list[str]
+    """The path of each of its tools in the original."""
     names: dict[str, tuple[str, str]]
     """The name and namespace of each member by its flat name."""
 
     def locate(self, loss: Loss) -> Loss:
         """The loss with the path in the original request."""
-        if not loss.path.startswith("messages["):
+        found = _INDEXED(loss.path)
+        if found is None:
             return loss
-        index, bracket, rest = loss.path.removeprefix("messages[").partition("]")
-        return structs.replace(loss, path=f"messages[{self.positions[int(index)]}{bracket}{rest}")
+        index = int(found[2])
+        place = f"messages[{self.positions[index]}]" if found[1] == "messages" else self.tool_paths[index]
+        return structs.replace(loss, path=place + loss.path[found.end() :])
 
 
 def flat_name(namespace: Any, name: str) -> str:
@@ -54,15 +60,15 @@ def has_own_tools(item: Any) -> bool:
 def flatten(request: ModelRequest) -> FlatRequest:
     """The request with one list of tools, and calls by the names in it."""
     tools = _ToolList()
-    for tool in request.tools:
-        tools.add(tool)
+    for index, tool in enumerate(request.tools):
+        tools.add(tool, f"tools[{index}]")
     messages: list[Message] = []
     positions: list[int] = []
     for index, message in enumerate(request.messages):
         parts: list[Part] = []
-        for part in message.parts:
+        for place, part in enumerate(message.parts):
             if isinstance(part, Native) and has_own_tools(part.data):
-                tools.add_members(part.data)
+                tools.add_members(part.data, f"messages[{index}].parts[{place}]")
                 if part.data["type"] == "additional_tools":
                     continue
             parts.append(_flatten_call(part) if isinstance(part, ToolCallRequest) else part)
@@ -70,7 +76,7 @@ def flatten(request: ModelRequest) -> FlatRequest:
             messages.append(structs.replace(message, parts=tuple(parts)))
             positions.append(index)
     flat = structs.replace(request, tools=tuple(tools.tools), messages=tuple(messages))
-    return FlatRequest(flat, positions, tools.names)
+    return FlatRequest(flat, positions, tools.paths, tools.names)
 
 
 class _ToolList:
@@ -78,31 +84,33 @@ class _ToolList:
 
     def __init__(self) -> None:
         self.tools: list[ToolDefinition | Native] = []
+        self.paths: list[str] = []
         self.names: dict[str, tuple[str, str]] = {}
         self._known: set[str] = set()
 
-    def add(self, tool: ToolDefinition | Native) -> None:
+    def add(self, tool: ToolDefinition | Native, path: str) -> None:
         if isinstance(tool, Native) and has_own_tools(tool.data):
-            self.add_members(tool.data)
+            self.add_members(tool.data, path)
         elif isinstance(tool, Native) or tool.name not in self._known:
             self.tools.append(tool)
+            self.paths.append(path)
             if isinstance(tool, ToolDefinition):
                 self._known.add(tool.name)
 
-    def add_members(self, holder: dict[str, Any]) -> None:
+    def add_members(self, holder: dict[str, Any], path: str) -> None:
         namespace = holder.get("name") if holder["type"] == "namespace" else ""
         about = holder.get("description")
-        for member in holder["tools"]:
-            definition = read_tool(member)
+        for index, member in enumerate(holder["tools"]):
+            place, definition = f"{path}.tools[{index}]", read_tool(member)
             if definition is None:
-                self.add(Native(FORMAT, member))
+                self.add(Native(FORMAT, member), place)
                 continue
             name, description = flat_name(namespace, definition.name), definition.description
             if name != definition.name:
                 self.names[name] = (definition.name, str(namespace))
             if type(about) is str and about:
                 description = f"{about}\n\n{description}" if description else about
-            self.add(structs.replace(definition, name=name, description=description))
+            self.add(structs.replace(definition, name=name, description=description), place)
 
 
 def _flatten_call(call: ToolCallRequest) -> ToolCallRequest:
