@@ -166,7 +166,7 @@ ANSWERS_OF_OTHER_CALLS = ("710eada6edc5d982", "767dd5fafa3dbb65")
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_an_api_accepted_comes_back_as_the_same_object(name: str) -> None:
-    """Recorded requests, some of which answer calls that only the server has (`previous_response_id`, `item_reference`)."""
+    """Recorded requests; some answer calls that only the server has (`previous_response_id`, `item_reference`)."""
     changed = [
         (record["id"], actions)
         for record in recorded_requests(name)

@@ -310,9 +310,8 @@ def test_what_an_item_says_besides_its_labels_is_a_loss() -> None:
 def test_a_call_without_arguments_has_an_empty_object_and_no_loss(name: str, written: str) -> None:
     call = ToolCallRequest("f", "c", written)
     messages = (QUESTION, Message("assistant", (call,)), Message("tool", (ToolCallResult.of(call, "rain"),)))
-    body, losses = formats[name].write_request(
-        ModelRequest(model="gpt-4o", messages=messages), **({"dialect": "vllm"} if name == "openai-chat" else {})
-    )
+    dialect = "vllm" if name == "openai-chat" else ""
+    body, losses = formats[name].write_request(ModelRequest(model="gpt-4o", messages=messages), dialect=dialect)
     (sent,) = [
         part
         for message in formats[name].read_request(body).messages
@@ -388,7 +387,7 @@ def test_a_service_tier_of_a_host_goes_back_to_it_alone(source: str, tier: str) 
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_answer_that_was_paused_is_said_to_be_another(name: str) -> None:
+def test_a_paused_answer_reports_its_stop_reason(name: str) -> None:
     output = ModelOutput(parts=(Text("Hm."),), stop_reason="paused", id="x", model="m", format="other")
     losses = formats[name].write_response(output).losses
     assert [loss.path for loss in losses] == ([] if name == "anthropic" else ["stop_reason"])

@@ -19,8 +19,8 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError, WireError
 from antiphon.history import TokenUsage
 from antiphon.wire import formats
-from antiphon.wire.codec.detect import detect_format
 from antiphon.wire.delta import UsageReported
+from antiphon.wire.detect import detect_format
 
 _PATHS = (
     ("chat/completions", "openai-chat"),

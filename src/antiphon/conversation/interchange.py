@@ -33,7 +33,7 @@ from antiphon.providers.rendering import messages_of
 from antiphon.repair import Action, Repaired, repair
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.wire import formats
-from antiphon.wire.codec.detect import detect_format
+from antiphon.wire.detect import detect_format
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.layouts import Layout
 from antiphon.wire.openai_chat.layouts import write_messages as write_chat_messages

@@ -16,7 +16,7 @@ from antiphon.errors import InvalidTool, WireError
 from antiphon.parts import ToolCallRequest
 from antiphon.trajectories.selection import Trajectory
 from antiphon.wire import formats
-from antiphon.wire.codec.detect import detect_format
+from antiphon.wire.detect import detect_format
 from antiphon.wire.request import ToolDefinition
 
 _JSON_TYPES: dict[type, str] = {

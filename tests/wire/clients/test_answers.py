@@ -71,7 +71,8 @@ def test_arguments_for_ollama_are_an_object_on_one_line(arguments: str, expected
     assert [loss.path for loss in losses] == (["parts[0].arguments"] if "_raw" in expected else [])
     writer = client_formats["ollama"].stream_writer("m")
     start = ToolCallRequest("weather", "c", "")
-    line = b"".join(map(writer.write, [Started(), PartStarted(0, start), PartDelta(0, arguments), PartEnded(0)]))
+    deltas: list[ModelOutputDelta] = [Started(), PartStarted(0, start), PartDelta(0, arguments), PartEnded(0)]
+    line = b"".join(map(writer.write, deltas))
     assert msgspec.json.decode(line)["message"]["tool_calls"] == [written]
     assert line.count(b"\n") == 1
 

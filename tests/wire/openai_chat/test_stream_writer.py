@@ -272,7 +272,13 @@ def test_a_call_with_an_index_of_its_own_is_numbered_among_the_calls() -> None:
     (part,) = output.parts
     assert isinstance(part, ToolCallRequest)
     start = PartStarted(0, msgspec.structs.replace(part, arguments=""))
-    deltas = [Started(), start, PartDelta(0, part.arguments), PartEnded(0), Finished("tool_calls")]
+    deltas: list[ModelOutputDelta] = [
+        Started(),
+        start,
+        PartDelta(0, part.arguments),
+        PartEnded(0),
+        Finished("tool_calls"),
+    ]
     writer = StreamWriter("m")
     made = assembled(read_all(b"".join(map(writer.write, deltas)) + writer.close())).parts
     assert [(call.tool_call_id, call.arguments) for call in made if isinstance(call, ToolCallRequest)] == [

@@ -5,6 +5,7 @@ from antiphon.wire.format import FormatModule, FormatSignature
 from antiphon.wire.request import SequenceRule
 from antiphon.wire.rules import name_set
 
+FORMAT = "anthropic"
 FORMAT_MODULE = FormatModule(
     messages_key="messages",
     sequence_rule=SequenceRule(merges_assistant_turns=True, unique_ids=True),

@@ -33,6 +33,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import can_be_marked, with_breakpoint
 from antiphon.wire.anthropic.limits import is_blank
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
@@ -43,7 +44,7 @@ from antiphon.wire.capabilities.accepted_media import ALL_KINDS, fit_medium
 from antiphon.wire.loss import Loss, foreign_block, lose_native
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, IdMapper, raw_json_object, report_raw_arguments
-from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, block_type, unread_fields, with_cache_control
+from antiphon.wire.vendors.anthropic import CacheBreakpoints, block_type, unread_fields, with_cache_control
 
 CALL_IDS = IdMapper(lambda: rf"(?=.{{1,64}}\Z){format_capabilities(FORMAT).tool_id_pattern}", prefix="toolu_")
 """Ids of the format's pattern (AN-11), of at most 64 characters, which every host accepts."""

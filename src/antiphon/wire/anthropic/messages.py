@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import (
     FAILED,
     SUCCESS,
@@ -33,7 +34,6 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import CONTINUE_TEXT, SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.vendors.anthropic import (
     DIRECT_CALLER,
-    FORMAT,
     block_type,
     is_same_format,
     origin_marker,

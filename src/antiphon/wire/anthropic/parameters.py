@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
     FORCED_CHOICES,
@@ -39,7 +40,7 @@ from antiphon.wire.parameters import (
 )
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import is_number, is_whole_number
-from antiphon.wire.vendors.anthropic import FORMAT, block_type, is_same_format, origin_marker
+from antiphon.wire.vendors.anthropic import block_type, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"

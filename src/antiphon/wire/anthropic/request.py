@@ -13,6 +13,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
 from antiphon.wire.anthropic.dialects import apply_dialect, get_dialect
@@ -42,7 +43,6 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.vendors.anthropic import FORMAT
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:

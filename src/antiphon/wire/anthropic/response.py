@@ -17,6 +17,7 @@ from antiphon.errors import WireError
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import (
     build_block,
     input_from_arguments,
@@ -31,7 +32,7 @@ from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.readable import transcribe
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import IdMapper
-from antiphon.wire.vendors.anthropic import DIRECT_CALLER, FORMAT, unread_fields
+from antiphon.wire.vendors.anthropic import DIRECT_CALLER, unread_fields
 
 
 def read_usage(raw: Any) -> TokenUsage | None:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
@@ -32,7 +33,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.sse import SseEvent, SseReader
-from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
+from antiphon.wire.vendors.anthropic import unread_fields
 
 _decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import build_block, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
 from antiphon.wire.anthropic.response import (
@@ -40,7 +41,6 @@ from antiphon.wire.delta import (
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.readable import transcribe
 from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, report_raw_arguments
-from antiphon.wire.vendors.anthropic import FORMAT
 
 _encode = msgspec.json.Encoder().encode
 _END = b"}}\n\n"

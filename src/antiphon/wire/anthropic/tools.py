@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.parts import Native
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
     FORCED_CHOICES,
     MAX_OPTIONAL_PARAMETERS,
@@ -25,7 +26,7 @@ from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, fi
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, argument_writer, tool_names
-from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
+from antiphon.wire.vendors.anthropic import CacheBreakpoints, unread_fields, with_cache_control
 
 NAMES = tool_names(FORMAT, are_portable=False)
 

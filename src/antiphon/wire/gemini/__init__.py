@@ -3,6 +3,7 @@
 from antiphon.wire.format import FormatModule
 from antiphon.wire.request import SequenceRule
 
+FORMAT = "gemini"
 FORMAT_MODULE = FormatModule(
     messages_key="contents",
     sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),

@@ -33,8 +33,10 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import Media, read_file_data, read_inline_data, write_media
+from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
 from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.readable import readable_parts
 from antiphon.wire.tool_calls import (
@@ -45,15 +47,7 @@ from antiphon.wire.tool_calls import (
     parse_json_object,
     tool_names,
 )
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    field_spellings,
-    has_mark,
-    list_marks,
-    native_extras,
-    spelling_mark,
-    split_fields,
-)
+from antiphon.wire.vendors.google import has_mark, list_marks, spelling_mark
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature Gemini 3 accepts on a call made by another model (GM-10)."""

@@ -5,8 +5,8 @@ Ranges of numbers are in the table of `parameters`, names of tools and image typ
 
 from __future__ import annotations
 
+from antiphon.wire.gemini.native import field_spellings
 from antiphon.wire.rules import name_list, name_set
-from antiphon.wire.vendors.google import field_spellings
 
 PARAMETERS = name_set(
     "contents model systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels serviceTier"

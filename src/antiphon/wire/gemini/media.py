@@ -13,19 +13,11 @@ from base64 import b64encode
 from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image
+from antiphon.wire.gemini import FORMAT
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, split_fields
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.media import inline_source, media_type_of_url, sniff_base64
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    field_spellings,
-    gemini_extras,
-    has_mark,
-    native_extras,
-    read_base64,
-    spelling_mark,
-    split_fields,
-    write_base64,
-)
+from antiphon.wire.vendors.google import has_mark, read_base64, spelling_mark, write_base64
 
 Media: TypeAlias = Image | Audio | Document
 

@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.capabilities import Capabilities
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import (
     SUCCESS,
     ContentWriter,
@@ -28,19 +29,11 @@ from antiphon.wire.gemini.content import (
     is_result,
     read_part,
 )
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, split_fields
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import SYSTEM_NOTE_PREFIX, Message
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, OBJECT_START, CallIdTracker
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    add_required_turns,
-    field_spellings,
-    gemini_extras,
-    has_mark,
-    native_extras,
-    spelling_mark,
-    split_fields,
-)
+from antiphon.wire.vendors.google import add_required_turns, has_mark, spelling_mark
 
 FUNCTION_ROLE = "function"
 """The former role of contents with results; also the mark of a message that had it."""

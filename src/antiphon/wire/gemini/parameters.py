@@ -13,20 +13,14 @@ from typing import Any
 
 from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, effort_for_budget
+from antiphon.wire.gemini import FORMAT
+from antiphon.wire.gemini.native import field_spellings, native_extras, split_fields
+from antiphon.wire.gemini.schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import is_whole_number
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    field_spellings,
-    has_mark,
-    native_extras,
-    spelling_mark,
-    split_fields,
-    with_prefix,
-    without_prefix,
-)
+from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
     THINKING_LEVELS,
     fit_seed,
@@ -35,7 +29,6 @@ from antiphon.wire.vendors.google_parameters import (
     stop_limiter,
     thinking_level,
 )
-from antiphon.wire.vendors.google_schema import SCHEMA_STYLES, read_schema, schema_style, write_schema
 
 MIN_BUDGET = 128
 """Sent instead of 0 to a model that always thinks and whose range is unknown."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.vendors.google import as_list, get_field
+from antiphon.wire.gemini.native import as_list, get_field
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,6})\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)

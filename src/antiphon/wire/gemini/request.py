@@ -17,6 +17,7 @@ from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.limits import NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS, PARAMETERS, SERVICE_TIERS
 from antiphon.wire.gemini.messages import (
@@ -26,23 +27,13 @@ from antiphon.wire.gemini.messages import (
     report_message_extras,
     write_turns,
 )
+from antiphon.wire.gemini.native import field_spellings, gemini_extras, native_extras, require_list, split_fields
 from antiphon.wire.gemini.parameters import GENERATION_PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object, count_leading_system
 from antiphon.wire.tool_calls import CallIdTracker, wrap_earlier_calls
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    field_spellings,
-    gemini_extras,
-    list_marks,
-    native_extras,
-    require_list,
-    spelling_mark,
-    split_fields,
-    with_prefix,
-    without_prefix,
-)
+from antiphon.wire.vendors.google import list_marks, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import service_tier
 
 _TOOL_CONFIG_FIELDS = field_spellings(("functionCallingConfig",))

@@ -18,23 +18,15 @@ from msgspec import structs
 from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Part, ToolCallRequest, ToolCallResult
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
+from antiphon.wire.gemini.native import field_spellings, get_field, require_list, split_fields
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason, as_count
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import CallIdTracker
-from antiphon.wire.vendors.google import (
-    FORMAT,
-    field_spellings,
-    format_time,
-    get_field,
-    has_mark,
-    parse_time,
-    require_list,
-    spelling_mark,
-    split_fields,
-)
+from antiphon.wire.vendors.google import format_time, has_mark, parse_time, spelling_mark
 
 
 def read_usage(raw: dict[str, Any]) -> TokenUsage:

@@ -28,9 +28,11 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import encode, read_part
 from antiphon.wire.gemini.errors import read_error
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
+from antiphon.wire.gemini.native import gemini_extras, get_field, split_fields
 from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.response import (
     CANDIDATE_FIELDS,
@@ -44,7 +46,7 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.tool_calls import CallIdTracker
-from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, parse_time, split_fields
+from antiphon.wire.vendors.google import parse_time
 
 NO_USAGE = msgspec.Raw()
 """The usage of a chunk without usage."""

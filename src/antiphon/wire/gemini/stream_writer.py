@@ -30,6 +30,7 @@ from antiphon.wire.delta import (
     merged,
     whole_part,
 )
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter
 from antiphon.wire.gemini.errors import write_error
 from antiphon.wire.gemini.response import (
@@ -43,7 +44,7 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.loss import lose_native
 from antiphon.wire.output import ProviderError
-from antiphon.wire.vendors.google import FORMAT, has_mark
+from antiphon.wire.vendors.google import has_mark
 
 
 class _OpenPart(Struct):

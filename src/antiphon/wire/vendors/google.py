@@ -1,27 +1,22 @@
-"""What Google's two formats share: proto3 JSON and its two spellings of a name, base64, times, and required turns.
+"""What Google's two formats share: marks, prefixes of native extras, base64, times, and required turns.
 
-In proto3 JSON a field has two names (camelCase and snake_case), null means absent, an enum is a name or a number, and one
-object may take the place of a list. Where Gemini has several spellings of one meaning, a part that was read keeps a *mark*:
-an origin of its own in `native` with nothing in it (`{"gemini:result": {}}`). The writer restores the spelling from it.
-To other formats a mark is not a loss.
+Where Google has several spellings of one meaning, a part that was read keeps a *mark*: an origin of its own in `native` with
+nothing in it (`{"gemini:result": {}}`). The writer restores the spelling from it. To other formats a mark is not a loss.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from antiphon.errors import WireError
 from antiphon.parts import NativeExtras
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import CONTINUE_TEXT
-from antiphon.wire.rules import json_type_name
 
-FORMAT = "gemini"
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
 """A user turn added where the history would begin with a call (GM-05)."""
 
@@ -36,57 +31,10 @@ def to_snake_case(name: str) -> str:
     return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
 
 
-def get_field(fields: dict[str, Any], name: str) -> Any:
-    """A field by its camelCase name, in either spelling; None if absent."""
-    value = fields.get(name)
-    return fields.get(to_snake_case(name)) if value is None else value
-
-
-def spelling_used(fields: dict[str, Any], name: str) -> str:
-    """The spelling of a field in this body."""
-    return name if name in fields or to_snake_case(name) not in fields else to_snake_case(name)
-
-
-def as_list(value: Any) -> list[Any]:
-    """A repeated field; one object counts as a list of one."""
-    if isinstance(value, list):
-        return value
-    return [] if value is None else [value]
-
-
 def unknown_field(name: str, path: str) -> str:
     """The API's message for an unknown field."""
     location = f" at '{path}'" if path else ""
     return f'Invalid JSON payload received. Unknown name "{name[:80]}"{location}: Cannot find field.'
-
-
-def field_spellings(names: Iterable[str]) -> dict[str, str]:
-    """Both spellings of each name, mapped to the name."""
-    return {form: name for name in names for form in (name, to_snake_case(name))}
-
-
-def split_fields(value: Mapping[str, Any], known: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields in `known` by their camelCase names, and all others as spelled; null fields are left out."""
-    fields: dict[str, Any] = {}
-    extras: dict[str, Any] = {}
-    for key, content in value.items():
-        if content is None:
-            continue
-        name = known.get(key)
-        if name is None or name in fields:
-            extras[key] = content
-        else:
-            fields[name] = content
-    return fields, extras
-
-
-def require_list(value: Any, name: str) -> list[Any]:
-    """A list, or one object as a list of one. Raises `WireError` for anything else."""
-    if value is None or type(value) is dict:
-        return [] if value is None else [value]
-    if type(value) is not list:
-        raise WireError(f"{name}: expected an array, got {json_type_name(value)}")
-    return value
 
 
 def spelling_mark(*words: str) -> NativeExtras:
@@ -102,18 +50,6 @@ def has_mark(native: NativeExtras | None, word: str) -> bool:
 def list_marks(native: NativeExtras | None) -> list[str]:
     """The names of all marks."""
     return [origin[len(_MARK) :] for origin in native or () if origin.startswith(_MARK)]
-
-
-def native_extras(extras: dict[str, Any], marks: NativeExtras | None = None) -> NativeExtras | None:
-    """The native mapping of extras and marks; None if both are empty."""
-    if extras:
-        return {FORMAT: extras, **marks} if marks else {FORMAT: extras}
-    return marks or None
-
-
-def gemini_extras(native: NativeExtras | None) -> dict[str, Any]:
-    """The extras of Gemini in a native mapping."""
-    return native.get(FORMAT, {}) if native else {}
 
 
 def with_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

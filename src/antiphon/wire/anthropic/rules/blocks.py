@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
     MAX_CALL_NAME,
     PDF,
@@ -28,7 +29,7 @@ from antiphon.wire.anthropic.schema import COMBINATORS
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
 from antiphon.wire.json_schema import find_reference_cycle
 from antiphon.wire.rules import Violation, name_set
-from antiphon.wire.vendors.anthropic import FORMAT, quote_value
+from antiphon.wire.vendors.anthropic import quote_value
 
 EXTRA_FIELD = "Extra inputs are not permitted"
 MISSING_FIELD = "Field required"

@@ -13,6 +13,7 @@ from typing import Any
 
 from antiphon.wire.capabilities import look_up
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import NAMES, ContentWriter, write_call
 from antiphon.wire.gemini.media import write_media
 from antiphon.wire.gemini.messages import write_turns
@@ -27,7 +28,6 @@ from antiphon.wire.gemini.rules.parameters import (
 )
 from antiphon.wire.gemini.tools import write_tool_choice, write_tools
 from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation
-from antiphon.wire.vendors.google import FORMAT
 
 __all__ = ["RULES", "check_request", "check_sequence"]
 

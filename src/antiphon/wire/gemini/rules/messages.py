@@ -14,8 +14,9 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.gemini.limits import DATA_FIELDS, PART_SPELLINGS
 from antiphon.wire.gemini.media import is_image_type
+from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.rules import RuleContext, Violation
-from antiphon.wire.vendors.google import as_list, get_field, spelling_used, to_snake_case, unknown_field
+from antiphon.wire.vendors.google import to_snake_case, unknown_field
 
 _OBJECT_RULES = {"functionCall": "GM-08", "functionResponse": "GM-09", "inlineData": "GM-17"}
 _STRUCTS = {"functionCall": "args", "functionResponse": "response"}

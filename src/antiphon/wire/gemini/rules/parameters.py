@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire.capabilities import EFFORTS, format_capabilities, tool_name_matcher
+from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.limits import MODES, NOT_WITH_CACHED_CONTENT, PARAMETER_SPELLINGS
+from antiphon.wire.gemini.native import as_list, get_field, spelling_used
 from antiphon.wire.gemini.parameters import PARAMETER_TABLE
+from antiphon.wire.gemini.schema import check_schema, is_object_root
 from antiphon.wire.parameters import refused_fields
 from antiphon.wire.rules import RuleContext, Violation
 from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
-from antiphon.wire.vendors.google import FORMAT, as_list, get_field, spelling_used, to_snake_case, unknown_field
+from antiphon.wire.vendors.google import to_snake_case, unknown_field
 from antiphon.wire.vendors.google_parameters import WORDING, stop_problem
-from antiphon.wire.vendors.google_schema import check_schema, is_object_root
 
 
 def check_names(context: RuleContext) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.parts import NativeExtras
+from antiphon.wire.gemini.native import field_spellings
 from antiphon.wire.json_schema import SchemaKeywords, SchemaPath, format_path, walk_values
 from antiphon.wire.rules import Violation, name_set
-from antiphon.wire.vendors.google import field_spellings, has_mark, spelling_mark, unknown_field
+from antiphon.wire.vendors.google import has_mark, spelling_mark, unknown_field
 
 KEYWORDS = name_set(
     "type format title description nullable enum items properties required pattern example default minimum maximum"
