@@ -11,7 +11,6 @@ from antiphon.errors import AntiphonError
 from antiphon.parts import NativeExtras
 from antiphon.wire.request import SERVER_STATE
 
-_STORED_TURNS = frozenset(name for names in SERVER_STATE.values() for name in names)
 _FORMAT_WITH_ITEM_IDS = "openai-responses"
 """Its items have an id, by which only its own server finds them again."""
 
@@ -29,7 +28,7 @@ class Loss(Struct, frozen=True):
 
 def foreign_reason(origin: str, name: str) -> str:
     """Why an extra of another format is lost."""
-    if name in _STORED_TURNS:
+    if name in SERVER_STATE.get(origin, ()):
         return f"the turns it stands for are stored at {origin}; sent only the messages of this request"
     return f"specific to {origin}; dropped"
 

@@ -28,7 +28,7 @@ from antiphon.wire.capabilities import (
     find_family,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FAMILIES = capability_data().families
 
 

@@ -23,7 +23,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_responses.request import read_request
+from antiphon.wire.openai_responses.request import read_request, write_request
 from antiphon.wire.openai_responses.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from wire.openai_responses.bodies import (
@@ -455,3 +455,12 @@ def test_inexpressible_fields_are_losses(thing: Any) -> None:
 def test_an_unreadable_body_is_refused(given_input: Any) -> None:
     with pytest.raises(WireError, match="input: expected a string or an array"):
         read_request({"input": given_input})
+
+
+def test_office_documents_are_sent_as_files() -> None:
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    request = ModelRequest(model="gpt-5", messages=(Message("user", (Document(kind, "AAAA", name="a.docx"),)),))
+    losses: list[Loss] = []
+    body = write_request(request, losses)
+    file = {"type": "input_file", "filename": "a.docx", "file_data": f"data:{kind};base64,AAAA"}
+    assert (body["input"], losses) == ([{"role": "user", "content": [file]}], [])

@@ -357,6 +357,11 @@ class MessageListWriter:
         if isinstance(part, Native) and part.origin == FORMAT:
             self._written.append(part.data)
             return
+        if isinstance(part, Native):  # a message of another format: what can be read of it
+            content = write_part(part, self._losses, f"{path}.parts[0]", self._dialect, self._model)
+            if content:
+                self._add({"role": "user", "content": collapse_text(content, "text")})
+            return
         self._losses.append(Loss(f"{path}.role", "role", f'unknown role "{message.role}"; sent as user'))
         self._write_other(path, Message("user", message.parts, message.name, message.native))
 

@@ -46,7 +46,7 @@ from antiphon.wire.media import (
 )
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
-from antiphon.wire.openai_responses.limits import REFUSED_FILES
+from antiphon.wire.openai_responses.limits import MAX_MEDIA_TYPE, REFUSED_FILES
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
@@ -203,7 +203,7 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         kind, data = document.media_type or "text/plain", b64encode(document.text.encode()).decode()
     if data:
         kind = kind or "application/pdf"
-        if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > 48:
+        if kind.startswith(REFUSED_FILES) or "," in kind or len(kind) > MAX_MEDIA_TYPE:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}

@@ -65,5 +65,7 @@ PREVIOUS_ID_PREFIX = "resp"
 """OR-16."""
 MIN_OUTPUT_TOKENS = 16
 """OR-14."""
+MAX_MEDIA_TYPE = 127
+"""No registered type is longer; those of office documents have more than 70 characters."""
 REFUSED_FILES = ("audio/", "video/")
 """How the media types begin that are refused as a file (OR-05)."""
