@@ -68,6 +68,12 @@ _EXTENSIONS = {
     "mkv": "video/x-matroska",
 }
 _EXTENSION_BY_TYPE = {media_type: extension for extension, media_type in reversed(_EXTENSIONS.items())}
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_EXTENSION_BY_TYPE |= {
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+    f"{_OFFICE}.presentationml.presentation": "pptx",
+}
 _AUDIO_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
 _SAME_TYPES = (
     ("image/jpeg", "image/jpg", "image/pjpeg"),

@@ -459,8 +459,8 @@ def test_an_unreadable_body_is_refused(given_input: Any) -> None:
 
 def test_office_documents_are_sent_as_files() -> None:
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-    request = ModelRequest(model="gpt-5", messages=(Message("user", (Document(kind, "AAAA", name="a.docx"),)),))
+    request = ModelRequest(model="gpt-5", messages=(Message("user", (Document(kind, "AAAA"),)),))
     losses: list[Loss] = []
     body = write_request(request, losses)
-    file = {"type": "input_file", "filename": "a.docx", "file_data": f"data:{kind};base64,AAAA"}
+    file = {"type": "input_file", "filename": "document.docx", "file_data": f"data:{kind};base64,AAAA"}
     assert (body["input"], losses) == ([{"role": "user", "content": [file]}], [])
