@@ -16,6 +16,7 @@ _CHAT_ONLY = words(
     " response_format reasoning_effort"
 )
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fc", "reasoning": "rs"}
+_STORED = ("item_reference", "compaction")  # they stand for earlier items, which may have the call of an output
 _PARTS = ("input_text", "input_image", "input_file", "output_text", "refusal", "input_audio", "summary_text")
 
 
@@ -30,7 +31,7 @@ def check(body: dict[str, Any]) -> Iterator[Violation]:
         if isinstance(item, dict):
             yield from _item(item, f"input[{place}]")
     is_linked = any(body.get(each) for each in ("previous_response_id", "conversation"))
-    if not is_linked and not any(item.get("type") == "item_reference" for item in objects(listed)):
+    if not is_linked and not any(item.get("type") in _STORED for item in objects(listed)):
         yield from _pairs(objects(listed))
     yield from _tools(body)
     for name in sorted(_CHAT_ONLY & body.keys()):
