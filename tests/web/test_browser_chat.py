@@ -461,10 +461,11 @@ def large_png() -> bytes:
 def test_pictures_files_and_long_texts_are_attached(chromium: Chromium, chat: Browser, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(base64.b64decode(PIXEL))
     (tmp_path / "notes.md").write_text("# Notes")
-    (tmp_path / "program.exe").write_bytes(b"MZ")
+    (tmp_path / "Dockerfile").write_text("FROM scratch")  # text by its content, as in the terminal
+    (tmp_path / "program.exe").write_bytes(b"MZ\x90\0")
     with window(chromium, chat.port) as shown:
         shown.open()
-        names = ("dot.png", "notes.md", "program.exe")
+        names = ("dot.png", "notes.md", "Dockerfile", "program.exe")
         shown.page.locator("#files").set_input_files([tmp_path / name for name in names])
         expect(shown.page.locator(".notice.wrong")).to_contain_text("program.exe")
         shown.page.evaluate(
@@ -472,14 +473,15 @@ def test_pictures_files_and_long_texts_are_attached(chromium: Chromium, chat: Br
             " document.getElementById('composer-text').dispatchEvent(new ClipboardEvent('paste',"
             " {clipboardData: data, cancelable: true, bubbles: true})); }"
         )
-        expect(shown.page.locator("#attachments li")).to_have_count(3)
+        expect(shown.page.locator("#attachments li")).to_have_count(4)
         shown.say("What is this?")
         shown.sees("You wrote: What is this?")
         expect(shown.thread.locator(".input img.picture")).to_have_count(1)
         shown.sees("notes.md")
-        shown.sees("pasted-3.txt")
+        shown.sees("Dockerfile")
+        shown.sees("pasted-4.txt")
         (sent,) = inputs(chat, shown.conversation)
-        assert [part["type"] for part in sent["content"]] == ["text", "image", "document", "document"]
+        assert [part["type"] for part in sent["content"]] == ["text", "image", "document", "document", "document"]
         # Edited in a fork, the message keeps what was attached to it, long or not.
         original = shown.conversation
         edit_in_fork(shown, "And what is this?")

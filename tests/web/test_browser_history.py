@@ -74,6 +74,15 @@ def test_the_log_is_a_timeline_next_to_each_providers_request(chromium: Chromium
         expect(columns.nth(3).locator(".turn-card.new").last).to_contain_text("It stands on the left.")
 
 
+def test_nothing_is_cut_off_in_narrow_columns(chromium: Chromium, chat: tuple[Browser, str]) -> None:
+    browser, conversation = chat
+    with window(chromium, browser.port, viewport={"width": 1280, "height": 800}) as shown:
+        shown.open(conversation, "/history")
+        columns = shown.page.locator(".rendered")
+        expect(columns).to_have_count(len(FORMATS))
+        assert columns.evaluate_all("(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
+
+
 def test_arrows_move_through_the_timeline(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
     with window(chromium, browser.port) as shown:

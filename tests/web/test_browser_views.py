@@ -224,6 +224,44 @@ def test_a_notice_is_not_repeated(chromium: Chromium, chat: tuple[Browser, Mappi
         expect(shown.page.locator(".notice")).to_have_text(["Copied"])
 
 
+def test_a_copy_that_the_browser_refuses_is_reported(
+    chromium: Chromium, chat: tuple[Browser, Mapping[str, str]]
+) -> None:
+    browser, ids = chat
+    with window(chromium, browser.port) as shown:
+        shown.page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        shown.open(ids["talk"])
+        shown.thread.locator(".message.input").get_by_role("button", name="Copy the text").click()
+        expect(shown.page.locator(".notice.wrong")).to_have_text("The browser did not allow copying.")
+
+
+def test_the_title_is_that_of_the_view(chromium: Chromium, chat: tuple[Browser, Mapping[str, str]]) -> None:
+    browser, ids = chat
+    with window(chromium, browser.port) as shown:
+        title, current = shown.page.locator("#title"), shown.page.locator("#conversations a[aria-current]")
+        shown.open(ids["talk"])
+        expect(current).to_have_count(1)
+        talk = title.inner_text()
+        shown.page.locator("a[href='#/plans']").click()
+        expect(title).to_have_text("Plans")
+        expect(current).to_have_count(0)
+        shown.page.go_back()
+        expect(title).to_have_text(talk)
+        expect(current).to_have_count(1)
+        shown.page.get_by_role("button", name="New conversation").click()
+        shown.page.locator("#language").click()
+        expect(title).to_have_text("新对话")
+
+
+def test_durations_are_rounded_once(chromium: Chromium, chat: tuple[Browser, Mapping[str, str]]) -> None:
+    with window(chromium, chat[0].port) as shown:
+        shown.open()
+        drawn = shown.page.evaluate(
+            "import('/chat/page/ui/i18n.js').then(({ formatDuration }) => [0.001, 2, 119.7, 3600].map(formatDuration))"
+        )
+    assert drawn == ["1 ms", "2.0 s", "2 min 0 s", "60 min 0 s"]
+
+
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
 def test_the_offers_send_what_they_say(
     chromium: Chromium, chat: tuple[Browser, Mapping[str, str]], locale: str

@@ -7,7 +7,7 @@ import { switchAppearance } from "./ui/appearance.js";
 import { askForModel, CompareView } from "./chat/compare_view.js";
 import { Composer } from "./chat/composer.js";
 import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
-import { button, byId as at, element, fill } from "./ui/dom.js";
+import { button, byId, element, fill } from "./ui/dom.js";
 import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { textOf } from "./chat/messages.js";
@@ -23,7 +23,9 @@ import { showTokens, showUsage } from "./chat/token_meter.js";
 import { currentLanguage, say, translatePage, switchLanguage } from "./ui/i18n.js";
 
 const TOUR = "offline/plain";
-const VIEWS = ["chat", "history", "plans", "compare", "mcp"];
+/** The views that are not of the open conversation, with the keys of their titles; the others are titled as it is. */
+const TITLES = { plans: "plans", compare: "compareTitle", mcp: "mcpTitle" };
+const VIEWS = ["chat", "history", ...Object.keys(TITLES)];
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 /** The default model, why it is the default and how to change it, in the page's language. */
@@ -57,12 +59,12 @@ class Page {
       opened: () => this.loadSources(),
       pasteKey: () => this.reporting(() => this.pasteKey()),
     });
-    this.historyView = new HistoryView(this.api, at("history"), (step) => this.reporting(() => this.replay(step)));
+    this.historyView = new HistoryView(this.api, byId("history"), (step) => this.reporting(() => this.replay(step)));
     this.composer = new Composer({
       send: (content, interrupts) => this.send(content, interrupts),
       stop: () => this.stop(),
     });
-    this.thread = new Thread(this.api, at("thread"), {
+    this.thread = new Thread(this.api, byId("thread"), {
       edit: (entry, text) => this.editInBranch(entry, text),
       regenerate: (entry) => this.reporting(() => this.regenerate(entry)),
       compare: (entry) => this.reporting(() => this.compare(entry)),
@@ -73,9 +75,9 @@ class Page {
         this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
       resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
       chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
-    }, at("to-latest"));
-    this.compareView = new CompareView(this.api, at("compare"));
-    this.mcpView = new McpView(this.api, at("mcp"));
+    }, byId("to-latest"));
+    this.compareView = new CompareView(this.api, byId("compare"));
+    this.mcpView = new McpView(this.api, byId("mcp"));
   }
 
   /** The open conversation, for actions that are offered only while there is one. */
@@ -97,7 +99,7 @@ class Page {
       this.defaultChoice = state.choice;
       this.menu.offer(state.models, choiceLine(state.choice));
       this.menu.show(this.model);
-      at("to-mcp").hidden = !state.has_mcp;
+      byId("to-mcp").hidden = !state.has_mcp;
       if (this.isWelcoming) this.welcome();
       if (this.defaultModel === TOUR) await this.loadSources();
     } catch (error) {
@@ -114,27 +116,27 @@ class Page {
     addEventListener("online", () => setBanner("network", null));
     document.addEventListener("language", () => this.redraw());
     document.addEventListener("keydown", (event) => this.onKey(event));
-    at("skip").addEventListener("click", (event) => {
+    byId("skip").addEventListener("click", (event) => {
       event.preventDefault(); // the address selects the view, not the focus
       this.composer.focus();
     });
-    at("new-chat").addEventListener("click", () => this.newChat());
-    at("menu").addEventListener("click", () => this.openSidebar(!document.body.classList.contains("with-sidebar")));
-    at("veil").addEventListener("click", () => this.openSidebar(false));
-    at("conversations").addEventListener("click", (event) => {
+    byId("new-chat").addEventListener("click", () => this.newChat());
+    byId("menu").addEventListener("click", () => this.openSidebar(!document.body.classList.contains("with-sidebar")));
+    byId("veil").addEventListener("click", () => this.openSidebar(false));
+    byId("conversations").addEventListener("click", (event) => {
       if (event.target.closest("a")) this.openSidebar(false); // the one that is shown already changes no address
     });
-    at("appearance").addEventListener("click", switchAppearance);
-    at("language").addEventListener("click", switchLanguage);
-    at("shortcuts").addEventListener("click", showShortcuts);
-    at("settings").addEventListener("click", () => this.reporting(() => this.settings()));
-    at("usage").addEventListener("click", () => showUsage(this.opened.loadedState.spending));
-    at("compact").addEventListener("click", () => this.reporting(() => this.compact()));
+    byId("appearance").addEventListener("click", switchAppearance);
+    byId("language").addEventListener("click", switchLanguage);
+    byId("shortcuts").addEventListener("click", showShortcuts);
+    byId("settings").addEventListener("click", () => this.reporting(() => this.settings()));
+    byId("usage").addEventListener("click", () => showUsage(this.opened.loadedState.spending));
+    byId("compact").addEventListener("click", () => this.reporting(() => this.compact()));
     for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-export]")))
       one.addEventListener("click", () => this.reporting(() => this.export(one.dataset.export ?? "jsonl")));
-    at("pin").addEventListener("click", () => this.reporting(() => this.pin()));
-    at("delete").addEventListener("click", () => this.reporting(() => this.remove()));
-    const more = at("more");
+    byId("pin").addEventListener("click", () => this.reporting(() => this.pin()));
+    byId("delete").addEventListener("click", () => this.reporting(() => this.remove()));
+    const more = byId("more");
     more.addEventListener("click", (event) => {
       if (event.target.closest(".menu")) more.open = false;
     });
@@ -146,17 +148,26 @@ class Page {
   /** Show the view in the address. */
   async route() {
     const [, kind, id, view] = /^#\/(c|plans|mcp|compare)(?:\/([^/]+))?(?:\/([^/]+))?$/.exec(location.hash) ?? [];
+    const address = location.hash;
     this.openSidebar(false);
     const shown = kind && kind !== "c" ? kind : view === "history" ? view : "chat";
-    for (const name of VIEWS) at(name).hidden = name !== shown;
+    for (const name of VIEWS) byId(name).hidden = name !== shown;
     document.body.dataset.view = shown;
     this.mcpView.close();
-    if (kind === "plans") return this.showPlans();
-    if (kind === "mcp") return this.showMcp();
-    if (kind === "compare") return this.showCompared([id, view].map(decodeURIComponent));
     this.compareView.close();
+    if (shown in TITLES) {
+      this.showTabs(null);
+      this.showTitle();
+      this.sidebar.current("");
+      if (kind === "plans") return this.showPlans();
+      if (kind === "mcp") return this.mcpView.show();
+      return this.compareView.show([id, view].map(decodeURIComponent));
+    }
     const wanted = kind === "c" && id ? decodeURIComponent(id) : null;
+    this.sidebar.current(wanted ?? "");
     if (wanted !== (this.conversation?.id ?? null) || wanted === null) await this.open(wanted);
+    if (location.hash !== address) return null; // another view was chosen meanwhile
+    this.showTitle();
     this.showTabs(wanted, shown);
     if (shown === "history" && this.conversation?.state) await this.historyView.show(this.conversation);
     if (shown === "chat" && matchMedia("(hover: hover)").matches) this.composer.focus();
@@ -164,16 +175,16 @@ class Page {
   }
 
   showTabs(id, shown) {
-    at("views").hidden = id === null;
-    at("more").hidden = id === null;
+    byId("views").hidden = id === null;
+    byId("more").hidden = id === null;
     if (id === null) return;
     for (const [name, view] of [
       ["to-chat", ""],
       ["to-history", "/history"],
     ]) {
-      at(name).setAttribute("href", addressOf(id, view));
-      if ((view === "") === (shown === "chat")) at(name).setAttribute("aria-current", "page");
-      else at(name).removeAttribute("aria-current");
+      byId(name).setAttribute("href", addressOf(id, view));
+      if ((view === "") === (shown === "chat")) byId(name).setAttribute("aria-current", "page");
+      else byId(name).removeAttribute("aria-current");
     }
   }
 
@@ -183,11 +194,9 @@ class Page {
     this.sendingLater.delete(id);
     this.thread.clear();
     this.composer.open(id ?? "new");
-    this.sidebar.current(id ?? "");
     if (id === null) {
       this.showModel(this.defaultModel);
-      this.showTitle("");
-      showTokens(at("meter"), null);
+      showTokens(byId("meter"), null);
       this.welcome();
       return;
     }
@@ -245,7 +254,7 @@ class Page {
 
   loaded(conversation, state) {
     this.thread.show(conversation.path, state);
-    at("thread").classList.remove("welcoming");
+    byId("thread").classList.remove("welcoming");
     this.showBranches(conversation);
     this.sidebar.takeFound(conversation.id, (found) => this.thread.showFound(found));
     this.changed(state);
@@ -260,23 +269,24 @@ class Page {
     if (name === "TurnStarted") this.sidebar.load();
     if (name === "TitleWritten") {
       conversation.loadedState.info.title = data.title;
-      this.showTitle(data.title);
+      this.showTitle();
       this.sidebar.load();
     }
-    if (name === "LoopFinished" && !at("history").hidden) this.historyView.show(conversation);
+    if (name === "LoopFinished" && !byId("history").hidden) this.historyView.show(conversation);
   }
 
   changed(state) {
-    this.showTitle(state.info.title);
-    at("pin").dataset.say = state.info.is_pinned ? "unpin" : "pin";
-    fill(at("pin"), say(at("pin").dataset.say));
+    this.showTitle();
+    byId("pin").dataset.say = state.info.is_pinned ? "unpin" : "pin";
+    fill(byId("pin"), say(byId("pin").dataset.say));
     this.showModel(state.model);
-    showTokens(at("meter"), state);
+    showTokens(byId("meter"), state);
     this.thread.changed(state);
     this.sidebar.load();
   }
 
   redraw() {
+    this.showTitle();
     this.sidebar.load();
     this.menu.describe(choiceLine(this.defaultChoice));
     this.menu.show(this.model);
@@ -284,12 +294,14 @@ class Page {
     if (this.conversation?.state) this.conversation.load().catch(showError);
     else if (document.body.dataset.view === "chat") this.welcome();
     if (document.body.dataset.view === "history") this.historyView.show(this.conversation);
-    if (document.body.dataset.view === "plans") this.showPlans();
-    if (["compare", "mcp"].includes(document.body.dataset.view ?? "")) this.route();
+    if ((document.body.dataset.view ?? "") in TITLES) this.route();
   }
 
-  showTitle(title) {
-    fill(at("title"), title || say("untitled"));
+  /** The title of the view, or of the conversation that it shows. */
+  showTitle() {
+    const key = TITLES[document.body.dataset.view ?? ""];
+    const title = key ? say(key) : this.conversation?.state?.info.title;
+    fill(byId("title"), title || say("untitled"));
     document.title = title ? `${title} · Antiphon` : "Antiphon";
   }
 
@@ -334,12 +346,12 @@ class Page {
   }
 
   welcome() {
-    at("thread").classList.add("welcoming");
+    byId("thread").classList.add("welcoming");
     const offers = ["offer_1", "offer_2", ...(this.defaultModel === TOUR ? ["tour_2", "tour_3", "tour_4"] : [])].map((key) =>
       button(say(key), () => this.composer.submit(say(key)), { class: "offer" }),
     );
     fill(
-      at("thread"),
+      byId("thread"),
       element(
         "div",
         { class: "welcome" },
@@ -357,27 +369,13 @@ class Page {
     );
   }
 
-  async showCompared(ids) {
-    this.showTabs(null);
-    this.showTitle(say("compareTitle"));
-    await this.compareView.show(ids);
-  }
-
-  async showMcp() {
-    this.showTabs(null);
-    this.showTitle(say("mcpTitle"));
-    await this.mcpView.show();
-  }
-
   async showPlans() {
-    this.showTabs(null);
-    this.showTitle(say("plans"));
     const { plans } = await this.api.get("plans").catch((error) => {
       showError(error);
       return { plans: [] };
     });
     fill(
-      at("plans"),
+      byId("plans"),
       plans.length
         ? plans.map((plan) => new PlanCard(this.api, plan).node)
         : element("p", { class: "quiet empty" }, say("noPlans")),
@@ -531,8 +529,8 @@ class Page {
 
   openSidebar(isOpen) {
     document.body.classList.toggle("with-sidebar", isOpen);
-    at("menu").setAttribute("aria-expanded", String(isOpen));
-    if (isOpen) at("search").focus();
+    byId("menu").setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) byId("search").focus();
   }
 
   async reporting(act) {
@@ -574,7 +572,7 @@ class Page {
 
   escape() {
     if (document.body.classList.contains("with-sidebar")) this.openSidebar(false);
-    else if (at("more").open) at("more").open = false;
+    else if (byId("more").open) byId("more").open = false;
     else this.stop();
   }
 }

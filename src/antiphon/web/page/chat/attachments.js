@@ -7,8 +7,6 @@ import { notice, announce } from "../ui/notifications.js";
 import { say, formatSize } from "../ui/i18n.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-const TEXTUAL =
-  /\.(md|txt|csv|tsv|json|jsonl|ya?ml|toml|ini|log|xml|html?|css|js|ts|tsx|jsx|py|rs|go|java|kt|c|h|cpp|rb|php|sql|sh|tex|srt)$/i;
 const IMAGE_LIMIT = 10 * 1024 * 1024;
 const DOCUMENT_LIMIT = 20 * 1024 * 1024;
 
@@ -26,11 +24,11 @@ export class Attachments {
   async read(files) {
     const parts = [];
     for (const file of files) {
-      const mediaType = kindOf(file);
-      const limit = IMAGES.has(mediaType) ? IMAGE_LIMIT : DOCUMENT_LIMIT;
-      if (mediaType === null) notice(say("unsupportedFile", { name: file.name }), true);
-      else if (file.size > limit)
+      const limit = IMAGES.has(file.type) ? IMAGE_LIMIT : DOCUMENT_LIMIT;
+      const mediaType = file.size > limit ? null : await mediaTypeOf(file);
+      if (file.size > limit)
         notice(say("tooLarge", { name: file.name, size: formatSize(file.size), limit: formatSize(limit) }), true);
+      else if (mediaType === null) notice(say("unsupportedFile", { name: file.name }), true);
       else parts.push(partOf(file.name, mediaType, await base64(file)));
     }
     return parts;
@@ -75,10 +73,19 @@ function partOf(name, mediaType, data) {
     : { type: "document", media_type: mediaType, data, name };
 }
 
-function kindOf(file) {
+/**
+ * The type that a file is sent as; text by its content, whatever its name is, as the server reads it.
+ *
+ * @param {File} file
+ */
+async function mediaTypeOf(file) {
   if (IMAGES.has(file.type) || file.type === "application/pdf") return file.type;
-  if (file.type.startsWith("text/")) return file.type.split(";")[0];
-  return TEXTUAL.test(file.name) ? "text/plain" : null;
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    return text.includes("\0") ? null : "text/plain";
+  } catch {
+    return null; // not UTF-8, or it cannot be read
+  }
 }
 
 /**

@@ -36,7 +36,7 @@ export function keepDraft(place, draft) {
  *
  * @param {Part[]} content
  */
-export function wordsOf(content) {
+function wordsOf(content) {
   return content
     .filter((part) => part.type === "text")
     .map((part) => part.text)

@@ -102,7 +102,7 @@ function noEvent() {
 }
 
 /** Text in pieces to whole events. */
-export class EventParser {
+class EventParser {
   constructor() {
     this._rest = "";
     this._event = noEvent();

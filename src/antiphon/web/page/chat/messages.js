@@ -5,7 +5,7 @@
 import { button, element, fill, iconButton } from "../ui/dom.js";
 import { drawn } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
-import { notice } from "../ui/notifications.js";
+import { copyText } from "../ui/notifications.js";
 import { say } from "../ui/i18n.js";
 
 /** The words of a list of parts. */
@@ -35,7 +35,7 @@ export function inputMessage(entry, { api, path, edit, rollBack }) {
       "div",
       { class: "actions" },
       edit && iconButton("edit", say("edit"), () => editing(body, words, (text) => edit(entry, text))),
-      iconButton("copy", say("copyMessage"), () => copy(words)),
+      iconButton("copy", say("copyMessage"), () => copyText(words)),
       rollBack && iconButton("clock", say("rollBackHere"), () => rollBack(entry.sequence_number - 1)),
     ),
   );
@@ -70,11 +70,6 @@ function editing(body, words, send) {
   fill(body, form);
   field.focus();
   field.setSelectionRange(words.length, words.length);
-}
-
-async function copy(text) {
-  await navigator.clipboard?.writeText(text).catch(() => {});
-  notice(say("copied"));
 }
 
 /** The thinking of a model, collapsed. */
@@ -132,7 +127,7 @@ export function outputMessage(entry, { api, path, fork, regenerate, compare, chi
   const actions = element(
     "div",
     { class: "actions" },
-    words && iconButton("copy", say("copyMessage"), () => copy(words)),
+    words && iconButton("copy", say("copyMessage"), () => copyText(words)),
     regenerate && iconButton("again", say("regenerate"), () => regenerate(entry)),
     compare && iconButton("compare", say("compareWith"), () => compare(entry)),
     fork && iconButton("fork", say("forkHere"), () => fork(entry.sequence_number)),

@@ -9,6 +9,7 @@ import { highlighted } from "../markdown/highlight.js";
 import { markdownText } from "../markdown/markdown.js";
 import { withoutPlanData } from "../plans/plan_data.js";
 import { say, formatDuration } from "../ui/i18n.js";
+import { copyText } from "../ui/notifications.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
 export class ToolChip {
@@ -106,9 +107,7 @@ export class ToolChip {
       const pictures = (this.result.content ?? [])
         .filter((part) => ["image", "audio", "document"].includes(part.type))
         .map((part) => this._shown(part));
-      const copied = button(say("copy"), () => navigator.clipboard?.writeText(this.text).catch(() => {}), {
-        class: "copy",
-      });
+      const copied = button(say("copy"), () => copyText(this.text), { class: "copy" });
       parts.push(
         element("div", { class: "between" }, element("p", { class: "part" }, say("result")), copied),
         element(

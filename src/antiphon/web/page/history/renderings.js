@@ -1,5 +1,5 @@
 // @ts-check
-/* "What each provider would be sent here": one moment of the history, written for each API, side by side.
+/* The request body for each provider: one version of the history, written for each API, side by side.
  *
  * The columns show the bodies themselves. Each turn is a card, and those that were not in the body of the previous
  * version are marked as new: the reader sees the log grow in all formats, and that earlier parts never change. Losses and

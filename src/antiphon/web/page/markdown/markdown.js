@@ -7,6 +7,7 @@
 import { button, element, fill, outwardLink } from "../ui/dom.js";
 import { highlighted } from "./highlight.js";
 import { say } from "../ui/i18n.js";
+import { copyText } from "../ui/notifications.js";
 
 const TAGS = new Set(
   "p span h2 h3 h4 h5 h6 ul ol li blockquote thead tbody tr th td em strong del br hr code sup".split(" "),
@@ -47,11 +48,6 @@ function draw(block) {
 }
 
 function codeBlock(text, language) {
-  const copied = button(say("copy"), async () => {
-    await navigator.clipboard?.writeText(text).catch(() => {});
-    copied.textContent = say("copied");
-  });
-  copied.className = "copy";
   const label = language || say("text");
   return element(
     "figure",
@@ -60,7 +56,7 @@ function codeBlock(text, language) {
       "figcaption",
       {},
       element("span", {}, language === "mermaid" ? `${label}: ${say("mermaidHint")}` : label),
-      copied,
+      button(say("copy"), () => copyText(text), { class: "copy" }),
     ),
     element(
       "pre",

@@ -9,15 +9,14 @@ const KEPT = "antiphon.key";
 const ROOT = "/chat/api/";
 
 /** A request that the server refused, or that did not reach it (`status` 0). */
-export class ApiError extends Error {
+class ApiError extends Error {
   /**
    * @param {string} message
    * @param {number} status
    */
-  constructor(message, status, code = "") {
+  constructor(message, status) {
     super(message);
     this.status = status;
-    this.code = code;
   }
 }
 
@@ -115,9 +114,5 @@ export class Api {
 async function refusal(response) {
   const payload = await response.json().catch(() => null);
   const what = payload?.error?.message ?? response.statusText ?? "";
-  return new ApiError(
-    what || say("serverSaid", { what: "", status: response.status }),
-    response.status,
-    payload?.error?.code ?? "",
-  );
+  return new ApiError(what || say("serverStatus", { status: response.status }), response.status);
 }

@@ -94,7 +94,7 @@ export function showShortcuts() {
 /** What can be set about a conversation; gives what changed, or `null`. */
 export async function editSettings({ title, system, memory, limits, tags }) {
   const fields = {
-    title: element("input", { type: "text", value: title, maxlength: "200" }),
+    title: element("input", { type: "text", value: title, maxlength: "300" }),
     system: element("textarea", { rows: "5", value: system ?? "" }),
     memory: element("textarea", { rows: "5", value: memory ?? "" }),
   };

@@ -73,7 +73,7 @@ export function byId(id) {
 }
 
 /** The address if a link may go there (web and mail), else `null`. */
-export function safeAddress(text) {
+function safeAddress(text) {
   try {
     const address = new URL(text.trim());
     return SCHEMES.has(address.protocol) ? address.href : null;
@@ -100,11 +100,6 @@ export function picture(mediaType, data, alternative) {
 
 /** @type {Record<string, string>} */
 const ICONS = {
-  plus: "M8 3v10M3 8h10",
-  menu: "M2.5 4.5h11M2.5 8h11M2.5 11.5h11",
-  send: "M8 13V3M3.8 7.2 8 3l4.2 4.2",
-  stop: "M4.5 4.5h7v7h-7z",
-  clip: "M13 7.5 8 12.5a3 3 0 0 1-4.3-4.3L9 3a2 2 0 0 1 2.9 2.8L6.8 11a1 1 0 0 1-1.4-1.4l4.4-4.5",
   close: "m4 4 8 8M12 4l-8 8",
   edit: "M10.8 2.8 13.2 5.2 6 12.4l-3 .6.6-3z",
   fork: "M5 3v4.5A2.5 2.5 0 0 0 7.5 10H11M5 3v10M9 8l2.2 2L9 12",
@@ -113,13 +108,7 @@ const ICONS = {
   before: "m10 4-4 4 4 4",
   again: "M12.5 8a4.5 4.5 0 1 1-1.4-3.3M12.5 2.5v3h-3",
   compare: "M2.5 3.5h4.5v9H2.5zM9 3.5h4.5v9H9z",
-  pin: "M6 2.5h4l-.5 4 2 2h-7l2-2zM8 8.5v5",
-  share: "M8 10V2.5M5 5l3-2.5L11 5M3.5 8v5.5h9V8",
-  down: "M8 3v10M3.8 8.8 8 13l4.2-4.2",
   check: "m3.5 8.5 3 3 6-7",
-  cross: "m5 5 6 6M11 5l-6 6",
-  more: "M3.5 8h.01M8 8h.01M12.5 8h.01",
-  search: "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM10.3 10.3 13.5 13.5",
   clock: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3l2 1.5",
   file: "M4 2.5h5L12 5.5v8H4zM9 2.5v3h3",
 };

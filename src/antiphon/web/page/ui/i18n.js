@@ -70,7 +70,8 @@ export function formatMoney(dollars) {
 export function formatDuration(seconds) {
   if (seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   if (seconds < 99.5) return `${seconds.toFixed(1)} s`;
-  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  const whole = Math.round(seconds);
+  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
 /** A size, in kilobytes where that is shorter. */

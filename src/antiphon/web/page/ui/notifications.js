@@ -36,6 +36,15 @@ export function setBanner(key, text) {
   }
 }
 
+/** Copy a text. A page that came over plain HTTP from another machine has no clipboard. */
+export async function copyText(text) {
+  const isCopied = await navigator.clipboard?.writeText(text).then(
+    () => true,
+    () => false,
+  );
+  notice(say(isCopied ? "copied" : "notCopied"), !isCopied);
+}
+
 /** Text for a screen reader. */
 export function announce(text) {
   spoken.append(element("p", {}, text));

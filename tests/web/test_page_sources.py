@@ -1,0 +1,89 @@
+"""The files of the page: no inline code, no text, style or icon that nothing uses, and two languages with the same texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent.parent / "src" / "antiphon" / "web" / "page"
+LOCALES = PAGE / "ui" / "locales"
+INDEX = (PAGE / "index.html").read_text(encoding="utf-8")
+SCRIPTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PAGE.rglob("*.js")) if path.parent != LOCALES)
+MADE_BY_THE_SERVER = {"footnotes", "level-1", "level-2", "level-3", "middle"}
+"""Classes in the blocks of `chat/markdown.py`."""
+
+
+def texts(language: str) -> dict[str, str]:
+    module = (LOCALES / f"{language}.js").read_text(encoding="utf-8")
+    return {key: json.loads(text) for key, text in re.findall(r'^  (\w+): (".*"),$', module, re.MULTILINE)}
+
+
+def is_used(name: str) -> bool:
+    """Whether a script or the page has this name, whole or as a beginning that is completed there (`code-${kind}`)."""
+    prefix = re.match(r"(\w+?[_-])\w", name)
+    return bool(
+        re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", SCRIPTS + INDEX)
+        or (prefix and f"{prefix[1]}${{" in SCRIPTS)
+    )
+
+
+def test_both_languages_have_the_same_texts_with_the_same_values() -> None:
+    english, chinese = texts("en"), texts("zh")
+    assert english.keys() == chinese.keys()
+    values = re.compile(r"\{\w+\}")
+    assert [
+        key for key in english if sorted(values.findall(english[key])) != sorted(values.findall(chinese[key]))
+    ] == []
+
+
+def test_every_text_is_used_and_every_used_text_exists() -> None:
+    english = texts("en")
+    assert [key for key in english if not is_used(key)] == []
+    used = {*re.findall(r'\bsay\("(\w+)"', SCRIPTS), *re.findall(r'data-say(?:-\w+)?="(\w+)"', INDEX)}
+    assert used - english.keys() == set()
+
+
+def test_every_class_with_a_style_is_used() -> None:
+    styles = "".join(path.read_text(encoding="utf-8") for path in PAGE.glob("*.css"))
+    selectors = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", styles, flags=re.DOTALL)
+    classes = set(re.findall(r"\.([a-zA-Z][\w-]*)", selectors)) - MADE_BY_THE_SERVER
+    assert sorted(name for name in classes if not is_used(name)) == []
+
+
+def test_every_icon_is_used() -> None:
+    drawn = re.search(r"const ICONS = \{(.*?)\};", SCRIPTS, re.DOTALL)
+    assert drawn
+    names = re.findall(r"^  (\w+):", drawn[1], re.MULTILINE)
+    assert [name for name in names if not re.search(rf'icon(Button)?\("{name}"', SCRIPTS)] == []
+
+
+class StaticTexts(HTMLParser):
+    """The texts of elements with `data-say`, by key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+        self._key = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._key = dict(attrs).get("data-say") or ""
+
+    def handle_data(self, data: str) -> None:
+        if self._key:
+            self.found[self._key], self._key = data, ""
+
+
+def test_the_static_page_has_the_english_texts() -> None:
+    reader = StaticTexts()
+    reader.feed(INDEX)
+    english = texts("en")
+    assert len(reader.found) > 10
+    assert {key: english[key] for key in reader.found} | {"language": "中文"} == reader.found
+
+
+def test_the_page_is_plain_files_without_inline_code() -> None:
+    assert not re.search(r"<style|style=|\son\w+=|<script(?![^>]*src=)|https?:", INDEX)
+    making = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+    assert re.findall(making, SCRIPTS.replace("no innerHTML in", "")) == []
