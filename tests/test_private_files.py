@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.errors import StoreDamaged
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.private_files import create_private_file, exposure, make_private_folder
@@ -134,6 +135,15 @@ def test_what_exists_keeps_its_mode_and_is_warned_about_once(shared: Path, caplo
         f"{path} is open to other users (mode 0644); run: chmod 600 '{path}'"
     ]
     assert mode(path) == 0o644
+
+
+def test_no_advice_about_a_file_of_another_program(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = shared / "passwd"
+    path.write_text("root:x:0:0:root:/root:/bin/bash\n" * 50)
+    path.chmod(0o644)
+    with caplog.at_level(logging.WARNING), pytest.raises(StoreDamaged):
+        SqliteStore(path)
+    assert not caplog.records
 
 
 def test_a_private_folder_protects_its_files(shared: Path) -> None:

@@ -78,11 +78,11 @@ def test_a_list_and_a_single_body() -> None:
         (b" \n", "empty file"),
         (b"[1]", "a.json, item 1: a request is a JSON object, not int"),
         (b'{"messages": []}\n{"nothing": 1}', "line 2: not a request body of a known format"),
-        (b'{"messages": []}\nnot json', "line 2: not JSON"),
+        (b'{"messages": []}\nnot json', "line 2: not valid JSON"),
         (b'{"log": {"entries": []}}', "no request to a model"),
         (b'{"log": {}}', "a HAR without `log.entries`"),
         (b'{"request": {"messages": []}, "time": "yesterday"}', "the time 'yesterday' is not ISO 8601"),
-        (b"\xff\xfe", "line 1: not JSON"),
+        (b"\xff\xfe", "line 1: not valid JSON"),
     ],
 )
 def test_bad_files_get_a_clear_error(data: bytes, message: str) -> None:

@@ -26,7 +26,7 @@ SOURCE = Path(__file__).parent.parent.parent / "src" / "antiphon"
 
 
 def texts_in_calls() -> Iterator[str]:
-    """The literal texts of `translate("…")`, and the literals that `_number` and `_APPROVE` pass on."""
+    """The literal texts of `translate("…")`, and that of `_APPROVE`."""
     for module in [
         *(SOURCE / "cli" / "chat").glob("*.py"),
         *(SOURCE / "cli" / "replay").glob("*.py"),
@@ -34,8 +34,7 @@ def texts_in_calls() -> Iterator[str]:
     ]:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                position = {"translate": 0, "_number": 1}.get(node.func.id)
-                if position is not None and isinstance(text := node.args[position], ast.Constant):
+                if node.func.id == "translate" and isinstance(text := node.args[0], ast.Constant):
                     yield str(text.value)
             elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_APPROVE":
                 yield ast.literal_eval(node.value)

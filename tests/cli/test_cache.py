@@ -150,7 +150,7 @@ def test_prices_of_a_configuration(requests: str, tmp_path: Path, capsys: pytest
     [
         (["nowhere.jsonl"], "cannot read nowhere.jsonl: no such file"),
         ([str(Path(__file__).parent)], "Is a directory"),
-        ([__file__], "line 1: not JSON"),
+        ([__file__], "line 1: not valid JSON"),
     ],
 )
 def test_bad_input_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

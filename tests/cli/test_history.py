@@ -218,6 +218,7 @@ def test_the_store_is_found_in_the_environment_and_in_the_users_folder(
         (["fork", "last", "--at", "99"], "cannot fork conversation"),
         (["list", "--limit", "-1"], "limit=-1: must not be negative"),
         (["list", "--page", "0"], "pages start at 1"),
+        (["search", ""], "empty search"),
         (["import", "nowhere.jsonl"], "cannot read nowhere.jsonl: No such file"),
         (["export", "last", "-o", "no/such/folder/x.jsonl"], "cannot write no/such/folder/x.jsonl"),
     ],
@@ -248,7 +249,6 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     code, _, err = antiphon("history", "list", "--store", file)
     assert (code, "Traceback" in err) == (1, False)
     assert "is not an SQLite database" in err
-
 
 def test_unknown_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["histroy"], ["history"], ["history", "list", "--colour"]):
@@ -337,7 +337,7 @@ def test_each_line_of_a_jsonl_is_a_conversation(path: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b"{", "not JSON"), (b"5", "expected a list of messages"), (b'{"contents": []}', "it looks like gemini")],
+    [(b"{", "not valid JSON"), (b"5", "expected a list of messages"), (b'{"contents": []}', "it looks like gemini")],
 )
 def test_file_that_is_not_messages_imports_nothing(path: Path, tmp_path: Path, content: bytes, why: str) -> None:
     file = tmp_path / "odd.json"

@@ -43,6 +43,13 @@ def stored(tmp_path: Path) -> list[Any]:
         return list(store.list())
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "x"])
+def test_a_limit_that_shows_nothing_is_refused(antiphon: Run, limit: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        antiphon("sessions", "--limit", limit)
+    assert left.value.code == 2
+
+
 def test_sessions_lists_every_program_and_one_folder(home: Path, antiphon: Run) -> None:
     claude_session().write(home)
     codex_session().write(home)

@@ -118,7 +118,7 @@ def test_mistakes_are_refused_in_one_line(store: Store, arguments: list[str], co
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("[", "not JSON"),
+        ("[", "not valid JSON"),
         ('"text"', "expected a list of tools or a request body, not str"),
         ("[]", "no tools that are functions"),
     ],

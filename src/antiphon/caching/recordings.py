@@ -81,7 +81,7 @@ def _read_lines(data: bytes, source: str, format_name: str) -> Iterator[Recorded
         try:
             item = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RecordingError(f"{where}: not JSON: {error}") from None
+            raise RecordingError(f"{where}: not valid JSON: {error}") from None
         yield _read_item(item, where, format_name)
 
 

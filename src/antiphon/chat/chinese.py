@@ -96,10 +96,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         " or ": " 或 ",
         "/help lists them": "/help 列出所有命令",
         "unknown subcommand {name!r}; usage: {usage}": "未知子命令 {name!r}；用法：{usage}",
-        "invalid number {text!r}: expected {what}": "无效的数字 {text!r}：应为{what}",
-        "how many entries": "记录条数",
-        "a version": "版本号",
-        "which, counted from the last": "从最后一个数起的序号",
+        "invalid number {text!r}; usage: {usage}": "无效的数字 {text!r}；用法：{usage}",
         "the last turn is finished; send a new message": "上一轮已完成，请发送新消息",
         "no conversation {number} in the list; /resume shows the list": "列表中没有对话 {number}；用 /resume 查看列表",
         "{path} already exists; give another name": "{path} 已存在，请换一个名字",
@@ -146,7 +143,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "show the context size, the tokens used and their cost": "显示上下文大小、已用 token 和费用",
         "replace earlier turns by a summary": "把之前的轮次压缩为摘要",
         "undo the last message, or return to a version": "撤销上一条消息，或回到某个版本",
-        "continue in a copy, from here or from a version": "从当前或某个版本分支",
+        "continue in a copy, from here or from a version": "在副本中继续，从当前或某个版本分叉",
         "resume a turn that failed, stopped or is pending approval": "继续失败、停止或待批准的轮次",
         "answer the last message again in a branch": "在分支中重新回答上一条消息",
         "show or change the notebook the model always sees": "显示或修改记忆笔记（模型始终可见）",
@@ -178,6 +175,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "guided tour: not a model, needs no key": "导览：不是模型，不需要密钥",
         "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}": "用法：/key 服务商 [forget]；服务商可以是：{names}",
         "Key of {provider} removed.": "已删除 {provider} 的密钥。",
+        "no key of {provider} was pasted or stored here": "没有粘贴或保存过 {provider} 的密钥",
         "do not type a key after the command; send /key {provider} and paste it": (
             "不要把密钥写在命令后面；请发送 /key {provider} 再粘贴"
         ),
@@ -204,7 +202,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "Rolled back to version {version}. Undo with /rollback {previous}.": (
             "已回滚到版本 {version}，用 /rollback {previous} 撤销。"
         ),
-        "Now in {id}, forked from {parent} at version {version}.": "当前对话 {id}，从 {parent} 的版本 {version} 分支。",
+        "Now in {id}, forked from {parent} at version {version}.": "当前对话 {id}，从 {parent} 的版本 {version} 分叉。",
         "Answering again in {id}; the first answer stays in {parent}.": "在 {id} 中重新回答；原来的回答保留在 {parent}。",
         "The notebook is empty.": "记忆笔记为空。",
         "notebook › ": "笔记 › ",

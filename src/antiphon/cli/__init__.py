@@ -41,7 +41,7 @@ COMMANDS = {
     "history": "list, show, search, export, import, fork and delete stored conversations",
     "sessions": "list the sessions of other coding agents on this machine",
     "import": "read a session of another coding agent into the store",
-    "export": "write a conversation as a session that another coding agent resumes",
+    "export": "write a conversation as a session of another coding agent, as messages or as training data",
 }
 _MODULES = {
     **{name: f"gateway.{name}" for name in ("serve", "admin", "key", "doctor", "conform", "spend", "tape")},

@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"the format of the bodies, or the one to write a conversation in: {', '.join(FORMATS)}",
     )
     add_store(parser)
-    parser.add_argument("--config", help="an antiphon.toml with [[prices]] of your own")
+    parser.add_argument("--config", metavar="FILE", help="an antiphon.toml with [[prices]] of your own")
     parser.add_argument("--json", action="store_true", help="print one JSON object per request")
 
 
@@ -102,7 +102,7 @@ def _read_tape(source: str, format_name: str) -> list[RecordedRequest]:
         tape = Tape(source)
     except TapeError as error:
         raise RecordingError(
-            f"{source} is not a tape; if it is a store of conversations, use `antiphon cache ID --store {source}` ({error})"
+            f"{error}; if it is a store of conversations, use `antiphon cache ID --store {source}`"
         ) from None
     try:
         exchanges = sorted(tape.exchanges(), key=lambda exchange: exchange.request.at)
@@ -222,7 +222,8 @@ def _summary(reports: Sequence[CacheReport]) -> Iterator[str]:
     share = f" ({predicted * 100 // prompt} %)" if prompt else ""
     known = [report.cached_tokens for report in reports if report.cached_tokens is not None]
     actual = f", {sum(known):,} were" if known else ""
-    yield f"{len(reports)} requests, {prompt:,} prompt tokens: {predicted:,} can be read from the cache{share}{actual}"
+    requests = "1 request" if len(reports) == 1 else f"{len(reports)} requests"
+    yield f"{requests}, {prompt:,} prompt tokens: {predicted:,} can be read from the cache{share}{actual}"
     if misses:
         costs = [report.lost_cost for report in misses if report.lost_cost is not None]
         unpriced = len(misses) - len(costs)

@@ -38,8 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--deleted", action="store_true", help="what is left of deleted conversations: id, time, digest"
     )
-    listing.add_argument("--limit", type=int, default=50, help="page size (default 50)")
-    listing.add_argument("--page", type=int, default=1, help="page number (default 1)")
+    listing.add_argument("--limit", type=int, metavar="N", default=50, help="page size (default 50)")
+    listing.add_argument("--page", type=int, metavar="K", default=1, help="page number (default 1)")
     add_json(listing)
 
     show = actions.add_parser("show", help="show the entries of a conversation")
@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_json(show)
 
     search = actions.add_parser("search", help="full-text search over all entries")
-    search.add_argument("query", nargs="+", help='words; "in quotes" for a phrase')
-    search.add_argument("--limit", type=int, default=20, help="maximum number of hits (default 20)")
+    search.add_argument("query", nargs="+", metavar="WORD", help='words; "in quotes" for a phrase')
+    search.add_argument("--limit", type=int, metavar="N", default=20, help="maximum number of hits (default 20)")
     add_json(search)
 
     export = actions.add_parser(
@@ -82,7 +82,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
     verify = actions.add_parser("verify", help="check that no entry was changed since it was written")
-    verify.add_argument("conversation", nargs="?", default="", help="id, part of it, or `last` (default: all)")
+    verify.add_argument(
+        "conversation",
+        nargs="?",
+        default="",
+        metavar="ID",
+        help="an id, the beginning or end of one, or `last` (default: all)",
+    )
     verify.add_argument("--head", metavar="DIGEST", help="the digest the conversation must have, as noted down before")
     verify.add_argument("--at", type=int, metavar="N", help="with --head: the conversation had N entries then")
     add_json(verify)
@@ -215,6 +221,8 @@ def _entry(entry: HistoryEntry, is_effective: bool, shown_lines: int | None) -> 
 
 def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
     query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in arguments.query)
+    if not query.strip(' "'):
+        raise StoreError("empty search; give a word")
     hits = store.search(query, limit=arguments.limit)
     if arguments.json:
         return _write_json(hits)
@@ -263,7 +271,7 @@ def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreError(f"{where}: not JSON: {error}") from error
+        raise StoreError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(value, dict | list):
         raise StoreError(f"{where}: expected a list of messages or a request body")
     try:

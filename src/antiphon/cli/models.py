@@ -22,9 +22,16 @@ _LIST_COLUMNS = ("efforts", "thinking", "max_output_tokens", "context_window")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="a model, with or without its vendor; default: list all families")
-    parser.add_argument("--format", choices=FORMATS, help="the format it is asked in; default: its vendor's")
-    parser.add_argument("--config", help="an antiphon.toml whose [[capabilities]] apply")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a model, with or without its vendor; default: list all families"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"the format it is asked in: {', '.join(FORMATS)} (default: its vendor's)",
+    )
+    parser.add_argument("--config", metavar="FILE", help="an antiphon.toml whose [[capabilities]] apply")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -12,8 +12,10 @@ from antiphon.prices.table import KINDS, ModelPrices, Price, PriceTable, Tiers, 
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="a model, or provider/model; default: list the providers of the table")
-    parser.add_argument("--config", help="an antiphon.toml whose [[prices]] apply")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a model, or provider/model; default: list the providers of the table"
+    )
+    parser.add_argument("--config", metavar="FILE", help="an antiphon.toml whose [[prices]] apply")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

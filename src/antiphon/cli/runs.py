@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     listing = actions.add_parser("list", help="list runs, newest first")
     listing.add_argument("--state", choices=_STATES, help="only these")
-    listing.add_argument("--limit", type=int, default=50, help="how many (default 50)")
+    listing.add_argument("--limit", type=int, metavar="N", default=50, help="how many (default 50)")
 
     show = actions.add_parser("show", help="show a run and its pending approvals")
     follow = actions.add_parser("follow", help="print the events of a run until it ends; Ctrl-C leaves it running")

@@ -142,7 +142,7 @@ class Tape:
             raise
         except StoreDamaged as error:
             if "not modified" in str(error) or "is empty" in str(error):
-                raise TapeError(f"{error}; it is not a tape") from error
+                raise TapeError(f"not a tape: {error}") from error
             raise TapeError(f"the tape {self.path} is damaged ({error}); delete it and record it again") from error
         except StoreError as error:
             raise TapeError(f"tape: {error}") from error

@@ -37,7 +37,7 @@ def read_definitions(path: Path) -> tuple[ToolDefinition, ...]:
     except OSError as error:
         raise InvalidTool(f"--tools {path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidTool(f"--tools {path}: not JSON: {error}") from error
+        raise InvalidTool(f"--tools {path}: not valid JSON: {error}") from error
     body = {"messages": [], "tools": value} if isinstance(value, list) else value
     if not isinstance(body, dict):
         raise InvalidTool(f"--tools {path}: expected a list of tools or a request body, not {type(value).__name__}")

@@ -185,6 +185,24 @@ def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
     assert len(outputs(branch)) == len(outputs(first)) == 1
 
 
+def test_mistakes_in_commands_are_explained(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "chat", columns=80, rows=60) as terminal:
+        terminal.sees("Ctrl-D: quit")
+        for line, reply in {
+            "/memory x": "unknown subcommand 'x'; usage: /memory [edit|add TEXT|set TEXT|clear]",
+            "/memory add": "usage: /memory [edit|add TEXT|set TEXT|clear]",
+            "/history x": "invalid number 'x'; usage: /history [N|all|rounds]",
+            "/expand x": "invalid number 'x'; usage: /expand [N]",
+            "/key openai forget": "no key of openai was pasted or stored here",
+        }.items():
+            terminal.send(line)
+            terminal.sees(f"› {line} {reply}")
+        terminal.send("/help")
+        terminal.sees(".html to share")  # nothing is cut off
+        terminal.type(LEAVE)
+        assert terminal.ends() == 0
+
+
 def test_another_model_answers_too_and_both_are_shown(server: ScriptedServer, tmp_path: Path) -> None:
     with with_model(server, tmp_path, "--model", "offline/plain") as terminal:
         terminal.sees("Ctrl-D: quit")

@@ -68,7 +68,7 @@ def test_many_bodies_a_line_each(tmp_path: Path) -> None:
     code, _, err = antiphon("convert", "--from", "openai-chat", "--to", "gemini", "--jsonl", file, "-o", out)
     assert code == 1
     assert len(out.read_bytes().splitlines()) == 2
-    assert f"{file}, line 3: not JSON" in err
+    assert f"{file}, line 3: not valid JSON" in err
     assert f"{file}, line 5: a body is a JSON object, not list" in err
     assert list(tmp_path.glob(".*")) == []
 
@@ -142,10 +142,10 @@ def test_a_response_is_converted() -> None:
     ("given", "complaint"),
     [
         (b"", "standard input: empty"),
-        (b"{", "standard input: not JSON"),
-        (b'{"messages": [{"role": "user", "content": NaN}]}', "not JSON"),
-        (b'{"messages": "\\ud800"}', "not JSON"),
-        (b"\xff\xfe", "not JSON"),
+        (b"{", "standard input: not valid JSON"),
+        (b'{"messages": [{"role": "user", "content": NaN}]}', "not valid JSON"),
+        (b'{"messages": "\\ud800"}', "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b"7", "a body is a JSON object, not int"),
         (b'{"messages": 3}', "messages"),

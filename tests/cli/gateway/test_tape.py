@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli import main
+from antiphon.cli import main, terminal
 from antiphon.tapes.tape import Exchange, RecordedAnswer, RecordedRequest, Tape
 from gateway.rig import Client
 from gateway.served import connected, served_gateway
@@ -63,10 +63,10 @@ def test_a_killed_recording_is_replayed_without_a_provider(tmp_path: Path) -> No
         (["--record", "a", "--replay", "b"], "exclude each other"),
         (["--replay", "b", "--config", "c"], "leave out --config"),
         (["--replay", "b", "--workers", "2"], "leave out --workers"),
-        (["--replay", "b", "--redact", "x"], "--redact is about a recording"),
-        (["--redact", "x"], "add --record TAPE"),
-        (["--replay-once"], "--replay-once is about a replay; add --replay TAPE"),
-        (["--record", "a", "--match", "loose"], "--match is about a replay"),
+        (["--replay", "b", "--redact", "x"], "--redact needs --record"),
+        (["--redact", "x"], "--redact needs --record TAPE"),
+        (["--replay-once"], "--replay-once needs --replay TAPE"),
+        (["--record", "a", "--match", "loose"], "--match needs --replay TAPE"),
         (["--replay", "b", "--ignore", "a..b"], "is not a path of a field"),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_is_not_a_tape_is_refused_before_the_start(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "text").write_text("no tape " * 1000)
     assert main(["serve", option, str(tmp_path / "text")]) == 1
-    assert "it is not a tape" in capsys.readouterr().err
+    assert "not a tape: " in capsys.readouterr().err
     assert main(["serve", option, str(tmp_path / "no" / "tape.db")]) == 1
     assert "tape" in capsys.readouterr().err
 
@@ -166,6 +166,14 @@ def test_exchanges_are_listed_shown_and_deleted(
     assert main(["tape", "delete", str(tape), "1"]) == 0
     assert main(["tape", "list", str(tape)]) == 0
     assert "has no exchanges" in capsys.readouterr().out
+
+
+def test_times_of_a_stream_are_dim_on_a_terminal(
+    tape: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "use_color", lambda: True)
+    assert main(["tape", "show", str(tape), "1"]) == 0
+    assert "  \x1b[2m   1.500\x1b[0m  data: ␛[2J" in capsys.readouterr().out
 
 
 def test_mistakes_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

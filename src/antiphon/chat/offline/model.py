@@ -16,7 +16,7 @@ from datetime import date
 import msgspec
 from msgspec import structs
 
-from antiphon.chat.language import Language
+from antiphon.chat.language import Language, current_language
 from antiphon.chat.offline.schema_values import Words, fitting_value
 from antiphon.chat.offline.texts import NOTICE, say
 from antiphon.chat.offline.tour import TOUR_CALLS, Step, TourTurn, next_step, report
@@ -210,14 +210,16 @@ def _turn_of(
 
 
 def _language_of(message: str, before: Sequence[ContextEntry]) -> Language:
-    """Chinese if the message has Chinese characters; a message without letters, such as `1`, is in the language of the last."""
+    """Chinese if the message has Chinese characters. One without letters, such as `1`, and `help` are in the language of the
+    last answer, else of the chat."""
     if _CHINESE.search(message):
         return "zh"
-    if any(letter.isalpha() for letter in message):
+    if any(letter.isalpha() for letter in message) and message.strip().lower() != "help":
         return "en"
-    last = next(
-        (text_of(entry.content) for entry in reversed(before) if entry.role is ContextEntryRole.MODEL_OUTPUT), ""
-    )
+    outputs = (text_of(entry.content) for entry in reversed(before) if entry.role is ContextEntryRole.MODEL_OUTPUT)
+    last = next(outputs, None)
+    if last is None:
+        return current_language()
     return "zh" if len(_CHINESE.findall(last)) > 20 else "en"
 
 

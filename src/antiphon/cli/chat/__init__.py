@@ -94,7 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         work = partial(one_shot, content=content, as_json=arguments.json)
         return asyncio.run(_closing(settings, work, wait_seconds=30.0))
     if arguments.json or not sys.stdout.isatty():
-        raise ConversationError('stdin is not a terminal; use -p "…" or pipe the message in')
+        what = "--json prints no chat" if arguments.json else "stdout is not a terminal"
+        raise ConversationError(f'{what}; use -p "…" or pipe the message in')
     from antiphon.cli.chat.input import require_extra
 
     require_extra()
@@ -160,7 +161,6 @@ def add_turn_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="summarise earlier turns above N tokens; 'off' for never (default: 80%% of the model's context window)",
     )
-
     parser.add_argument("--memory", action="store_true", help="let the model read and edit its notebook")
 
 

@@ -60,10 +60,10 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "regenerate": Command("[MODEL]", "answer the last message again in a branch"),
         "compare": Command("MODEL", "let another model answer the last message too, and show both"),
         "retry": Command("", "resume a turn that failed, stopped or is pending approval"),
-        "memory": Command("[edit|add|set|clear]", "show or change the notebook the model always sees"),
+        "memory": Command("[edit|add TEXT|set TEXT|clear]", "show or change the notebook the model always sees"),
         "system": Command("[TEXT|edit|clear]", "show or change the system instruction"),
         "tools": Command("", "list the tools"),
-        "mcp": Command("[add|remove|enable|disable|test|show|approval]", "list or change the MCP servers"),
+        "mcp": Command("[add|remove|test|…]", "list or change the MCP servers"),
         "plans": Command("[ID]", "list the plans and their progress"),
         "expand": Command("[N]", "expand a collapsed block: the last, or the Nth last"),
         "title": Command("[TEXT|auto]", "show or set the title, or let the model write it"),
@@ -99,8 +99,9 @@ class Commands:
         await getattr(self, name)(argument.strip())
 
     async def help(self, _: str) -> None:
-        rows = [(f"/{name} {each.takes}".rstrip(), translate(each.about)) for name, each in COMMANDS.items()]
-        self._chat.show(self._chat.renderer.table((translate("COMMAND"), translate("DOES")), rows))
+        rows = [(_usage(name).rstrip(), translate(each.about)) for name, each in COMMANDS.items()]
+        heads = (translate("COMMAND"), translate("DOES"))
+        self._chat.show(self._chat.renderer.table(heads, rows, wraps=True))
         self._chat.say(
             translate(
                 "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages "
@@ -121,14 +122,14 @@ class Commands:
     async def key(self, argument: str) -> None:
         session = self._chat.session
         name, _, rest = argument.partition(" ")
-        if rest == "forget" or not name:
-            if not name or not session.setup.forget_key(name):
-                raise ConversationError(
-                    translate(
-                        "usage: /key PROVIDER [forget]; PROVIDER is one of: {names}",
-                        names=", ".join(providers_with_keys()),
-                    )
-                )
+        if not name:
+            names = ", ".join(providers_with_keys())
+            raise ConversationError(
+                translate("usage: /key PROVIDER [forget]; PROVIDER is one of: {names}", names=names)
+            )
+        if rest == "forget":
+            if not session.setup.forget_key(name):
+                raise ConversationError(translate("no key of {provider} was pasted or stored here", provider=name))
             self._chat.say(translate("Key of {provider} removed.", provider=name), "green")
             return
         if rest:  # it would be in the scrollback and in the list of typed lines
@@ -150,7 +151,7 @@ class Commands:
         if which == "rounds":
             self._chat.show(rounds_table(self._chat.renderer, snapshot))
             return
-        last = None if which == "all" else _number(which, "how many entries") if which else 30
+        last = None if which == "all" else _number(which, "history") if which else 30
         self._chat.show(history_table(self._chat.renderer, snapshot, last))
         usage = self._chat.session.chat.usage
         self._chat.say(
@@ -182,7 +183,7 @@ class Commands:
 
     async def rollback(self, to: str) -> None:
         history = self._chat.session.history
-        done = roll_back(history, _number(to, "a version") if to else None)
+        done = roll_back(history, _number(to, "rollback") if to else None)
         self._chat.say(
             translate(
                 "Rolled back to version {version}. Undo with /rollback {previous}.",
@@ -196,7 +197,7 @@ class Commands:
 
     async def fork(self, at: str) -> None:
         session = self._chat.session
-        session.fork(_number(at, "a version") if at else None)
+        session.fork(_number(at, "fork") if at else None)
         info = session.info
         self._chat.say(
             translate(
@@ -272,13 +273,11 @@ class Commands:
                 pass
             case "clear":
                 text = ""
+            case "add" | "set":
+                raise ConversationError(translate("usage: {usage}", usage=_usage("memory")))
             case _:
                 raise ConversationError(
-                    translate(
-                        "unknown subcommand {name!r}; usage: {usage}",
-                        name=argument[:40],
-                        usage=f"/memory {COMMANDS['memory'].takes}",
-                    )
+                    translate("unknown subcommand {name!r}; usage: {usage}", name=verb[:40], usage=_usage("memory"))
                 )
         set_texts(history, memory=text)
         self._chat.say(translate("Notebook saved (version {version}).", version=history.version), "green")
@@ -334,7 +333,7 @@ class Commands:
         self._chat.show(self._chat.renderer.plan(plans[-1]))
 
     async def expand(self, which: str) -> None:
-        self._chat.expand(_number(which, "which, counted from the last") if which else 1)
+        self._chat.expand(_number(which, "expand") if which else 1)
 
     async def title(self, text: str) -> None:
         session = self._chat.session
@@ -420,10 +419,15 @@ def _ran(command: list[str]) -> int:
         ) from error
 
 
-def _number(text: str, what: str) -> int:
+def _usage(command: str) -> str:
+    return f"/{command} {COMMANDS[command].takes}"
+
+
+def _number(text: str, command: str) -> int:
+    """The number that was given to a command."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ConversationError(
-            translate("invalid number {text!r}: expected {what}", text=text[:40], what=translate(what))
+            translate("invalid number {text!r}; usage: {usage}", text=text[:40], usage=_usage(command))
         )
     return int(text)
 

@@ -69,15 +69,26 @@ class Renderer:
         """Text in a style; escaped."""
         return styled(text, style) if style else escape_control_chars(text)
 
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-        """A table; where its last column would have no room, each row in two lines, the last column below the others."""
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False) -> str:
+        """A table; where its last column would have no room, each row in two lines, the last column below the others.
+
+        What does not fit into the last column is cut, or continued below it if it `wraps`.
+        """
         shown = [[escape_control_chars(cell) for cell in row] for row in rows]
         taken = sum(max(map(width_of, column)) + 2 for column in list(zip(heads, *shown, strict=True))[:-1])
-        if self.columns - taken >= MIN_COLUMNS:
+        has_room = self.columns - taken >= MIN_COLUMNS
+        if wraps:
+            room = self.columns - taken if has_room else self.columns - 3
+            shown = [
+                [*(cells if not number else [""] * len(cells)), line]
+                for *cells, last in shown
+                for number, line in enumerate(wrapped(last, room))
+            ]
+        if has_room:
             return "\n".join(table(heads, shown))
         lines: list[str] = []
         for *cells, last in shown:
-            lines.append(self.one_line("  ".join(filter(None, cells)), "bold"))
+            lines += [self.one_line("  ".join(filter(None, cells)), "bold")] if any(cells) else []
             lines += [self.one_line(last, indent="  ")] if last else []
         return "\n".join(lines)
 

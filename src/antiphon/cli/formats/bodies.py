@@ -105,7 +105,7 @@ def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
     except RecursionError as error:
         raise WireError(f"{where}: nested too deeply to be a body") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = "empty" if not data.strip() else f"not JSON: {error}"
+        what = "empty" if not data.strip() else f"not valid JSON: {error}"
         raise WireError(f"{where}: {what}") from error
     if not isinstance(value, dict):
         raise WireError(f"{where}: a body is a JSON object, not {type(value).__name__}")

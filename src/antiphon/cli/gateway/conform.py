@@ -27,7 +27,9 @@ class _WrongUse(Exception):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", nargs="?", help="the gateway: http://127.0.0.1:8000, without the path of an endpoint")
+    parser.add_argument(
+        "url", nargs="?", metavar="URL", help="the gateway: http://127.0.0.1:8000, without the path of an endpoint"
+    )
     parser.add_argument(
         "--setup", metavar="NAME", help=f"print a configuration for a gateway and exit: {', '.join(GATEWAYS)}"
     )

@@ -168,12 +168,12 @@ def _tape_problem(arguments: argparse.Namespace) -> str:
     ]
     if arguments.replay is None:
         if for_replay:
-            return f"{for_replay[0]} is about a replay; add --replay TAPE"
-        return "--redact is about a recording; add --record TAPE" if arguments.redact and not arguments.record else ""
+            return f"{for_replay[0]} needs --replay TAPE"
+        return "--redact needs --record TAPE" if arguments.redact and not arguments.record else ""
     if arguments.record is not None:
         return "--record and --replay exclude each other; record first, then replay"
     if arguments.redact:
-        return "--redact is about a recording; a replay removes what its tape names"
+        return "--redact needs --record; a replay removes what its tape names"
     if arguments.config is not None:
         return "--replay needs no configuration; leave out --config"
     if arguments.workers > 1:

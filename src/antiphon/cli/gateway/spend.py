@@ -29,11 +29,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="group by this; may be repeated (default: model)",
     )
     parser.add_argument(
-        "--since", help="from this UTC day or time on: 2026-11-01, 2026-11-01T12:00, or 7d for seven days ago"
+        "--since",
+        metavar="TIME",
+        help="from this UTC day or time on: 2026-11-01, 2026-11-01T12:00, or 7d for seven days ago",
     )
-    parser.add_argument("--until", help="before this UTC day or time")
-    parser.add_argument("--key", action="append", help="only this client key; may be repeated")
-    parser.add_argument("--config", help="the antiphon.toml of the gateway: its [ledger] and [[prices]]")
+    parser.add_argument("--until", metavar="TIME", help="before this UTC day or time")
+    parser.add_argument("--key", action="append", metavar="NAME", help="only this client key; may be repeated")
+    parser.add_argument(
+        "--config", metavar="FILE", help="the antiphon.toml of the gateway: its [ledger] and [[prices]]"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
 
 

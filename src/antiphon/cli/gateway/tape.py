@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from antiphon.cli.options import whole_number
-from antiphon.cli.terminal import as_sentence, format_time, styled, table, write, write_json_lines
+from antiphon.cli.terminal import as_sentence, format_time, joined, styled, table, write, write_json_lines
 from antiphon.tapes.tape import Exchange, Tape
 
 _LONGEST_BODY = 4000
@@ -22,11 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed = _action(actions, "list", "list the exchanges: request, answer and time")
     listed.add_argument("--json", action="store_true", help="print JSON, one object per line")
     shown = _action(actions, "show", "show exchanges in full: headers, bodies and the times of a stream")
-    shown.add_argument("number", type=whole_number(1), nargs="*", help="numbers of exchanges (default: all)")
+    shown.add_argument(
+        "number", type=whole_number(1), nargs="*", metavar="NUMBER", help="numbers of exchanges (default: all)"
+    )
     shown.add_argument("--json", action="store_true", help="print JSON, one object per line")
     shown.add_argument("--full", action="store_true", help="do not shorten long bodies")
     deleted = _action(actions, "delete", "delete exchanges")
-    deleted.add_argument("number", type=whole_number(1), nargs="+", help="numbers of exchanges")
+    deleted.add_argument("number", type=whole_number(1), nargs="+", metavar="NUMBER", help="numbers of exchanges")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,7 +100,8 @@ def _lines(exchange: Exchange, *, is_full: bool) -> Iterator[str]:
             if room <= 0:
                 shown.append("  … (--full shows the rest)")
                 break
-            shown += [f"  {styled(f'{at / 1_000_000:8.3f}', 'dim')}  {line}" for line in text.splitlines() if line]
+            time = styled(f"{at / 1_000_000:8.3f}", "dim")
+            shown += [joined("  ", time, "  ", line) for line in text.splitlines() if line]
             room -= len(text)
         yield from shown
     yield ""

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from antiphon.cli.options import add_json
+from antiphon.cli.options import add_json, whole_number
 from antiphon.cli.terminal import format_time, table, write, write_json
 from antiphon.sessions.programs import PROGRAMS, find_sessions
 from antiphon.sessions.session_file import SessionFile
@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "program", nargs="?", choices=tuple(PROGRAMS), metavar="PROGRAM", help=f"only of: {', '.join(PROGRAMS)}"
     )
     parser.add_argument("--folder", metavar="PROJECT", help="only those that worked in this folder")
-    parser.add_argument("--limit", type=int, default=50, help="show this many (default 50)")
+    parser.add_argument("--limit", type=whole_number(1), metavar="N", default=50, help="show this many (default 50)")
     add_json(parser)
 
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.folder:
         folder = str(Path(arguments.folder).absolute())
         found = [session for session in found if session.folder == folder]
-    list_sessions(found[: max(0, arguments.limit)], names, total=len(found), as_json=arguments.json)
+    list_sessions(found[: arguments.limit], names, total=len(found), as_json=arguments.json)
     return 0
 
 

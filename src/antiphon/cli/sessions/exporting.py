@@ -30,8 +30,8 @@ from antiphon.wire import FORMATS
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write a conversation so that another coding agent resumes it, or as messages of a provider format. "
-        "What the target cannot take goes to standard error."
+        "Write a conversation as a session that another coding agent resumes, as messages of a provider format, or as training "
+        "data. What the target cannot take goes to standard error."
     )
     configure_export(parser, (*WRITABLE, *FORMATS))
     parser.add_argument(

@@ -152,7 +152,9 @@ class Log:
             db, _INSERT_CONVERSATION, **values, forked_at=head.forked_at, tags=tuple(head.tags)
         ):
             return int(number)
-        raise ConversationExists(f"{self.path} already has a conversation {head.id}; import it as new to have both")
+        raise ConversationExists(
+            f"{self.path} already has a conversation {head.id}; import it as new to have both (--as-new)"
+        )
 
     def insert_attachments(self, db: Any, number: int, attachments: Mapping[str, str]) -> None:
         """Store attachments, each once, and that a conversation uses them."""

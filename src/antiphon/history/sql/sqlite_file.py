@@ -62,8 +62,6 @@ class SqliteFile:
             self, _close_all, self._connections
         )  # a file that was not closed is closed with its last reference
         self._check_path(create)
-        if path != _MEMORY and not is_shareable:
-            warn_if_exposed(path)
         try:
             # Not every program that opens a file writes to it. The connection to write with is made by the first one that does.
             with self._errors:
@@ -79,6 +77,8 @@ class SqliteFile:
         except BaseException:
             self.close()
             raise
+        if path != _MEMORY and not is_shareable:  # now that it is known to be ours
+            warn_if_exposed(path)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection to read with; what is read in one `with` may come from several moments, each consistent."""
