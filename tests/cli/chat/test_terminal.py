@@ -574,8 +574,11 @@ def test_a_terminal_that_can_only_print(tmp_path: Path) -> None:
         terminal.sees("Ctrl-D: quit")
         terminal.type("make me a plan \\\nto learn Spanish\n")
         terminal.sees("Approve create_plan?", "a approve")
+        terminal.type("what?\n")
+        terminal.sees("Enter a, t, l, d or e; Ctrl-C to decide later. a approve")  # asked again after the reply
         terminal.type("a\n")
         terminal.sees("* create_plan", "done in", "I made the plan “Learn Spanish")
+        assert terminal.words.count("a approve") == 2
         terminal.type("/tokens\n")
         terminal.sees("Context: ")
         terminal.type(LEAVE)

@@ -206,6 +206,7 @@ class TerminalChat:
 
     def _submit(self, text: str) -> None:
         if self._answer is not None and not self._answer.done():
+            self._is_free.clear()  # at once: the next line is read when it is known what the answer leads to
             self._answer.set_result(text)
         elif text.strip():
             self._lines.append(text)
