@@ -250,6 +250,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     assert (code, "Traceback" in err) == (1, False)
     assert "is not an SQLite database" in err
 
+
 def test_unknown_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["histroy"], ["history"], ["history", "list", "--colour"]):
         with pytest.raises(SystemExit) as stop:

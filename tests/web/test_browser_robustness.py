@@ -64,6 +64,15 @@ def test_the_page_works_without_storage(chromium: Chromium, chat: Browser, scrip
         expect(shown.box).to_have_value("not sent yet")
 
 
+@pytest.mark.parametrize("address", ["#/c/%zz", "#/c/nothing-of-the-kind"])
+def test_an_address_that_leads_nowhere_is_reported(chromium: Chromium, chat: Browser, address: str) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.page.goto(shown.root + address)
+        expect(shown.page.locator(".notice.wrong")).to_have_text("This conversation no longer exists.")
+        shown.page.wait_for_function("location.hash === '#/'")
+        expect(shown.page.locator(".welcome")).to_be_visible()
+
+
 def test_an_entry_that_cannot_be_drawn_is_reported_and_the_others_are_shown(chromium: Chromium, chat: Browser) -> None:
     conversation = chat.create()
     chat.ask(conversation, "first")

@@ -26,6 +26,16 @@ const TOUR = "offline/plain";
 /** The views that are not of the open conversation, with the keys of their titles; the others are titled as it is. */
 const TITLES = { plans: "plans", compare: "compareTitle", mcp: "mcpTitle" };
 const VIEWS = ["chat", "history", ...Object.keys(TITLES)];
+
+/** A part of the address; one that is not encoded as the page does it stays as it is, and leads nowhere. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
 
 /** The default model, why it is the default and how to change it, in the page's language. */
@@ -161,9 +171,9 @@ class Page {
       this.sidebar.current("");
       if (kind === "plans") return this.showPlans();
       if (kind === "mcp") return this.mcpView.show();
-      return this.compareView.show([id, view].map(decodeURIComponent));
+      return this.compareView.show([id, view].map(decoded));
     }
-    const wanted = kind === "c" && id ? decodeURIComponent(id) : null;
+    const wanted = kind === "c" && id ? decoded(id) : null;
     this.sidebar.current(wanted ?? "");
     if (wanted !== (this.conversation?.id ?? null) || wanted === null) await this.open(wanted);
     if (location.hash !== address) return null; // another view was chosen meanwhile
