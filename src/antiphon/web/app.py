@@ -34,13 +34,13 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
-from antiphon.web.access import API, READING, AccessControl
+from antiphon.web.access import API, READING, AccessControl, ModelAccess
 from antiphon.web.api.conversations import ConversationApi
 from antiphon.web.api.mcp import McpApi
 from antiphon.web.api.models import ModelApi
 from antiphon.web.api.plans import PlanApi
 from antiphon.web.api.replays import ReplayApi
-from antiphon.web.api.turns import MAX_RUNNING_TURNS, ModelAccess, TurnApi
+from antiphon.web.api.turns import MAX_RUNNING_TURNS, TurnApi
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, error_response
@@ -102,7 +102,7 @@ class ChatApp:
     ) -> None:
         self._models = models
         self._meter = meter
-        self._choice = ModelAccess(models, meter)
+        self._model_access = ModelAccess(models, meter)
         self._toolboxes = toolboxes
         self._admission = AccessControl(keys, rules)
         self._token_limit = token_limit
@@ -119,12 +119,12 @@ class ChatApp:
             write_title=self._write_title if writes_titles else None,
             prices=prices,
         )
-        conversation = ConversationApi(self.conversations, self._choice, system, self._turns)
+        conversation = ConversationApi(self.conversations, self._model_access, system, self._turns)
         self._mcp = mcp
         self._setup = setup
-        turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running, self._prepare_turn)
+        turn = TurnApi(self.conversations, self._model_access, stream_seconds, max_running, self._prepare_turn)
         plan = PlanApi(toolboxes)
-        model = ModelApi(self._choice, setup)
+        model = ModelApi(self._model_access, setup)
         server = McpApi(mcp)
         replay = ReplayApi(self.conversations, turn)
         one = r"/conversations/(?P<id>[^/]+)"
@@ -232,7 +232,7 @@ class ChatApp:
                     "kind": choice.kind,
                     "values": choice.values,
                 },
-                "models": self._choice.names(request.key),
+                "models": self._model_access.names(request.key),
                 "tools": [
                     {
                         "name": tool.name,

@@ -89,6 +89,6 @@ def test_json_has_the_entries_as_stored() -> None:
 
 
 def test_the_name_of_the_file_comes_from_the_title() -> None:
-    assert file_name("Herons: left/right?", ".md") == "Herons-left-right.md"
-    assert file_name("../../", ".md") == "conversation.md"
-    assert file_name("学习 计划", ".html") == "学习-计划.html"
+    assert file_name("Herons: left/right?", "markdown") == "Herons-left-right.md"
+    assert file_name("../../", "markdown") == "conversation.md"
+    assert file_name("学习 计划", "html") == "学习-计划.html"

@@ -34,6 +34,8 @@ from antiphon.text import one_line
 from antiphon.wire.rules import name_set
 
 ExportFormat: TypeAlias = Literal["markdown", "json", "html"]
+ENDINGS: Mapping[ExportFormat, str] = MappingProxyType({"markdown": ".md", "json": ".json", "html": ".html"})
+"""How the name of a file in each format ends."""
 
 _TAGS = name_set("p span h2 h3 h4 h5 h6 ul ol li blockquote table thead tbody tr th td em strong del br hr code sup")
 _VOID = frozenset(("br", "hr"))
@@ -220,7 +222,7 @@ def _address(text: str) -> str:
     return escape(text.strip()) if is_allowed else ""
 
 
-def file_name(title: str, ending: str) -> str:
+def file_name(title: str, kind: ExportFormat) -> str:
     """A name for the file, from the title."""
     plain: Iterable[str] = (letter if letter.isalnum() else " " for letter in title)
-    return ("-".join("".join(plain).split())[:60] or "conversation") + ending
+    return ("-".join("".join(plain).split())[:60] or "conversation") + ENDINGS[kind]

@@ -102,7 +102,7 @@ class ModelSetup:
         return [f"{name}/{model}" for name, models in self._listed.items() for model in models]
 
     async def sources(self) -> list[ModelSource]:
-        """Where a model can be had from. Asks the providers and servers unless they were asked a moment ago."""
+        """The sources of models. Asks the providers and servers unless they were asked a moment ago."""
         async with self._listing:
             if self._clock() >= self._listed_until:
                 await self._ask_all()

@@ -129,7 +129,7 @@ class TerminalChat:
             self.editor.is_secret = False
 
     async def show_models(self, *, is_long: bool) -> None:
-        """Show where a model can be had from; with `is_long`, the models too."""
+        """Show the sources of models; with `is_long`, the models too."""
         session = self.session
         sources = await session.setup.sources()
         names = session.models if is_long else ()

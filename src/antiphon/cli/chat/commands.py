@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.conversations.branches import question_before
-from antiphon.chat.conversations.export import ExportFormat, export
+from antiphon.chat.conversations.export import ENDINGS, ExportFormat, export
 from antiphon.chat.language import current_language, translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
 from antiphon.chat.spending import spending_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from antiphon.cli.chat.app import TerminalChat
 
 _LISTED = 15
-_EXPORTS: Mapping[str, ExportFormat] = MappingProxyType({".md": "markdown", ".json": "json", ".html": "html"})
+_EXPORTS: Mapping[str, ExportFormat] = MappingProxyType({ending: kind for kind, ending in ENDINGS.items()})
 
 
 class Command(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The list of models in the terminal: where one can be had from, for the first minute and for `/model`."""
+"""The list of models in the terminal, by source: for the first minute and for `/model`."""
 
 from __future__ import annotations
 

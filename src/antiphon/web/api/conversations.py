@@ -23,17 +23,17 @@ from antiphon.conversation.compaction import compact
 from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
-from antiphon.web.api.turns import ModelAccess
+from antiphon.web.access import ModelAccess
 from antiphon.web.history_view import cache_findings, draw_ahead, entry_json, entry_row, media_in, provider_bodies
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations, owner_tag
 from antiphon.web.request import ApiError, ChatRequest
 
 _MAX_PAGE_SIZE = 200
-_EXPORTS: dict[str, tuple[ExportFormat, str, str]] = {
-    "markdown": ("markdown", ".md", "text/markdown; charset=utf-8"),
-    "json": ("json", ".json", "application/json"),
-    "html": ("html", ".html", "application/octet-stream"),  # to be saved: a browser must not show it as a page of ours
+_EXPORT_TYPES: dict[ExportFormat, str] = {
+    "markdown": "text/markdown; charset=utf-8",
+    "json": "application/json",
+    "html": "application/octet-stream",  # to be saved: a browser must not show it as a page of ours
 }
 
 
@@ -258,14 +258,14 @@ class ConversationApi:
         return Response(headers=headers, body=lines)
 
     async def _readable(self, request: ChatRequest, wanted: str, info: ConversationInfo) -> Response:
-        if wanted not in _EXPORTS:
-            raise ApiError(f"format is jsonl, {', '.join(_EXPORTS)}, not {wanted[:40]!r}")
-        kind, ending, media_type = _EXPORTS[wanted]
+        kind = next((kind for kind in _EXPORT_TYPES if kind == wanted), None)
+        if kind is None:
+            raise ApiError(f"format is jsonl, {', '.join(_EXPORT_TYPES)}, not {wanted[:40]!r}")
         live = await self._opened(request)
         language = request.request.query.get("language", "en")
         body = await asyncio.to_thread(export, kind, info, live.chat.history.snapshot(), language)
-        name = quote(file_name(info.title, ending))
-        headers = {"content-type": media_type, "content-disposition": f"attachment; filename*=UTF-8''{name}"}
+        name = quote(file_name(info.title, kind))
+        headers = {"content-type": _EXPORT_TYPES[kind], "content-disposition": f"attachment; filename*=UTF-8''{name}"}
         return Response(headers=headers, body=body)
 
     async def media(self, request: ChatRequest) -> Response:

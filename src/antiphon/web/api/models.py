@@ -1,4 +1,4 @@
-"""API handlers for the models: where one can be had from, and the keys a person pastes on this machine.
+"""API handlers for the models: their sources, and the keys a person pastes on this machine.
 
 Keys can be given only where the chat has a `ModelSetup`: `antiphon chat --web` has one, a gateway is set up by its configuration.
 A key comes in the body of a request that only our own page can send (`access.py`), and no response repeats it.
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.chat.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
 from antiphon.gateway.http.messages import Response
-from antiphon.web.api.turns import ModelAccess
+from antiphon.web.access import ModelAccess
 from antiphon.web.request import ApiError, ChatRequest
 
 

@@ -8,15 +8,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from antiphon.chat.conversations.branches import branch_points, make_branch, question_before
-from antiphon.chat.models import ChatModels
 from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.http.messages import Response
 from antiphon.parts import InputPart
+from antiphon.web.access import ModelAccess
 from antiphon.web.live_conversation import LiveConversation
-from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, parse_int
 
@@ -28,35 +27,6 @@ _RUNNING = "a turn is running; wait until it ends, stop it, or send interrupt: t
 
 async def _nothing_to_prepare() -> None:
     return None
-
-
-class ModelAccess:
-    """Which models a client may use, and whether its limits allow a request now. Without a `meter` there are no limits."""
-
-    def __init__(self, models: Callable[[], ChatModels], meter: ChatMeter | None) -> None:
-        self._models = models
-        self._meter = meter
-
-    @property
-    def default(self) -> str:
-        """The model for conversations without a chosen one."""
-        return self._models().choice.model
-
-    def names(self, key: ClientKey) -> tuple[str, ...]:
-        """The models on the menu."""
-        return tuple(name for name in self._models().names if key.may_use(name))
-
-    def check(self, model: str, key: ClientKey) -> None:
-        """Raise if this client cannot use that model."""
-        self._models().check(model)
-        if not key.may_use(model):
-            raise ApiError(f"this key may not use {model}", 403, "forbidden")
-
-    async def admit(self, model: str, key: ClientKey) -> None:
-        """Count a request to a model; raise if this client cannot use the model, or has to wait."""
-        self.check(model, key)
-        if self._meter is not None:
-            await self._meter.admit(key, model)
 
 
 class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):

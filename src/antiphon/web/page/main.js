@@ -324,7 +324,7 @@ class Page {
     return this.conversation === null && document.body.dataset.view === "chat";
   }
 
-  /** Ask where models can be had from; servers on this machine are looked for meanwhile. */
+  /** Load the sources of models; servers on this machine are looked for meanwhile. */
   async loadSources() {
     const { sources, key_providers: providers } = await this.api.get("models").catch((error) => {
       showError(error);

@@ -1,5 +1,5 @@
 // @ts-check
-/* Where a model can be had from: providers with a key, servers on this machine, the small local model, the tour. The card of the
+/* The sources of models: providers with a key, servers on this machine, the small local model, the tour. The card of the
  * first minute and the menu of models show the same list. A pasted key goes to the server and is kept nowhere in the page. */
 
 import { button, element } from "../ui/dom.js";
