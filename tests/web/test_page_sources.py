@@ -7,6 +7,9 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+from antiphon.chat.markdown import MATH_TAGS
+from antiphon.chat.uploads import IMAGE_BYTES, IMAGE_TYPES, MAX_FILE_BYTES, MEBIBYTE
+
 PAGE = Path(__file__).parent.parent.parent / "src" / "antiphon" / "web" / "page"
 LOCALES = PAGE / "ui" / "locales"
 INDEX = (PAGE / "index.html").read_text(encoding="utf-8")
@@ -57,6 +60,18 @@ def test_every_icon_is_used() -> None:
     assert drawn
     names = re.findall(r"^  (\w+):", drawn[1], re.MULTILINE)
     assert [name for name in names if not re.search(rf'icon(Button)?\("{name}"', SCRIPTS)] == []
+
+
+def test_the_page_has_the_limits_and_types_of_the_server() -> None:
+    """The page refuses a file before it is uploaded, and draws the tags of formulas that the server sends."""
+    limits = dict(re.findall(r"const (\w+_LIMIT) = (\d+) \* 1024 \* 1024;", SCRIPTS))
+    assert limits == {"IMAGE_LIMIT": f"{IMAGE_BYTES // MEBIBYTE}", "DOCUMENT_LIMIT": f"{MAX_FILE_BYTES // MEBIBYTE}"}
+    images = re.search(r"const IMAGES = new Set\((\[.*?\])\)", SCRIPTS)
+    tags = re.search(r"const MATH = new Set\(\s*\((.*?)\)\.split", SCRIPTS, re.DOTALL)
+    assert images
+    assert tags
+    assert json.loads(images[1]) == list(IMAGE_TYPES)
+    assert set(" ".join(re.findall(r'"(.*?)"', tags[1])).split()) == MATH_TAGS
 
 
 class StaticTexts(HTMLParser):

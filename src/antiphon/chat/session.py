@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from antiphon.chat.commands import set_texts
 from antiphon.chat.conversations.branches import make_branch
+from antiphon.chat.conversations.changes import set_texts
 from antiphon.chat.conversations.titles import write_title
 from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.models import (

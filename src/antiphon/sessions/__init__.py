@@ -8,7 +8,7 @@ from antiphon.sessions.imported import Branch, HistoryBuilder, ImportedSession
 from antiphon.sessions.programs import PROGRAMS, Program, load_program
 from antiphon.sessions.session_file import SessionFile, Unreadable
 from antiphon.sessions.storing import store_session
-from antiphon.sessions.written import WrittenFile, WrittenSession
+from antiphon.sessions.written import SessionTarget, WrittenFile, WrittenSession
 
 __all__ = [
     "PROGRAMS",
@@ -17,6 +17,7 @@ __all__ = [
     "ImportedSession",
     "Program",
     "SessionFile",
+    "SessionTarget",
     "Unreadable",
     "WrittenFile",
     "WrittenSession",

@@ -401,7 +401,7 @@ def _project_files(root: Path, folder: Path) -> tuple[str, tuple[WrittenFile, ..
     projects[str(folder)] = name
     listed = msgspec.json.format(msgspec.json.encode({**known, "projects": projects}), indent=2)
     return name, (
-        WrittenFile(index, listed, is_index=True),
+        WrittenFile(index, listed),
         WrittenFile(root / "tmp" / name / ".project_root", str(folder).encode()),
         WrittenFile(root / "history" / name / ".project_root", str(folder).encode()),
     )

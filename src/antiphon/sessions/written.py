@@ -22,11 +22,10 @@ from antiphon.history.entries import ModelOutputEntry
 
 
 class WrittenFile(Struct, frozen=True):
-    """A file to write. An `index` lists sessions or projects of the program and may exist already."""
+    """A file to write."""
 
     path: Path
     data: bytes
-    is_index: bool = False
 
 
 class WrittenSession(Struct, frozen=True, kw_only=True):

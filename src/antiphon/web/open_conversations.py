@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from antiphon.chat.commands import set_title
+from antiphon.chat.conversations.changes import set_title
 from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation
 from antiphon.errors import UnknownConversation

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from antiphon.chat.commands import TextTooLong
+from antiphon.chat.conversations.changes import TextTooLong
 from antiphon.chat.mcp.servers import UnconfirmedCommand
 from antiphon.chat.uploads import UnsupportedFile, UploadTooLarge
 from antiphon.errors import (

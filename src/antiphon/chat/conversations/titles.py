@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from antiphon.chat.commands import clean_title
+from antiphon.chat.conversations.changes import clean_title
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry

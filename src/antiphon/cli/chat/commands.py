@@ -1,4 +1,4 @@
-"""The slash commands of the terminal: names, arguments, help and output. `chat/commands.py` has what the page shares.
+"""The slash commands of the terminal: names, arguments, help and output. `chat/conversations/` has what the page shares.
 
 A command is a method of `Commands` with its name. It shows its result through the chat, and raises an error if it fails.
 """
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.chat.commands import roll_back, set_texts, set_title
 from antiphon.chat.conversations.branches import question_before
+from antiphon.chat.conversations.changes import roll_back, set_texts, set_title
 from antiphon.chat.conversations.export import ENDINGS, ExportFormat, export
 from antiphon.chat.language import current_language, translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from antiphon.chat.commands import check_texts, clean_title, roll_back, set_texts, set_title
+from antiphon.chat.conversations.changes import check_texts, clean_title, roll_back, set_texts, set_title
 from antiphon.chat.conversations.export import ExportFormat, export, file_name
 from antiphon.chat.conversations.tags import is_pinned, organize, pin_tag, store_tag, tags_of
 from antiphon.chat.session import TurnSettings

@@ -1,10 +1,10 @@
-"""The commands that the terminal and the page share: rolling back, the system instruction, the notebook and titles."""
+"""Changes of a conversation, shared by the terminal and the page: rolling back, the system instruction, the notebook, titles."""
 
 from __future__ import annotations
 
 import pytest
 
-from antiphon.chat.commands import (
+from antiphon.chat.conversations.changes import (
     MAX_TEXT_CHARS,
     MAX_TITLE_CHARS,
     Rollback,

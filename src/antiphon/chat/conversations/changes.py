@@ -1,4 +1,4 @@
-"""Commands on a conversation that the terminal and the page share: plain functions that return values.
+"""Changes of a conversation, the same in the terminal and on the page: roll back, system instruction, notebook, title.
 
 The page runs those that write in a thread if the store is remote, so they do not draw, print or wait.
 """
