@@ -179,16 +179,27 @@ def test_a_notice_beside_the_path_is_not_a_branch(tmp_path: Path) -> None:
     assert len(branch.entries) == 4
 
 
-def test_the_result_of_a_parallel_call_that_comes_last_is_not_a_branch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_the_result_of_a_parallel_call_that_comes_last_is_not_a_branch(tmp_path: Path, is_continued: bool) -> None:
     lines = ClaudeLines()
-    lines.prompt("Read both.")
+    lines.prompt("Read all three.")
     first = lines.answer(call("call_1", "a"))
     second = lines.answer(call("call_2", "b"))
+    third = lines.answer(call("call_3", "c"))
+    lines.result("call_3", "C", parent=third)
     lines.result("call_2", "B", parent=second)
     lines.result("call_1", "A", parent=first)
-    (branch,) = read(lines, tmp_path).branches
-    assert isinstance(branch.entries[2], ToolCallResultsEntry)
-    assert [result.result_markdown for result in branch.entries[2].results] == ["A", "B"]
+    if is_continued:
+        lines.answer(text("Read."), "msg_2")
+    imported = read(lines, tmp_path)
+    (branch,) = imported.branches
+    assert imported.unreadable == ()
+    _, answer, results, *rest = branch.entries
+    assert isinstance(answer, ModelOutputEntry)
+    assert [each.tool_call_id for each in answer.tool_calls] == ["call_1", "call_2", "call_3"]
+    assert isinstance(results, ToolCallResultsEntry)
+    assert [result.result_markdown for result in results.results] == ["A", "B", "C"]
+    assert len(rest) == is_continued
 
 
 def test_many_lines_are_read_in_linear_time(tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ class _Line(Struct, frozen=True):
         return [str(block.get("id")) for block in self.blocks if block.get("type") == "tool_use"]
 
     @property
+    def answer_id(self) -> str:
+        """What the lines of one answer have in common; empty if the line is not of an answer."""
+        found = self.message.get("id")
+        return found if self.kind == "assistant" and isinstance(found, str) else ""
+
+    @property
     def is_message(self) -> bool:
         return self.kind in ("user", "assistant") and not self.data.get("isApiErrorMessage") and not self.is_synthetic
 
@@ -221,13 +227,14 @@ def _paths(lines: dict[str, _Line]) -> list[list[_Line]]:
     The order, and with it the name of a branch, stays the same when the file grows.
     """
     results = {call: line for line in lines.values() for call in line.answered}
+    answers = {(line.parent, line.answer_id): line for line in lines.values() if line.answer_id}
     paths: list[tuple[_Line, list[int], list[_Line]]] = []
     seen: set[str] = set()
     for end in reversed(_ends(lines)):
         if end.id in seen:  # the result of a parallel call, which a path has taken in
             continue
         path = _chain(lines, end)
-        whole = _with_results(path, results)
+        whole = _with_parallel_lines(path, answers, results)
         known = {line.id for line in whole}
         paths = [other for other in paths if other[0].id not in known]
         paths.append((end, [line.number for line in path], whole))
@@ -260,34 +267,53 @@ def _chain(lines: dict[str, _Line], end: _Line) -> list[_Line]:
     return chain[::-1]
 
 
-def _with_results(chain: Sequence[_Line], results: dict[str, _Line]) -> list[_Line]:
-    """The path with the results of its calls that hang beside it, after the last line of the answer with the calls."""
+def _with_parallel_lines(
+    chain: Sequence[_Line], answers: dict[tuple[str | None, str], _Line], results: dict[str, _Line]
+) -> list[_Line]:
+    """The path with the calls and results that hang beside it.
+
+    Each parallel call is a line, and each result hangs on the line of its call. The conversation continues from the result that
+    came last, which may be that of the first call.
+    """
     there = {line.id for line in chain}
     whole: list[_Line] = []
-    waiting: list[_Line] = []
-    for position, line in enumerate(chain):
-        whole.append(line)
-        for call in line.calls:
-            result = results.get(call)
-            if result is not None and result.id not in there and result not in waiting:
-                waiting.append(result)
-        following = chain[position + 1] if position + 1 < len(chain) else None
-        if following is None or following.kind != "assistant" or following.message.get("id") != line.message.get("id"):
-            whole += waiting
-            waiting = []
+    added: set[str] = set()
+    calls: list[str] = []
+    for line, following in zip(chain, (*chain[1:], None), strict=True):
+        if line.id in added:
+            continue
+        parts = [line] if _is_same_answer(line, following) else [line, *_rest_of_answer(line, answers)]
+        whole += parts
+        added.update(part.id for part in parts)
+        calls += (call for part in parts for call in part.calls)
+        if _is_same_answer(line, following):
+            continue
+        for result in (results[call] for call in calls if call in results):
+            if result.id not in added and (result.id not in there or result is following):
+                whole.append(result)
+                added.add(result.id)
+        calls = []
     return whole
+
+
+def _rest_of_answer(line: _Line, answers: dict[tuple[str | None, str], _Line]) -> Iterator[_Line]:
+    """The lines of the same answer after this one."""
+    known = {line.id}
+    while (following := answers.get((line.id, line.answer_id))) is not None and following.id not in known:
+        yield following
+        known.add(following.id)
+        line = following
+
+
+def _is_same_answer(line: _Line, other: _Line | None) -> bool:
+    return other is not None and line.answer_id != "" and line.answer_id == other.answer_id
 
 
 def _groups(chain: Iterable[_Line]) -> Iterator[list[_Line]]:
     """The lines of the path, those of one answer together."""
     group: list[_Line] = []
     for line in chain:
-        if (
-            group
-            and line.kind == "assistant" == group[-1].kind
-            and line.message.get("id") is not None
-            and line.message.get("id") == group[-1].message.get("id")
-        ):
+        if group and _is_same_answer(group[-1], line):
             group.append(line)
             continue
         if group:
