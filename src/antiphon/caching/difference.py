@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.caching.outline import CHUNK, Field, PromptOutline, Segment
-from antiphon.text import excerpt
+from antiphon.text import common_prefix, excerpt
 
 _AROUND = 40
 
@@ -92,11 +92,11 @@ def _inside(old: Segment, new: Segment, start: int) -> Difference:
 
 def _in_field(old: Field, new: Field, section: str, start: int) -> Difference:
     if old.text is None or new.text is None:
-        same = _common(old.chunks, new.chunks) * CHUNK
+        same = common_prefix(old.chunks, new.chunks) * CHUNK
         return Difference(
             path=new.path, change="changed", section=section, byte=start + same, offset=same, is_exact=False
         )
-    same = _common(old.text, new.text)
+    same = common_prefix(old.text, new.text)
     offset = len(new.text[:same].encode("utf-8", "replace"))
     return Difference(
         path=new.path,
@@ -107,18 +107,6 @@ def _in_field(old: Field, new: Field, section: str, start: int) -> Difference:
         before=_around(old.text, same),
         after=_around(new.text, same),
     )
-
-
-def _common(first: Sequence[object], second: Sequence[object]) -> int:
-    """How many items two sequences have in common from the start."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:  # texts are long, and slices compare at the speed of memory
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _around(text: str, position: int) -> str:

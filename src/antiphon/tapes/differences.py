@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.tapes.matching import ComparedRequest
-from antiphon.text import excerpt
+from antiphon.text import common_prefix, excerpt
 
 _MOST_COMPARED = 500
 """So many recorded requests of the same path are compared, the last ones."""
@@ -98,12 +98,7 @@ def _common(recorded: Any, sent: Any) -> int:
     """How much two texts have in common at their ends."""
     if not (isinstance(recorded, str) and isinstance(sent, str)):
         return 0
-    return _prefix(recorded, sent) + _prefix(recorded[::-1], sent[::-1])
-
-
-def _prefix(one: str, other: str) -> int:
-    least = min(len(one), len(other))
-    return next((place for place in range(least) if one[place] != other[place]), least)
+    return common_prefix(recorded, sent) + common_prefix(recorded[::-1], sent[::-1])
 
 
 def _excerpts(recorded: Any, sent: Any) -> tuple[str, str]:
@@ -111,7 +106,7 @@ def _excerpts(recorded: Any, sent: Any) -> tuple[str, str]:
     texts = ["absent" if value is _ABSENT else msgspec.json.encode(value).decode() for value in (recorded, sent)]
     if max(map(len, texts)) <= _LONGEST_VALUE:
         return texts[0], texts[1]
-    start = max(0, _prefix(*texts) - _LONGEST_VALUE // 4)
+    start = max(0, common_prefix(*texts) - _LONGEST_VALUE // 4)
     start = 0 if start < 8 else start
     return _excerpt(texts[0], start), _excerpt(texts[1], start)
 
