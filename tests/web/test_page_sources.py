@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
+import pytest
+
+from antiphon.caching.difference import Change
+from antiphon.caching.report import Verdict
 from antiphon.chat.markdown import MATH_TAGS
+from antiphon.chat.mcp.servers import State
+from antiphon.chat.mcp.settings import Approval
 from antiphon.chat.uploads import IMAGE_BYTES, IMAGE_TYPES, MAX_FILE_BYTES, MEBIBYTE
+from antiphon.conversation import EndReason
+from antiphon.conversation.replaying import CallPolicy
+from antiphon.providers.default_model import CHOICE_TEXTS
+from antiphon.tools.builtin.plans import PlanStatus
 
 PAGE = Path(__file__).parent.parent.parent / "src" / "antiphon" / "web" / "page"
 LOCALES = PAGE / "ui" / "locales"
@@ -46,6 +58,23 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     assert [key for key in english if not is_used(key)] == []
     used = {*re.findall(r'\bsay\("(\w+)"', SCRIPTS), *re.findall(r'data-say(?:-\w+)?="(\w+)"', INDEX)}
     assert used - english.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "values"),
+    [
+        ("ended_", set(get_args(EndReason)) - {"answered", "approval", "failed", "interrupted", "stepped"}),
+        ("cache_", get_args(Verdict)),
+        ("change_", get_args(Change)),
+        ("status_", get_args(PlanStatus)),
+        ("mcp_", get_args(State)),
+        ("mcp_approval_", get_args(Approval)),
+        ("replayCalls_", set(get_args(CallPolicy)) - {"ask"}),
+        ("choice_", set(CHOICE_TEXTS) - {"keys"}),
+    ],
+)
+def test_every_value_of_the_server_has_a_text(prefix: str, values: Iterable[str]) -> None:
+    assert [value for value in values if prefix + value not in texts("en")] == []
 
 
 def test_every_class_with_a_style_is_used() -> None:

@@ -66,7 +66,6 @@ class CollapsedBlock(Struct, frozen=True):
 
     title: str
     body: str
-    is_markdown: bool = True
 
 
 class _Running(Struct):

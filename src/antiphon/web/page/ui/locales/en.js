@@ -154,6 +154,7 @@ export const ENGLISH = {
   ended_time_budget: "Stopped: time budget used up.",
   ended_call_budget: "Stopped: call budget used up.",
   ended_max_hand_overs: "Stopped: too many hand-overs.",
+  ended_refused: "Stopped: a hook refused to call the model.",
   copy: "Copy",
   copied: "Copied",
   notCopied: "The browser did not allow copying.",

@@ -154,6 +154,7 @@ export const CHINESE = {
   ended_time_budget: "已停止：时间预算用尽。",
   ended_call_budget: "已停止：调用次数用尽。",
   ended_max_hand_overs: "已停止：移交次数过多。",
+  ended_refused: "已停止：钩子拒绝了对模型的调用。",
   copy: "复制",
   copied: "已复制",
   notCopied: "浏览器不允许复制。",
