@@ -234,8 +234,8 @@ class ChatSession:
         self._created = (self.chat.id, self.history.version)
 
     def open(self, conversation: str) -> None:
-        """Continue a stored conversation with the same model."""
-        self._replace(self.store.open(conversation))
+        """Continue a stored conversation with its own model, as the page does."""
+        self._replace(self.store.open(conversation), model="")
 
     def fork(self, at: int | None = None) -> None:
         """Continue in a new conversation that starts with the first `at` entries of this one."""
@@ -263,8 +263,7 @@ class ChatSession:
 
     def leave_branch(self, conversation: str, model: str) -> None:
         """Return to a conversation and its model."""
-        self._replace(self.store.open(conversation))
-        self.chat.model = model
+        self._replace(self.store.open(conversation), model)
 
     async def written_title(self) -> str:
         """A title that the model writes; empty if it writes none."""
@@ -279,9 +278,10 @@ class ChatSession:
         finally:
             self.store.close()
 
-    def _replace(self, history: AgentHistory) -> None:
+    def _replace(self, history: AgentHistory, model: str | None = None) -> None:
+        """Open another history, with the same model unless one is given; empty is the model of that conversation."""
         self._delete_if_created_and_empty()
-        self._open(history, self.chat.model)
+        self._open(history, self.chat.model if model is None else model)
 
     def _open(self, history: AgentHistory, model: str = "") -> None:
         self.chat = open_conversation(

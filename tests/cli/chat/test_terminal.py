@@ -214,6 +214,8 @@ def test_another_model_answers_too_and_both_are_shown(server: ScriptedServer, tm
         terminal.sees("1 round")
         terminal.send("/compare openai/gpt-test")
         terminal.sees("offline/plain (original)", "openai/gpt-test answered in", "Still in", "offline/plain · ")
+        terminal.send("/resume 1")
+        terminal.sees("openai/gpt-test · ")  # the other answer, with the model that gave it
         terminal.type(LEAVE)
         assert terminal.ends() == 0
     with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
