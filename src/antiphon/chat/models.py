@@ -99,7 +99,7 @@ def models_used(entries: Iterable[HistoryEntry]) -> list[str]:
 def _origins(entries: Iterable[HistoryEntry]) -> Iterator[str]:
     for entry in entries:
         if isinstance(entry, ModelOutputEntry) and (origin := entry.origin) and origin.provider and origin.model:
-            yield f"{origin.provider}/{origin.model}"
+            yield origin.name
 
 
 def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, environ: Mapping[str, str]) -> str:
