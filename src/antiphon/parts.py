@@ -188,7 +188,7 @@ def media_part(media_type: str, data: str = "", *, url: str = "", name: str = ""
         return Image(media_type, data, url)
     if media_type.startswith("audio/"):
         return Audio(media_type, data, url)
-    return Document(media_type, data, url, name=name)
+    return Document(media_type, data, url=url, name=name)
 
 
 def text_of(parts: Iterable[Part]) -> str:
