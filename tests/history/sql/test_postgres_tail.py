@@ -38,7 +38,7 @@ def numbers(first: int, last: int) -> list[str]:
 
 def test_no_entry_is_missed_between_reading_and_listening(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listeners come at any moment of a writer that never pauses; each is notified of everything and never has to look again."""
-    monkeypatch.setattr(tail, "MARKS_AGAIN", 3600.0)
+    monkeypatch.setattr(tail, "RENEW_SECONDS", 3600.0)
     with open_store(postgres) as store, PostgresStore(postgres) as other:
         history = store.create()
 

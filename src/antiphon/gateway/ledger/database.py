@@ -20,7 +20,7 @@ from msgspec import structs
 
 from antiphon.gateway.config.settings import Config
 from antiphon.history.location import data_folder, display_location, ensure_private_folder, is_postgres_url
-from antiphon.history.sql.database import Database, SqliteDatabase
+from antiphon.history.sql.database import Database, PostgresDatabase, SqliteDatabase
 from antiphon.history.sql.schema import Migration, migrate
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.providers.credentials.secret import Credential
@@ -191,7 +191,6 @@ def open_operator_database(address: str, *, create: bool = True, read_only: bool
 
 def _open_postgres(address: str, *, create: bool, read_only: bool) -> Database:
     from antiphon.history.sql.postgres_connections import Address, Connections
-    from antiphon.history.sql.postgres_database import PostgresDatabase
 
     parsed = Address.of(address)
     # Beside the schema of a history, whose migrations are numbered on their own.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from antiphon.errors import UnknownConversation
 from antiphon.history.codec import StoredRow, row_checksum, to_microseconds
 from antiphon.history.entries import HistoryEntry
+from antiphon.history.sql.database import PostgresDatabase, with_zone
 from antiphon.history.sql.dialect import Dialect, EntryRow
 from antiphon.history.sql.postgres_connections import Address, Connections
-from antiphon.history.sql.postgres_database import PostgresDatabase, with_zone
 from antiphon.history.sql.postgres_tail import tail
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
 from antiphon.history.sql.schema import migrate
@@ -25,7 +25,7 @@ from antiphon.history.sql.store import SqlStore
 from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
-    from antiphon.history.sql.postgres_connections import Database
+    from antiphon.history.sql.postgres_connections import PostgresConnection
 
 _IS_DATE = (
     "at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'"  # else Python has no datetime for it
@@ -97,7 +97,7 @@ ORDER BY r.due, r.id LIMIT 1
 """
     next_run_locked = f"{next_run} FOR UPDATE OF c SKIP LOCKED"
 
-    def lock_conversation(self, db: Database, conversation: str) -> None:
+    def lock_conversation(self, db: PostgresConnection, conversation: str) -> None:
         if db.execute("SELECT 1 FROM conversations WHERE id = %s FOR UPDATE", (conversation,)).fetchone() is None:
             raise UnknownConversation(f"{self.location}: conversation {conversation} was deleted")
 
@@ -111,16 +111,16 @@ ORDER BY r.due, r.id LIMIT 1
             "digest": digest,
         }
 
-    def append_entry(self, db: Database, row: EntryRow, epoch: int | None) -> bool:
+    def append_entry(self, db: PostgresConnection, row: EntryRow, epoch: int | None) -> bool:
         if epoch is None:
             return db.execute(_APPEND_FREE, row).rowcount > 0
         return db.execute(_APPEND_LEASED, {**row, "epoch": epoch}).rowcount > 0
 
-    def insert_entries(self, db: Database, rows: Iterable[EntryRow]) -> None:
+    def insert_entries(self, db: PostgresConnection, rows: Iterable[EntryRow]) -> None:
         with db.cursor() as cursor:
             cursor.executemany(_INSERT_ENTRY, rows)
 
-    def touch(self, db: Database, row: EntryRow) -> None:
+    def touch(self, db: PostgresConnection, row: EntryRow) -> None:
         db.execute(_TOUCH, row)
 
     def read_entries(self, number: int, first: int, last: int | None = None) -> Sequence[StoredRow]:
@@ -142,7 +142,7 @@ ORDER BY r.due, r.id LIMIT 1
     def attachment_text(self, data: Any) -> object:
         return data.decode(errors="replace")
 
-    def announce_deletion(self, db: Database, conversation: str) -> None:
+    def announce_deletion(self, db: PostgresConnection, conversation: str) -> None:
         db.execute("SELECT pg_notify('antiphon_' || %s, '')", (conversation,))
 
 

@@ -31,7 +31,7 @@ from antiphon.history.sql.database import ConnectionBroken
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection, Error
 
-    Database: TypeAlias = Connection[tuple[Any, ...]]
+    PostgresConnection: TypeAlias = Connection[tuple[Any, ...]]
 
 DEFAULT_SCHEMA = "antiphon"
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
@@ -60,7 +60,7 @@ class Address(Struct, frozen=True):
     def user(self) -> str:
         return _parameter(self.parameters, "user", "PGUSER", "the user of this process")
 
-    def hidden(self, text: str) -> str:
+    def without_password(self, text: str) -> str:
         """A text of the driver or the server without the password."""
         for name in ("password", "sslpassword"):
             if secret := self.parameters.get(name):
@@ -135,7 +135,7 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false), set_config('Ti
         ELSE current_setting('synchronous_commit') END, false),
     current_setting('server_encoding')
 """
-_INHERITED: list[list[Database]] = []
+_INHERITED: list[list[PostgresConnection]] = []
 """Connections of the process this one was forked from. They are never closed here: that would end the other's."""
 
 _NOT_YET = ("starting up", "not yet accepting connections", "in recovery mode")
@@ -165,28 +165,28 @@ class Connections:
             "read_only": read_only,
         }
         self._is_closed = False
-        self._begin()
+        self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._process = os.getpid()
         self._free = threading.BoundedSemaphore(self._most)
-        self._idle: list[Database] = []
+        self._idle: list[PostgresConnection] = []
         # A store that was never closed is closed when it is collected.
         weakref.finalize(self, _close_all, self._idle, self._process)
 
     @contextmanager
-    def connection(self) -> Iterator[Database]:
+    def connection(self) -> Iterator[PostgresConnection]:
         """A connection on which each statement is durable by itself."""
         if self._process != os.getpid():
             _INHERITED.append(self._idle)
-            self._begin()
+            self._start()
         if not self._free.acquire(timeout=self._timeout):
             raise StoreLocked(
                 f"{self.place}: all {self._most} connections of this store were in use for {self._timeout:g} s; try again, "
                 "or open the store with more (max_connections)"
             )
         try:
-            db = self._taken()
+            db = self._take()
             try:
                 with self.translate_errors(db):
                     yield db
@@ -196,7 +196,7 @@ class Connections:
             self._free.release()
 
     @contextmanager
-    def transaction(self) -> Iterator[Database]:
+    def transaction(self) -> Iterator[PostgresConnection]:
         """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
         with self.connection() as db, db.transaction():
             yield db
@@ -232,14 +232,14 @@ class Connections:
         return db
 
     @contextmanager
-    def translate_errors(self, db: Database | AsyncConnection[tuple[Any, ...]]) -> Iterator[None]:
+    def translate_errors(self, db: PostgresConnection | AsyncConnection[tuple[Any, ...]]) -> Iterator[None]:
         """Raise errors of the driver in the block as `StoreError`."""
         try:
             yield
         except self._driver.Error as error:
             raise self.translate_error(error, db) from error
 
-    def translate_error(self, error: Error, db: Database | AsyncConnection[tuple[Any, ...]]) -> StoreError:
+    def translate_error(self, error: Error, db: PostgresConnection | AsyncConnection[tuple[Any, ...]]) -> StoreError:
         """An error of the driver as one of ours."""
         message = self._message(error)
         if db.closed:
@@ -274,31 +274,31 @@ class Connections:
         self._is_closed = True
         _close_all(self._idle, self._process)
 
-    def _taken(self) -> Database:
+    def _take(self) -> PostgresConnection:
         while self._idle and not self._is_closed:
             try:
                 db = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if not _has_news(db):
+            if not _is_readable(db):
                 return db
             db.close()
-        return self._connected()
+        return self._connect()
 
-    def _put_back(self, db: Database) -> None:
+    def _put_back(self, db: PostgresConnection) -> None:
         if not db.closed:
             if self._is_closed or db.pgconn.transaction_status != self._driver.pq.TransactionStatus.IDLE:
                 db.close()
             else:
                 self._idle.append(db)
 
-    def _connected(self) -> Database:
+    def _connect(self) -> PostgresConnection:
         if self._is_closed:
             raise StoreError(f"{self.place} was closed")
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                db: Database = self._driver.connect(**self._parameters())
+                db: PostgresConnection = self._driver.connect(**self._parameters())
                 break
             except self._driver.Error as error:
                 if not any(word in str(error) for word in _NOT_YET) or time.monotonic() > deadline:
@@ -346,18 +346,18 @@ class Connections:
     def _message(self, error: Error) -> str:
         """The driver's message on one line, without the password."""
         message = error.diag.message_primary or str(error)
-        return self.address.hidden(" ".join(message.split()).removeprefix("connection failed: "))
+        return self.address.without_password(" ".join(message.split()).removeprefix("connection failed: "))
 
 
-def _has_news(db: Database) -> bool:
+def _is_readable(db: PostgresConnection) -> bool:
     """Whether an idle connection has something to read: usually its end."""
     if db.closed:
         return True
-    looking = select.poll()
-    looking.register(db.pgconn.socket, select.POLLIN)
-    return bool(looking.poll(0))
+    poll = select.poll()
+    poll.register(db.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
-def _close_all(connections: list[Database], process: int) -> None:
+def _close_all(connections: list[PostgresConnection], process: int) -> None:
     while connections and process == os.getpid():
         connections.pop().close()

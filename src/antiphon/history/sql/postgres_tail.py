@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MARKED = 60.0  # seconds for which a listener is known
-MARKS_AGAIN = 20.0
-LOOKS_AGAIN = 0.5  # where nothing can be marked: a replica
-GIVES_UP = 120.0  # seconds without the server
-_LONGEST_WAIT = 5.0
+MARK_SECONDS = 60.0
+"""For so long appends notify a listener after it marked the conversation."""
+RENEW_SECONDS = 20.0
+POLL_SECONDS = 0.5
+"""Where nothing can be marked: a replica."""
+GIVE_UP_SECONDS = 120.0
+"""Without the server."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 
 _MARK = """
 UPDATE conversations SET watched_until = clock_timestamp() + %s * interval '1 second' WHERE number = %s RETURNING number
@@ -40,7 +43,7 @@ UPDATE conversations SET watched_until = clock_timestamp() + %s * interval '1 se
 async def tail(connections: Connections, log: Log, conversation: str, after: int) -> AsyncIterator[HistoryEntry]:
     """The entries after number `after`, and then each new one. Raises `UnknownConversation` when it is deleted."""
     row = await asyncio.to_thread(log.find, conversation)
-    wait, connected = 0.05, time.monotonic()
+    wait, connected = _FIRST_WAIT, time.monotonic()
     while True:
         try:
             async with contextlib.aclosing(_Listener(connections, row)) as listener:
@@ -49,10 +52,10 @@ async def tail(connections: Connections, log: Log, conversation: str, after: int
                     for entry in await asyncio.to_thread(log.read, row.number, row.id, after):
                         yield entry
                         after = entry.sequence_number
-                    wait, connected = 0.05, time.monotonic()
-                    await listener.news()
+                    wait, connected = _FIRST_WAIT, time.monotonic()
+                    await listener.wait()
         except StoreUnreachable as error:
-            if time.monotonic() - connected > GIVES_UP:
+            if time.monotonic() - connected > GIVE_UP_SECONDS:
                 raise
             logger.warning("%s; listening again in %g s, from entry %d of %s on", error, wait, after, row.id)
             await asyncio.sleep(wait)
@@ -67,32 +70,32 @@ class _Listener:
         self._row = row
         self._db: AsyncConnection[tuple[Any, ...]] | None = None
         self._marked = 0.0
-        self._is_deaf = False
+        self._is_read_only = False
 
     async def open(self) -> None:
         """Listen, and mark the conversation so that appends notify."""
-        if self._is_deaf or (self._db is not None and time.monotonic() - self._marked < MARKS_AGAIN):
+        if self._is_read_only or (self._db is not None and time.monotonic() - self._marked < RENEW_SECONDS):
             return
         if self._db is None:
             self._db = await self._connections.listener()
         try:
             with self._connections.translate_errors(self._db):
                 await self._db.execute(f'LISTEN "antiphon_{self._row.id}"')
-                marked = await (await self._db.execute(_MARK, (MARKED, self._row.number))).fetchone()
+                marked = await (await self._db.execute(_MARK, (MARK_SECONDS, self._row.number))).fetchone()
         except StoreReadOnly:
-            self._is_deaf = True
+            self._is_read_only = True
             return
         if marked is None:
             raise UnknownConversation(f"{self._connections.place}: conversation {self._row.id} was deleted")
         self._marked = time.monotonic()
 
-    async def news(self) -> None:
-        """Back when something may be new."""
-        if self._db is None or self._is_deaf:
-            await asyncio.sleep(LOOKS_AGAIN)
+    async def wait(self) -> None:
+        """Return when something may be new."""
+        if self._db is None or self._is_read_only:
+            await asyncio.sleep(POLL_SECONDS)
             return
         with self._connections.translate_errors(self._db):
-            async with contextlib.aclosing(self._db.notifies(timeout=MARKS_AGAIN, stop_after=1)) as notified:
+            async with contextlib.aclosing(self._db.notifies(timeout=RENEW_SECONDS, stop_after=1)) as notified:
                 async for notification in notified:
                     if not notification.payload:  # the conversation was deleted: marking it will show
                         self._marked = 0.0

@@ -21,7 +21,7 @@ from msgspec import Struct
 from antiphon.errors import StoreError, StoreLocked, StoreReadOnly
 
 if TYPE_CHECKING:
-    from antiphon.history.sql.postgres_connections import Connections, Database
+    from antiphon.history.sql.postgres_connections import Connections, PostgresConnection
 
 APPLICATION_ID = 0x414E5450  # "ANTP", in the header of every file of ours
 SHIFT = 32
@@ -242,7 +242,7 @@ def _current_version(connections: Connections, known: int) -> int:
     return number or 0
 
 
-def _step(db: Database, schema: str, migrations: Sequence[Migration]) -> bool:
+def _step(db: PostgresConnection, schema: str, migrations: Sequence[Migration]) -> bool:
     """Apply the next missing migration, and return whether there was one."""
     db.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCKS, lock_number(schema, "migration")))
     db.execute("SELECT set_config('lock_timeout', %s, true)", (_LOCK_TIMEOUT,))

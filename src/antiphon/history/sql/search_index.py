@@ -34,7 +34,7 @@ from antiphon.history.sql.schema import SEQUENCE, SHIFT
 if TYPE_CHECKING:
     from antiphon.history.sql.dialect import Dialect
     from antiphon.history.sql.postgres import PostgresDialect
-    from antiphon.history.sql.postgres_connections import Database
+    from antiphon.history.sql.postgres_connections import PostgresConnection
     from antiphon.history.sql.sqlite import SqliteDialect
 
 logger = logging.getLogger("antiphon.history")
@@ -233,7 +233,7 @@ class TsvectorIndex(SearchIndex):
                 with self._dialect.transaction() as db:
                     has_more = self._index(db, numbers[first : first + _CONVERSATIONS])
 
-    def _index(self, db: Database, numbers: Sequence[int]) -> bool:
+    def _index(self, db: PostgresConnection, numbers: Sequence[int]) -> bool:
         """Index the next entries of some conversations; whether there may be more."""
         # One process at a time, and the conversations are changed last: appends hardly wait for this.
         self._dialect.lock(db, "index")
