@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from antiphon.cli import main
-from antiphon.errors import ImportFormatError, SequenceError
+from antiphon.errors import ImportFormatError, SequenceError, StoreDamaged
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.history.codec import row_checksum
 from antiphon.history.export import copy_conversation
@@ -148,6 +148,30 @@ def test_entries_of_an_earlier_version_are_counted_and_the_chain_continues(any_s
     again.append(ModelInputEntry.of("three"))
     found = any_store.verify(history.id)
     assert (found.entries, found.undigested, found.problem) == (3, 2, "")
+
+
+def test_a_damaged_entry_without_a_digest_is_named_and_its_conversation_can_be_deleted(any_store: HistoryStore) -> None:
+    history = written(any_store, "one", "two")
+    execute(any_store, "UPDATE entries SET digest = NULL, checksum = 1")
+    for compute in (
+        lambda: any_store.digest_at(history.id, 2),
+        lambda: list(any_store.export_lines(history.id)),
+    ):
+        with pytest.raises(StoreDamaged, match=f"entry 1 of conversation {history.id} is damaged"):
+            compute()
+    any_store.delete(history.id)
+    (left,) = any_store.tombstones()
+    assert (left.id, left.head) == (history.id, "")
+
+
+def test_a_missing_row_at_the_end_of_a_piece_is_found(any_store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.history.sql.log._BATCH", 2)
+    history = written(any_store, "one", "two", "three")
+    is_second = "key & 4294967295 = 2" if isinstance(any_store, SqliteStore) else "sequence = 2"
+    execute(any_store, f"DELETE FROM entries WHERE {is_second}")
+    for read in (any_store.verify, lambda name: list(any_store.export_lines(name))):
+        with pytest.raises(StoreDamaged, match=f"entry 2 of conversation {history.id} is damaged: its row is missing"):
+            read(history.id)
 
 
 def test_the_command_line_verifies_all_and_lists_the_deleted(

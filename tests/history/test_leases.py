@@ -197,6 +197,20 @@ def test_a_tail_yields_each_entry_once(any_store: HistoryStore) -> None:
     assert asyncio.run(asyncio.wait_for(listen(), 20)) == ["2", "3", "4", "5"]
 
 
+def test_a_tail_ends_when_the_conversation_is_deleted(any_store: HistoryStore) -> None:
+    chat = any_store.create()
+    append_text(chat, "1")
+
+    async def listen() -> None:
+        entries = any_store.tail(chat.id)
+        await anext(entries)
+        await asyncio.to_thread(any_store.delete, chat.id)
+        with pytest.raises(UnknownConversation, match=f"{chat.id} was deleted"):
+            await anext(entries)
+
+    asyncio.run(asyncio.wait_for(listen(), 20))
+
+
 def test_older_program_with_the_file_open_reads_on_and_its_appends_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     with SqliteStore(path) as store:

@@ -199,7 +199,7 @@ class HistoryStore(Closable):
 
     @abstractmethod
     def delete(self, conversation: str) -> None:
-        """Delete a conversation and the attachments no other one uses. Its forks stay."""
+        """Delete a conversation and the attachments no other one uses. Its forks stay. A damaged one can be deleted too."""
 
     @abstractmethod
     def export_lines(self, conversation: str) -> Iterator[bytes]:
@@ -253,7 +253,10 @@ class HistoryStore(Closable):
 
     @abstractmethod
     def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
-        """The entries after number `after`, and then each new one as it is appended, by any process."""
+        """The entries after number `after`, and then each new one as it is appended, by any process.
+
+        Raises `UnknownConversation` when the conversation is deleted.
+        """
 
     @abstractmethod
     def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:

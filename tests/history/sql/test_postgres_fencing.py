@@ -64,7 +64,7 @@ def test_a_claim_waits_for_a_running_append_and_sees_its_entry(postgres: str) ->
         chat = store.create()
         with store._connections.transaction() as db:
             entry = msgspec.structs.replace(ModelInputEntry.of("just in time"), sequence_number=1)
-            store._log.insert_entry(db, 1, entry)
+            store._log.insert_entry(db, 1, chat.id, entry)
             claim = Meanwhile(lambda: store.claim(chat.id, "heir"))
             assert claim.waits()
         heir = store.open(chat.id, lease=claim.result())
@@ -76,7 +76,7 @@ def test_a_delete_during_an_append(postgres: str) -> None:
     with PostgresStore(postgres) as store:
         chat, other = store.create(), store.create()
         with store._connections.transaction() as db:
-            store._log.insert_entry(db, 1, msgspec.structs.replace(ModelInputEntry.of("x"), sequence_number=1))
+            store._log.insert_entry(db, 1, chat.id, msgspec.structs.replace(ModelInputEntry.of("x"), sequence_number=1))
             delete = Meanwhile(lambda: store.delete(chat.id))
             assert delete.waits()
         assert delete.result() is None
@@ -91,9 +91,9 @@ def test_a_delete_during_an_append(postgres: str) -> None:
 def test_a_listener_waits_for_a_running_append(postgres: str) -> None:
     """Else it would read before the entry is there, and miss it because there was no listener when it was written."""
     with PostgresStore(postgres) as store:
-        store.create()
+        chat = store.create()
         with store._connections.transaction() as db:
-            store._log.insert_entry(db, 1, msgspec.structs.replace(ModelInputEntry.of("x"), sequence_number=1))
+            store._log.insert_entry(db, 1, chat.id, msgspec.structs.replace(ModelInputEntry.of("x"), sequence_number=1))
 
             def mark() -> None:
                 with store._connections.connection() as other:

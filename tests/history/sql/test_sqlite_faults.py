@@ -183,8 +183,9 @@ def test_an_unreadable_file(path: Path) -> None:
 def test_a_closed_store_raises(path: Path) -> None:
     store = SqliteStore(path)
     history = store.open("last")
+    history.append(ModelInputEntry.of("before"))
     store.close()
     store.close()
     for call in (store.list, lambda: history.append(ModelInputEntry.of("x"))):
-        with pytest.raises(AntiphonError, match=r"chats\.db"):
+        with pytest.raises(AntiphonError, match=r"chats\.db was closed"):
             call()

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -38,6 +38,7 @@ INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
 VALUES (:id, :title, :created, :parent, :forked_at, :tags, :created) ON CONFLICT DO NOTHING RETURNING number
 """
 _REFERENCE = f'"{DIGEST_PREFIX}'.encode()
+_BATCH = 500
 
 
 def _body_and_entry(row: StoredRow) -> tuple[bytes, HistoryEntry]:
@@ -77,7 +78,7 @@ class Log:
         """
         stored, attachments = extract_media(entry)
         if previous is None:
-            previous = self.digest_at(number, entry.sequence_number - 1)
+            previous = self.digest_at(number, conversation, entry.sequence_number - 1)
         digest = entry_digest(previous, stored)
         row = self._dialect.entry_row(number, entry, stored, digest)
         try:
@@ -125,16 +126,16 @@ class Log:
         self._dialect.touch(db, new.row)
         return self._dialect.append_entry(db, new.row, new.epoch)
 
-    def insert_entry(self, db: Any, number: int, entry: HistoryEntry) -> None:
+    def insert_entry(self, db: Any, number: int, conversation: str, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if the conversation is leased."""
         stored, attachments = extract_media(entry)
-        digest = entry_digest(self.digest_at(number, entry.sequence_number - 1), stored)
+        digest = entry_digest(self.digest_at(number, conversation, entry.sequence_number - 1), stored)
         row = self._dialect.entry_row(number, entry, stored, digest)
-        new = _Append(number, f"number {number}", entry.sequence_number, row, attachments, None)
+        new = _Append(number, conversation, entry.sequence_number, row, attachments, None)
         if not self._write_in(db, new):
-            raise self._leases.refusal(db, number, None) or self._conflict(new.conversation, number, new.sequence)
+            raise self._leases.refusal(db, number, None) or self._conflict(conversation, number, new.sequence)
 
-    def digest_at(self, number: int, sequence: int) -> bytes:
+    def digest_at(self, number: int, conversation: str, sequence: int) -> bytes:
         """The digest of an entry, as it is stored; computed if an earlier version stored the entry."""
         if not sequence:
             return FIRST_DIGEST
@@ -143,7 +144,22 @@ class Log:
             for (digest,) in self._dialect.rows(statement, number=number, sequence=sequence):
                 if isinstance(digest, bytes):
                     return digest
-        return head_of(map(row_body, self._dialect.read_entries(number, 1, sequence)))
+        return head_of(self.bodies(number, conversation, sequence))
+
+    def bodies(self, number: int, conversation: str, last: int) -> Iterator[bytes]:
+        """The first `last` entries of a conversation as they are stored, read piece by piece: stored entries never change.
+
+        Raises `StoreDamaged` with the entry and the conversation, and `UnknownConversation` if it is deleted meanwhile.
+        """
+        for first in range(1, last + 1, _BATCH):
+            end = min(first + _BATCH - 1, last)
+            rows = self._dialect.read_entries(number, first, end)
+            if not rows:
+                raise self.deleted_error(conversation)
+            for expected, row in enumerate(rows, first):
+                yield self.decode(row_body, row, expected, conversation)
+            if first + len(rows) <= end:
+                raise damaged_entry(self.path, first + len(rows), conversation, "its row is missing")
 
     def insert_conversation(self, db: Any, head: ExportHead) -> int:
         """Insert a new conversation and return its number."""
@@ -256,16 +272,20 @@ class Log:
         """The condition that a conversation has the tag `:tag`; without a tag, all match."""
         return "true" if tag is None else self._dialect.has_tag
 
-    def version(self, number: int) -> int:
-        """How many entries a conversation has."""
+    def version(self, number: int) -> int | None:
+        """How many entries a conversation has; None if it was deleted."""
         statement = f"SELECT {self._dialect.version} FROM conversations c WHERE c.number = :number"
         for (version,) in self._dialect.rows(statement, number=number):
             return int(version)
-        return 0
+        return None
+
+    def deleted_error(self, conversation: str) -> UnknownConversation:
+        """The error for a conversation that was deleted meanwhile."""
+        return UnknownConversation(f"{self.path}: conversation {conversation} was deleted")
 
     def _conflict(self, conversation: str, number: int, sequence_number: int) -> WriterConflict:
         return WriterConflict(
-            f"another writer appended to conversation {conversation}: it is at version {self.version(number)}, and this entry "
-            f"was meant to be number {sequence_number}. Nothing was written; `refresh()` the history, look at what is new, and "
-            "append again"
+            f"another writer appended to conversation {conversation}: it is at version {self.version(number) or 0}, and this "
+            f"entry was meant to be number {sequence_number}. Nothing was written; `refresh()` the history, look at what is new, "
+            "and append again"
         )

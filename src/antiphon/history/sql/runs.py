@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from antiphon.errors import RunStateError, StoreDamaged, TooManyRuns, UnknownConversation, UnknownRun
+from antiphon.errors import RunStateError, StoreDamaged, TooManyRuns, UnknownRun
 from antiphon.history.entries import ModelInputEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.ids import ID_LENGTH, new_id
@@ -103,7 +103,8 @@ class RunTable:
                 if waiting >= max_waiting:
                     raise TooManyRuns(f"{waiting} runs are already queued, the limit is {max_waiting}; try again later")
             if known is None:
-                number, version = self._log.insert_conversation(db, ExportHead.new(title)), 0
+                head = ExportHead.new(title)
+                known, number, version = head.id, self._log.insert_conversation(db, head), 0
             else:
                 self._dialect.lock_conversation(db, known)
                 self._require_no_open_run(db, known)
@@ -111,7 +112,7 @@ class RunTable:
             if question is not None:
                 at = question.timestamp or datetime.now(UTC)
                 entry = msgspec.structs.replace(question, sequence_number=version + 1, timestamp=at)
-                self._log.insert_entry(db, number, entry)
+                self._log.insert_entry(db, number, known, entry)
             values = {"number": number, "kind": kind, "code": code, "provider": provider, "options": options_json}
             self._dialect.execute(db, _INSERT, run=run, **values)
         return self.get(run)
@@ -226,7 +227,7 @@ class RunTable:
         located = f"SELECT c.number, {self._dialect.version} FROM conversations c WHERE c.id = :conversation"
         for number, version in self._dialect.execute(db, located, conversation=conversation):
             return number, version
-        raise UnknownConversation(f"{self._dialect.location}: conversation {conversation} was deleted")
+        raise self._log.deleted_error(conversation)
 
     def _require_no_open_run(self, db: Any, conversation: str) -> None:
         unfinished = f"{_SELECT} WHERE c.id = :conversation AND r.state NOT IN ({_ENDED})"

@@ -269,6 +269,8 @@ class _Errors:
                 return StoreDamaged(
                     f"{self._path} is corrupt ({error}); restore a backup, or export the readable conversations"
                 )
+            case _ if "closed database" in str(error):
+                return StoreError(f"{self._path} was closed")
             case _ if "decode to UTF-8" in str(error):
                 return StoreDamaged(
                     f"{self._path} is corrupt ({error}); restore a backup, or export the readable conversations"

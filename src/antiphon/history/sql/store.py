@@ -1,7 +1,6 @@
 """`SqlStore`: a store over a database. What takes several statements (a fork, an import, a delete) is one transaction.
 
-Nothing holds a connection while it waits for the caller: an export reads its entries piece by piece, which is safe because stored
-entries never change.
+Nothing holds a connection while it waits for the caller: an export reads its entries piece by piece.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from antiphon.errors import SequenceError, UnknownConversation
+from antiphon.errors import SequenceError, StoreDamaged
 from antiphon.history.agent_history import AgentHistory, StoreJournal
-from antiphon.history.codec import row_body
 from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
@@ -32,7 +30,6 @@ from antiphon.history.store import (
     check_text,
 )
 
-_BATCH = 500
 _POLL_SECONDS = 0.1
 
 _DESCRIBE = (
@@ -108,15 +105,17 @@ class SqlStore(HistoryStore):
             self._dialect.execute(db, self._dialect.copy_entries, **values)
             copied = f"SELECT {self._dialect.version} FROM conversations c WHERE c.number = :number"
             if head.entries and self._dialect.execute(db, copied, number=number) == [(0,)]:
-                raise UnknownConversation(
-                    f"{self.path}: conversation {parent.id} was deleted; there is nothing to fork"
-                )
+                raise self._log.deleted_error(parent.id)
             self._dialect.execute(db, _COPY_USES, number=number, parent=parent.number)
             self._dialect.execute(db, self._dialect.touch_last, number=number)
         return self.open(head.id)
 
     def delete(self, conversation: str) -> None:
         row = self._log.find(conversation)
+        try:
+            head = self._log.digest_at(row.number, row.id, row.version)
+        except StoreDamaged:  # an entry without a stored digest cannot be read: it can be deleted all the same
+            head = b""
         with self._dialect.transaction() as db:
             self._dialect.lock(db, "attachments")
             self._dialect.execute(
@@ -124,7 +123,7 @@ class SqlStore(HistoryStore):
                 "INSERT INTO tombstones (id, deleted, entries, head) VALUES (:id, :now, :entries, :head)",
                 id=row.id,
                 entries=row.version,
-                head=self._log.digest_at(row.number, row.version),
+                head=head,
             )
             for statement in (
                 # First the row: an append in progress is waited for, and none follows.
@@ -140,19 +139,13 @@ class SqlStore(HistoryStore):
 
     def export_lines(self, conversation: str) -> Iterator[bytes]:
         row = self._log.find(conversation)
-        head = self._log.digest_at(row.number, row.version).hex()
+        head = self._log.digest_at(row.number, row.id, row.version).hex()
         yield head_line(msgspec.structs.replace(ExportHead.of(row.info), head=head))
         used = "SELECT name FROM attachment_uses WHERE number = :number ORDER BY name"
         for (name,) in self._dialect.rows(used, number=row.number):
             yield attachment_line(name, self._log.attachments([name])[name])
         # As many entries as the head states, even if more were appended since.
-        for first in range(1, row.version + 1, _BATCH):
-            last = min(first + _BATCH - 1, row.version)
-            stored = self._dialect.read_entries(row.number, first, last)
-            if not stored:
-                raise UnknownConversation(f"{self.path}: conversation {row.id} was deleted during the export")
-            for expected, entry_row in enumerate(stored, first):
-                yield self._log.decode(row_body, entry_row, expected, row.id) + b"\n"
+        yield from (body + b"\n" for body in self._log.bodies(row.number, row.id, row.version))
 
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
@@ -171,30 +164,22 @@ class SqlStore(HistoryStore):
         row = self._log.find(conversation)
         digests = f"SELECT digest FROM entries WHERE {self._dialect.entries_of} ORDER BY {self._dialect.entry_order}"
         stored = self._dialect.rows(digests, number=row.number) if self._dialect.has_digests else []
-        head, version, undigested, problem = FIRST_DIGEST, 0, 0, ""
-        for first in range(1, row.version + 1, _BATCH):
-            last = min(first + _BATCH - 1, row.version)
-            for version, entry_row in enumerate(self._dialect.read_entries(row.number, first, last), first):
-                head = entry_digest(head, self._log.decode(row_body, entry_row, version, row.id))
-                known = stored[version - 1][0] if version <= len(stored) else None
-                undigested += known is None
-                if known not in (None, head) and not problem:
-                    problem = f"entry {version} is not the one that was written, or one before it was changed"
-        if version != row.version:
-            problem = problem or f"entry {version + 1} is missing"
+        head, undigested, problem = FIRST_DIGEST, 0, ""
+        for version, body in enumerate(self._log.bodies(row.number, row.id, row.version), 1):
+            head = entry_digest(head, body)
+            known = stored[version - 1][0] if version <= len(stored) else None
+            undigested += known is None
+            if known not in (None, head) and not problem:
+                problem = f"entry {version} is not the one that was written, or one before it was changed"
         return Verification(
-            conversation=row.id, entries=version, head=head.hex(), undigested=undigested, problem=problem
+            conversation=row.id, entries=row.version, head=head.hex(), undigested=undigested, problem=problem
         )
 
     def digest_at(self, conversation: str, version: int) -> str:
         row = self._log.find(conversation)
         if not 0 <= version <= row.version:
             raise SequenceError(f"conversation {row.id} has the versions 0 to {row.version}, not {version}")
-        return (
-            head_of(map(row_body, self._dialect.read_entries(row.number, 1, version))).hex()
-            if version
-            else FIRST_DIGEST.hex()
-        )
+        return head_of(self._log.bodies(row.number, row.id, version)).hex()
 
     def tombstones(self) -> Sequence[Tombstone]:
         if not self._dialect.has_digests:
@@ -226,7 +211,10 @@ class SqlStore(HistoryStore):
 
         row = self._log.find(conversation)
         while True:
-            if self._log.version(row.number) > after:
+            version = self._log.version(row.number)
+            if version is None:
+                raise self._log.deleted_error(row.id)
+            if version > after:
                 for entry in self._log.read(row.number, row.id, after):
                     yield entry
                     after = entry.sequence_number
