@@ -19,6 +19,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.errors import InvalidEntry
+
 P = TypeVar("P")
 
 NativeExtras: TypeAlias = dict[str, dict[str, Any]]
@@ -178,8 +180,14 @@ _TEXT_PARTS = (Text, Refusal)
 
 
 def as_parts(content: Iterable[P | str]) -> tuple[P | Text, ...]:
-    """Convert plain strings to `Text`; parts pass unchanged."""
-    return tuple([Text(part) if isinstance(part, str) else part for part in content])
+    """Convert plain strings to `Text`; parts pass unchanged. Raises `InvalidEntry` for anything else."""
+    return tuple([Text(part) if isinstance(part, str) else _check_part(part) for part in content])
+
+
+def _check_part(part: P) -> P:
+    if not isinstance(part, _Part):
+        raise InvalidEntry(f"not a part: expected text or a part such as Text or Image, got {type(part).__name__}")
+    return part
 
 
 def media_part(media_type: str, data: str = "", *, url: str = "", name: str = "") -> Image | Audio | Document:

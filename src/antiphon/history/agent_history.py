@@ -58,6 +58,14 @@ E = TypeVar("E", bound=HistoryEntry)
 _FAST_PATH_KINDS = frozenset(get_args(KnownEntry)) - SETTING_KINDS - {RollbackEntry}
 """Entries that add to the log and change nothing else."""
 
+_SLOW_PATH_FIELDS: dict[type, tuple[tuple[str, type], ...]] = {
+    SetSystemInstructionEntry: (("text", str),),
+    SetMemoryNotebookEntry: (("content", str),),
+    CompactionEntry: (("summary", str), ("up_to", int)),
+    RollbackEntry: (("to", int), ("reason", str)),
+}
+"""The types of what callers give; an entry with another one would be stored and could not be read again."""
+
 
 class Journal(Protocol):
     """Where a history is written down. A store gives one for each conversation."""
@@ -319,6 +327,11 @@ class AgentHistory:
 
     def _check(self, entry: HistoryEntry) -> None:
         self._check_sequence(entry)
+        for name, kind in _SLOW_PATH_FIELDS.get(type(entry), ()):
+            if not isinstance(value := getattr(entry, name), kind):
+                raise InvalidEntry(
+                    f"{name}={value!r} of a {entry.kind} entry: expected {kind.__name__}, not {type(value).__name__}"
+                )
         if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
             raise SequenceError(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
         if isinstance(entry, RollbackEntry) and entry.kept:
@@ -347,12 +360,17 @@ class AgentHistory:
         """Add entries that were stored before, many at once: only those that change more than the log are looked at."""
         log = self._log
         log.extend(entries)
-        if [*map(sequence_number_of, log)] != [*range(1, len(log) + 1)]:
+        try:
+            numbers = [*map(sequence_number_of, log)]
+        except AttributeError:
+            raise InvalidEntry(_not_appendable(next(e for e in log if not isinstance(e, HistoryEntry)))) from None
+        if numbers != [*range(1, len(log) + 1)]:
             number, entry = next(
                 (number, entry) for number, entry in enumerate(log, 1) if entry.sequence_number != number
             )
+            hint = "" if entry.sequence_number else "; new entries have no number: append them"
             raise SequenceError(
-                f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
+                f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs{hint}"
             )
         if _FAST_PATH_KINDS.issuperset(map(type, log)):
             return

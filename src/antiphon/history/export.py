@@ -24,7 +24,7 @@ from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.digest import FIRST_DIGEST, chain
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
 from antiphon.history.ids import is_id, new_id
-from antiphon.history.store import ConversationInfo, HistoryStore, check_text
+from antiphon.history.store import ConversationInfo, HistoryStore, check_tags, check_text
 
 
 class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,10 +45,8 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def new(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
         """The head of a conversation that begins now. Raises `StoreError` for a title or tag that is not text."""
-        tags = tuple(tags)
         check_text("title", title)
-        check_text("tag", *tags)
-        return cls(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tags)
+        return cls(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=check_tags(tags))
 
     @classmethod
     def of(cls, info: ConversationInfo) -> ExportHead:
@@ -143,7 +141,7 @@ def lines_of(entries: Sequence[HistoryEntry], title: str = "", head: ExportHead 
 
 def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:
     """The lines of an export, checked. Raises `ImportFormatError` naming `source` and the line."""
-    numbered = ((number, line.strip(b"\r\n")) for number, line in enumerate(lines, 1))
+    numbered = ((number, _without_line_end(line, source)) for number, line in enumerate(lines, 1))
     head = _read_head(next(numbered, (1, b""))[1], source)
     yield head
     attached: set[str] = set()
@@ -163,6 +161,14 @@ def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:
         raise ImportFormatError(
             f"{source} is cut short: its first line promises {head.entries} entries, and it has {version}"
         )
+
+
+def _without_line_end(line: bytes, source: str) -> bytes:
+    if not isinstance(line, bytes):
+        raise ImportFormatError(
+            f"{source}: its lines are {type(line).__name__}, not bytes; open the file with mode 'rb'"
+        )
+    return line.strip(b"\r\n")
 
 
 def _read_head(line: bytes, source: str) -> ExportHead:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import ConversationError, StoreReadOnly
+from antiphon.errors import ConversationError, StoreError, StoreReadOnly
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.sql.sqlite import SqliteStore
 from antiphon.history.store import HistoryStore
@@ -47,16 +47,41 @@ def data_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "antiphon"
 
 
-def open_store(address: str | os.PathLike[str], **options: Any) -> HistoryStore:
+def open_store(
+    address: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    timeout: float | None = None,
+    schema: str | None = None,
+    max_connections: int | None = None,
+    statement_timeout: float | None = None,
+) -> HistoryStore:
     """Open the store at an address: the path of an SQLite file, or `postgresql://user:password@host:port/database`.
 
-    `options` are those of the store's class; `create=False` and `read_only=True` mean the same for each.
+    With `create`, a missing file or missing tables are created. `timeout` is how many seconds to wait for another process's lock
+    or for the server. `schema`, `max_connections` and `statement_timeout` are those of `PostgresStore`, for a server only.
     """
+    _check_address(address)
+    waiting = {} if timeout is None else {"timeout": timeout}
+    given = {"schema": schema, "max_connections": max_connections, "statement_timeout": statement_timeout}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if isinstance(address, str) and is_postgres_url(address):
         from antiphon.history.sql.postgres import PostgresStore
 
-        return PostgresStore(address, **options)
-    return SqliteStore(address, **options)
+        return PostgresStore(address, create=create, read_only=read_only, **waiting, **options)
+    if options:
+        raise StoreError(f"{', '.join(options)}: only a store in PostgreSQL has that, and {address!s} is a file")
+    return SqliteStore(address, create=create, read_only=read_only, **waiting)
+
+
+def _check_address(address: object) -> None:
+    """Raise `StoreError` for what is no address of a store. Of another kind of address only the scheme is repeated (law L10)."""
+    if not isinstance(address, str | os.PathLike) or not os.fspath(address):
+        raise StoreError(f"invalid store {address!r}: expected the path of an SQLite file, or postgresql://…")
+    if isinstance(address, str) and "://" in address and not is_postgres_url(address):
+        scheme = address.partition("://")[0]
+        raise StoreError(f"unknown kind of store {scheme}://…; give the path of an SQLite file, or postgresql://…")
 
 
 def open_location(address: str | os.PathLike[str], *, create: bool = True) -> HistoryStore:
@@ -64,6 +89,7 @@ def open_location(address: str | os.PathLike[str], *, create: bool = True) -> Hi
 
     With `create`, the folder of a file is created, for its owner alone. A file without write permission is opened read-only.
     """
+    _check_address(address)
     if is_postgres_url(address):
         return open_store(address, create=create)
     path = Path(address)
@@ -93,6 +119,8 @@ def open_history(
         if resume is not None:
             raise ConversationError(f"resume={resume!r} needs a store: Conversation(store=…, resume=…)")
         return AgentHistory(), None
+    if not isinstance(resume, str | None):
+        raise ConversationError(f"resume={resume!r}: expected the id of a conversation, or 'last'")
     if isinstance(store, HistoryStore):
         return store.open(resume) if resume is not None else store.create(title), None
     own = open_store(store)

@@ -285,9 +285,20 @@ def check_not_negative(**numbers: int) -> None:
             raise StoreError(f"{name}={number}: must not be negative")
 
 
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags of a conversation. Raises `StoreError` if they are not texts, or one text instead of a list."""
+    if isinstance(tags, str):
+        raise StoreError(f"tags={tags!r}: expected a list of texts. Nothing was written")
+    tags = tuple(tags)
+    check_text("tag", *tags)
+    return tags
+
+
 def check_text(name: str, *texts: str | None) -> None:
-    """Raise `StoreError` for a text with a lone surrogate: it can be neither stored nor sent. `name` is what it would be."""
+    """Raise `StoreError` for what is not text, or has a lone surrogate and cannot be stored. `name` is what it would be."""
     for text in texts:
+        if not isinstance(text, str | None):
+            raise StoreError(f"the {name} must be text, not {type(text).__name__}. Nothing was written")
         try:
             (text or "").encode()
         except UnicodeEncodeError as error:

@@ -27,6 +27,7 @@ from antiphon.history.store import (
     HistoryStore,
     SearchHit,
     check_not_negative,
+    check_tags,
     check_text,
 )
 
@@ -87,12 +88,10 @@ class SqlStore(HistoryStore):
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
     ) -> ConversationInfo:
         check_text("title", title)
-        check_text("tag", *(tags or ()))
+        tags = None if tags is None else check_tags(tags)
         row = self._log.find(conversation)
         with self._dialect.connection() as db:
-            self._dialect.execute(
-                db, _DESCRIBE, title=title, tags=None if tags is None else tuple(tags), number=row.number
-            )
+            self._dialect.execute(db, _DESCRIBE, title=title, tags=tags, number=row.number)
         return self.info(row.id)
 
     def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
