@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,6 +278,12 @@ def test_a_route_to_an_unknown_agent_raises() -> None:
     agents = [Agent("only", model=ScriptedModel("Done."))]
     with pytest.raises(ConversationError, match="the route leads to 'unknown'; the agents are only"):
         ToolLoop(chat, agents=agents, route=lambda agent, answer: "unknown").run_sync("Go.")
+
+    def wrong(agent: Agent, answer: str) -> Any:
+        return 5
+
+    with pytest.raises(ConversationError, match="the route leads to 5; the agents are only"):
+        ToolLoop(chat, agents=agents, route=wrong).run_sync()
     assert refusals(chat.history.snapshot()) == []
     assert ToolLoop(chat, agents=agents, route=lambda agent, answer: None).run_sync().text == "Done."
 

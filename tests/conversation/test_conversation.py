@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from antiphon.context import LiveContextOptions
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import AntiphonError, ConversationError, InvalidTool, UnknownConversation
+from antiphon.errors import AntiphonError, ConversationError, UnknownConversation
 from antiphon.history import (
     AgentHistory,
     ContextEntry,
@@ -27,7 +27,7 @@ from antiphon.history import (
 from antiphon.parts import Image, ToolCallRequest, ToolCallResult, text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
-from antiphon.tools import tool
+from antiphon.tools import Hook, ToolExecutor, ToolRegistry, tool
 from antiphon.wire.request import ModelRequest
 from support.history_strategies import append_any, conversations
 from support.planned_turns import World, refusals
@@ -345,7 +345,36 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Conversation(token_limit=0), "token_limit=.*: must be above 0"),
     (lambda: Conversation(token_limit=-5), "token_limit=.*: must be above 0"),
     (lambda: Conversation(5), "a model is a name or a ProviderClient, not int"),  # type: ignore[arg-type]
+    (lambda: Conversation(token_limit="80"), "token_limit='80': must be above 0 and a whole number, or 'auto'"),  # type: ignore[arg-type]
+    (lambda: Conversation(system=["Be brief."]), r"system=\['Be brief\.'\]: expected text"),  # type: ignore[arg-type]
+    (
+        lambda: Conversation(ScriptedModel("Hi."), live_screen=5).context(),
+        "live_screen is 5: expected text, or a function",
+    ),  # type: ignore[arg-type]
+    (
+        lambda: Conversation(executor=ToolExecutor(ToolRegistry()), state=1),
+        "give approval=, hooks= and state= to the Tool",
+    ),
+    (lambda: Conversation(executor=ToolExecutor(ToolRegistry()), tools=[_look]), "tools= are not those of executor="),
 ]
+
+
+def _look() -> str:
+    "Look."
+    return "rain"
+
+
+def test_the_tools_of_an_executor_are_offered() -> None:
+    model = ScriptedModel(call("_look"), "Rain.")
+    registry = ToolRegistry([_look])
+    for chat in (
+        Conversation(model, executor=ToolExecutor(registry, state="sunny")),
+        Conversation(ScriptedModel(), executor=ToolExecutor(registry), tools=registry),
+    ):
+        assert chat.registry is registry
+    chat = Conversation(model, executor=ToolExecutor(registry, state="sunny"))
+    assert (ToolLoop(chat).run_sync("Is it raining?").text, chat.state) == ("Rain.", "sunny")
+    assert [offered.name for offered in model.calls[0].options.tools] == ["_look"]
 
 
 @pytest.mark.parametrize(("make", "why"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
@@ -358,8 +387,20 @@ def test_a_failed_open_leaves_no_store_open(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with pytest.raises(UnknownConversation):
         Conversation(ScriptedModel(), store=path, resume="last")
-    with pytest.raises(InvalidTool):
-        Conversation(ScriptedModel(), store=path, tools=[5])
+    wrong: Any = 5
+    for mistake in (
+        {"tools": [wrong]},
+        {"tools": wrong},
+        {"system": wrong},
+        {"settings": {"max_tokens": 5}},
+        {"token_limit": 0},
+        {"embedded_calls": wrong},
+        {"approval": wrong},
+        {"hooks": [wrong]},
+        {"hooks": Hook()},
+    ):
+        with pytest.raises(AntiphonError):
+            Conversation(ScriptedModel(), store=path, **mistake)
     with SqliteStore(path) as store:
         assert store.count() == 0
     with pytest.raises(AntiphonError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -201,11 +202,10 @@ def test_a_model_switch_is_reported_between_and_within_turns() -> None:
     assert [e for e in events if isinstance(e, ModelSwitched)] == [ModelSwitched("second/second", "third/third")]
 
 
-def test_a_finished_loop_unsubscribes_from_compaction() -> None:
+def test_an_exceeded_token_limit_is_an_event_of_the_turn() -> None:
     chat = Conversation(ScriptedModel("One.", "Two."), token_limit=1)
     events = asyncio.run(drained(ToolLoop(chat), "A long question, long enough."))
     assert spelled(events) == "RCtUF"
-    assert chat._compaction_callbacks == [], "a loop that is over listens no more"
 
 
 def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
@@ -341,6 +341,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_rounds": 0}, "max_rounds=0: must be at least 1"),
     ({"calls": 0}, "calls=0: must be at least 1"),
     ({"seconds": 0}, "seconds=0: must be above 0"),
+    ({"seconds": math.nan}, "seconds=nan: must be above 0"),
+    ({"seconds": "60"}, "seconds='60': must be a number"),
+    ({"max_rounds": "5"}, "max_rounds='5': must be a whole number"),
+    ({"max_rounds": 2.5}, "max_rounds=2.5: must be a whole number"),
+    ({"agents": ["planner"]}, "agents='planner': expected a list of Agent objects"),
+    ({"agents": [Agent("planner")], "route": "planner"}, "route='planner': expected a function of agent and answer"),
 ]
 
 
@@ -348,6 +354,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_bad_settings_are_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConversationError, match=why):
         ToolLoop(Conversation(ScriptedModel()), **settings)
+
+
+def test_a_loop_runs_a_conversation() -> None:
+    model: Any = "openai/gpt-5.5"
+    with pytest.raises(
+        ConversationError, match=r"expected a Conversation: ToolLoop\(Conversation\('openai/gpt-5.5'\)\)"
+    ):
+        ToolLoop(model)
+
+
+def test_an_empty_conversation_has_nothing_to_answer() -> None:
+    result = ToolLoop(Conversation(ScriptedModel())).run_sync()
+    assert (result.reason, result.text) == ("answered", "(No answer: there is no message to answer.)")
 
 
 @pytest.mark.parametrize("content", [5, None, ToolCallRequest("look", "a")])

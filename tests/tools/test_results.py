@@ -122,7 +122,10 @@ TEXTS: list[tuple[Any, str]] = [
     ("half \ud800 a pair", "half ? a pair"),
     (Silent(), '"(Silent object)"'),
     (Speaking(), '"I speak"'),
-    (deque([1]), '"deque([1])"'),
+    (deque([1]), "[1]"),
+    ({"rows": range(3), "names": {1: "b", 2: "a"}.values()}, '{"rows":[0,1,2],"names":["b","a"]}'),
+    ((n for n in "ab"), '"(generator that was not read; the tool must return a list)"'),
+    ({"rows": map(str, [1])}, '{"rows":"(map that was not read; the tool must return a list)"}'),
 ]  # fmt: skip
 
 

@@ -58,6 +58,8 @@ def test_idempotent_is_short_for_the_effect() -> None:
         ({"cache_seconds": 5}, "effect 'once' must run each time"),
         ({"effect": "read", "cache_seconds": 0}, "cache_seconds=0: must be above 0"),
         ({"timeout": 0}, "timeout=0: must be above 0"),
+        ({"timeout": "5"}, "timeout='5': must be a number"),
+        ({"effect": "read", "retries": None}, "retries=None: must be a number"),
         ({"concurrency": 0}, "concurrency=0: must be above 0"),
         ({"max_result_chars": -5}, "max_result_chars=-5: must be above 0"),
         ({"timeot": 5}, "has no setting timeot"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Struct
 
@@ -30,7 +30,7 @@ from antiphon.history.transcript import HAND_OFF, hand_off_of
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ToolDefinition
 
@@ -71,7 +71,7 @@ class Agent:
         instructions: str = "",
         *,
         model: str | ProviderClient | None = None,
-        tools: Iterable[Any] = (),
+        tools: Iterable[ToolLike] = (),
         description: str = "",
         hand_offs: Sequence[str] = (),
     ) -> None:
@@ -121,7 +121,7 @@ class Agent:
                 system=self.instructions or None,
                 provider=context.provider if provider is None else provider,
                 executor=context.executor.with_registry(registry) if context.executor is not None else None,
-                state=context.state,
+                state=context.state if context.executor is None else None,
             )
             async with chat:
                 context.progress(f"{self.name} is at work")
@@ -163,6 +163,8 @@ class AgentTeam(Participants):
 
     def __init__(self, chat: Conversation, agents: Sequence[Agent]) -> None:
         super().__init__(chat)
+        if wrong := next((agent for agent in agents if not isinstance(agent, Agent)), None):
+            raise ConversationError(f"agents={wrong!r}: expected a list of Agent objects")
         self._agents = {agent.name: agent for agent in agents}
         if len(self._agents) < len(agents):
             raise ConversationError("two agents have the same name; names must be unique")
@@ -249,8 +251,8 @@ class AgentTeam(Participants):
         chosen = route(self._agents[self._author or self.active.name], self.chat.turn.answer)
         if chosen is None:
             return None
-        name, message = (chosen, "") if isinstance(chosen, str) else chosen
-        if name not in self._agents:
+        name, message = chosen if isinstance(chosen, tuple) and len(chosen) == 2 else (chosen, "")
+        if not isinstance(name, str) or name not in self._agents:
             raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or CONTINUE_PROMPT
 

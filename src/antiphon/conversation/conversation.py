@@ -9,10 +9,9 @@ model call the tokens are checked: as the API last reported them, else counted l
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
-from antiphon.conversation.events import CompactionNeeded
+from antiphon.conversation.events import CompactionCallback, CompactionCallbacks, CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
@@ -45,7 +44,7 @@ from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
 from antiphon.tools.context import State
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
-from antiphon.tools.registry import ToolRegistry, ToolSource
+from antiphon.tools.registry import ToolLike, ToolRegistry, ToolSource
 from antiphon.tools.tool import ApprovalPolicy, tool_policy
 from antiphon.wire.capabilities import capabilities_for
 from antiphon.wire.delta import ModelOutputDelta
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from antiphon.tools.embedded import EmbeddedSetting
 
 logger = logging.getLogger(__name__)
-CompactionCallback: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]
 LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 
 _SETTINGS = ModelRequest()
@@ -72,14 +70,15 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown last and not
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
     calls that models write into their text (`antiphon.tools.embedded`). `state` is what tools get as
-    `ToolContext.state`; `Conversation[MyState]` tells a type checker its type.
+    `ToolContext.state`; `Conversation[MyState]` tells a type checker its type. An `executor` brings its own tools, state,
+    approval and hooks.
     """
 
     def __init__(
         self,
         model: str | ProviderClient | None = None,
         *,
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Iterable[ToolLike] | ToolRegistry = (),
         store: str | Path | HistoryStore | None = None,
         resume: str | None = None,
         history: AgentHistory | None = None,
@@ -97,14 +96,13 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         approval: ApprovalPolicy | None = None,
         hooks: Sequence[Hook] = (),
     ) -> None:
-        if executor is not None and (approval is not None or hooks):
-            raise ConversationError("give approval= and hooks= to the ToolExecutor, not to the conversation")
+        if executor is not None and (approval is not None or hooks or state is not None):
+            raise ConversationError("give approval=, hooks= and state= to the ToolExecutor, not to the conversation")
         self._extra_sources = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
         self._model = checked_model(model)
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self.history, self._own_store = open_history(history, store, resume, title)
+        self.registry = _registry_for(tools, executor)
         self.executor = executor or ToolExecutor(
             self.registry, state=state, approval=approval or tool_policy, hooks=hooks
         )
@@ -119,13 +117,17 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._context_options = context_options or LiveContextOptions()
         self._ledger = TokenLedger(counter)
         self._renderer = LiveContextRenderer(self._ledger)
-        self._compaction_callbacks: list[CompactionCallback] = []
+        self._compaction_callbacks = CompactionCallbacks()
         self._seen_version = 0
         self._ids: set[str] = set()
         self._turn = Turn()
         self._message_count = MessageCount()
         self._origin: Origin | None = None
         self._record = CallRecorder()
+        if not isinstance(system, str | None):
+            raise ConversationError(f"system={system!r}: expected text")
+        # The last thing that can fail: what is wrong with the rest leaves no conversation behind.
+        self.history, self._own_store = open_history(history, store, resume, title)
         self._key = self.history.id or new_id()
         self._name = self.history.id or "memory"
         if system is not None and system != self.history.system_instruction:
@@ -167,6 +169,10 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         screen = self.live_screen() if callable(self.live_screen) else self.live_screen
         if screen is None:
             screen = options.live_screen
+        elif not isinstance(screen, str):
+            raise ConversationError(
+                f"live_screen is {screen!r}: expected text, or a function that returns text or None"
+            )
         if notice:
             screen = f"{screen}\n\n{notice}" if screen else notice
         if screen != options.live_screen:
@@ -403,19 +409,15 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
     @token_limit.setter
     def token_limit(self, limit: int | Literal["auto"] | None) -> None:
-        if isinstance(limit, int) and limit <= 0:
-            raise ConversationError(f"token_limit={limit}: must be above 0; leave it out for no limit")
+        if not (limit is None or limit == "auto" or (isinstance(limit, int) and limit > 0)):
+            raise ConversationError(
+                f"token_limit={limit!r}: must be above 0 and a whole number, or 'auto'; leave it out for no limit"
+            )
         self._token_limit = limit
 
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
         """Call `callback` when the conversation outgrows `token_limit`; call the returned function to unsubscribe."""
-        self._compaction_callbacks.append(callback)
-
-        def unsubscribe() -> None:
-            if callback in self._compaction_callbacks:
-                self._compaction_callbacks.remove(callback)
-
-        return unsubscribe
+        return self._compaction_callbacks.add(callback)
 
     async def check_tokens(self) -> CompactionNeeded | None:
         """Compare the tokens with the limit and call the subscribers if they exceed it."""
@@ -423,13 +425,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         if limit is None or (tokens := self.tokens) <= limit:
             return None
         event = CompactionNeeded(tokens, limit)
-        for callback in tuple(self._compaction_callbacks):
-            try:
-                pending = callback(self, event)
-                if inspect.isawaitable(pending):
-                    await pending
-            except Exception:
-                logger.exception("[%s] a compaction callback failed; the turn continues", self.id or "memory")
+        await self._compaction_callbacks.call(self, event)
         return event
 
     def close_with(self, source: ToolSource) -> None:
@@ -489,3 +485,13 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
             model_or_client = self._model = default_model(os.environ).model
         return self._own_client, model_or_client
+
+
+def _registry_for(tools: Iterable[ToolLike] | ToolRegistry, executor: ToolExecutor | None) -> ToolRegistry:
+    """The tools of a conversation: those given, or those of its executor, which runs no others."""
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    if executor is None or registry is executor.registry:
+        return registry
+    if len(registry) or registry.sources:
+        raise ConversationError("tools= are not those of executor=; make the executor with a ToolRegistry of all tools")
+    return executor.registry

@@ -12,8 +12,11 @@ mistake of the caller or a store that cannot write raises an error instead.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from collections import deque
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -21,6 +24,11 @@ from antiphon.history import ModelOutputEntry, TokenUsage
 from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.providers.call import RetryScheduled as RetryScheduled
 from antiphon.wire.output import ProviderError
+
+if TYPE_CHECKING:
+    from antiphon.conversation.conversation import Conversation
+
+logger = logging.getLogger(__name__)
 
 EndReason: TypeAlias = Literal[
     "answered",
@@ -61,6 +69,8 @@ def without_text(reason: str, output: ModelOutputEntry | None) -> str:
     """What to show when a turn ends and its last answer has no text, so that it never ends silently."""
     if reason in ("approval", "stepped", "failed"):
         return ""
+    if output is None and reason == "answered":
+        return "(No answer: there is no message to answer.)"
     if output is not None and reason == "answered" and output.content:
         return ""  # an image, or anything else that is not text
     stop = f" (stop reason: {output.stop_reason})" if output is not None and output.stop_reason else ""
@@ -247,3 +257,33 @@ class EventQueue:
             await self._waiter
             self._waiter = None
         return self._events.popleft()
+
+
+CompactionCallback: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]
+
+
+class CompactionCallbacks:
+    """What is called when a conversation outgrows its token limit."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[CompactionCallback] = []
+
+    def add(self, callback: CompactionCallback) -> Callable[[], None]:
+        """Add a callback; call the returned function to remove it."""
+        self._callbacks.append(callback)
+
+        def remove() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return remove
+
+    async def call(self, chat: Conversation, event: CompactionNeeded) -> None:
+        """Call all of them. One that fails is logged: the turn continues."""
+        for callback in tuple(self._callbacks):
+            try:
+                pending = callback(chat, event)
+                if inspect.isawaitable(pending):
+                    await pending
+            except Exception:
+                logger.exception("[%s] a compaction callback failed; the turn continues", chat.id or "memory")

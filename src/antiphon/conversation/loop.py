@@ -96,12 +96,16 @@ class ToolLoop:
         seconds: float | None = None,
         calls: int | None = None,
     ) -> None:
+        if not isinstance(chat, Conversation):
+            raise ConversationError(f"ToolLoop({chat!r}): expected a Conversation: ToolLoop(Conversation({chat!r}))")
         if on_interrupt not in ("cancel", "await"):
             raise ConversationError(f"on_interrupt is 'cancel' or 'await', not {on_interrupt!r}")
         if max_hand_overs < 0:
             raise ConversationError(f"max_hand_overs={max_hand_overs}: must not be negative")
         if route is not None and not agents:
             raise ConversationError("route= needs agents=")
+        if route is not None and not callable(route):
+            raise ConversationError(f"route={route!r}: expected a function of agent and answer")
         self.chat = chat
         self.name = name
         self.bounds = Bounds.of(

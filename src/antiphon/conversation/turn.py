@@ -268,9 +268,13 @@ class Bounds(Struct, frozen=True, kw_only=True):
         for name in ("max_rounds", "max_failed_rounds", "max_repeats", "tokens", "calls"):
             minimum = 0 if name == "max_repeats" else 1  # 0 repeats: they are not looked for
             value = getattr(self, name)
+            if not isinstance(value, int | None):
+                raise ConversationError(f"{name}={value!r}: must be a whole number")
             if value is not None and value < minimum:
                 raise ConversationError(f"{name}={value}: must be at least {minimum}")
-        if self.seconds is not None and self.seconds <= 0:
+        if not isinstance(self.seconds, int | float | None):
+            raise ConversationError(f"seconds={self.seconds!r}: must be a number")
+        if self.seconds is not None and not self.seconds > 0:
             raise ConversationError(f"seconds={self.seconds}: must be above 0")
 
     def exceeded(self, turn: Turn, seconds: float) -> EndReason | None:

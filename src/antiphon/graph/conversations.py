@@ -12,7 +12,6 @@ released when a run ends:
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from antiphon.context import LiveContextOptions, TokenCounter
-from antiphon.conversation import Bounds, CompactionNeeded, Conversation, Turn
-from antiphon.conversation.conversation import CompactionCallback, LiveScreenSource
+from antiphon.conversation import Bounds, Conversation, Turn
+from antiphon.conversation.conversation import LiveScreenSource
+from antiphon.conversation.events import CompactionCallback, CompactionCallbacks
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.participants import Participants
@@ -48,7 +48,7 @@ from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import ApprovalPolicy
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Conversations(SyncClosable):
         store: str | Path | HistoryStore,
         model: str | ProviderClient | None = None,
         *,
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Iterable[ToolLike] | ToolRegistry = (),
         system: str | None = None,
         provider: ProviderClient | None = None,
         bounds: Bounds | None = None,
@@ -116,7 +116,7 @@ class Conversations(SyncClosable):
         self._provider = provider
         self._own_provider: ProviderClient | None = None
         self._options = options
-        self._compaction_callbacks: list[CompactionCallback] = []
+        self._compaction_callbacks = CompactionCallbacks()
         self._bounds = bounds or Bounds()
         self._max_hand_overs = max_hand_overs
         self._runs = RunTracker(lambda run: self._leases.release(run=run))
@@ -155,19 +155,7 @@ class Conversations(SyncClosable):
 
         `antiphon.conversation.compaction.compact_when_needed` is one that summarises the earlier turns.
         """
-        self._compaction_callbacks.append(callback)
-
-        def unsubscribe() -> None:
-            if callback in self._compaction_callbacks:
-                self._compaction_callbacks.remove(callback)
-
-        return unsubscribe
-
-    async def _compact(self, chat: Conversation, event: CompactionNeeded) -> None:
-        for callback in tuple(self._compaction_callbacks):
-            pending = callback(chat, event)
-            if inspect.isawaitable(pending):
-                await pending
+        return self._compaction_callbacks.add(callback)
 
     def bind(self, graph: G) -> G:
         """The graph, with a callback that releases the conversations of a run when it ends."""
@@ -306,7 +294,7 @@ class Conversations(SyncClosable):
 
     def _conversation(self, history: AgentHistory) -> Conversation:
         chat = Conversation(self._model, tools=self.registry, history=history, provider=self._router(), **self._options)
-        chat.on_compaction(self._compact)
+        chat.on_compaction(self._compaction_callbacks.call)
         return chat
 
     def _router(self) -> ProviderClient:

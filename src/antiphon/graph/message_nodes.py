@@ -20,7 +20,7 @@ from antiphon.graph.step import StreamForwarder, current_task
 from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.router import ProviderRouter
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolLike, ToolRegistry
 
 
 class MessageNodeOptions(ConversationOptions, total=False):
@@ -34,7 +34,7 @@ class _MessagesNode(RunnableNode):
     def __init__(
         self,
         model: str | ProviderClient | None,
-        tools: Iterable[Any] | ToolRegistry,
+        tools: Iterable[ToolLike] | ToolRegistry,
         key: str,
         bounds: Bounds | None,
         options: Mapping[str, Any],
@@ -78,7 +78,7 @@ class MessagesLLMNode(_MessagesNode):
         self,
         model: str | ProviderClient | None = None,
         *,
-        tools: Iterable[Any] | ToolRegistry = (),
+        tools: Iterable[ToolLike] | ToolRegistry = (),
         key: str = "messages",
         bounds: Bounds | None = None,
         **options: Unpack[MessageNodeOptions],
@@ -102,7 +102,7 @@ class MessagesToolNode(_MessagesNode):
 
     def __init__(
         self,
-        tools: Iterable[Any] | ToolRegistry,
+        tools: Iterable[ToolLike] | ToolRegistry,
         *,
         key: str = "messages",
         bounds: Bounds | None = None,

@@ -203,7 +203,7 @@ class RetryPlan:
             )
         except NoUsableCredential as none:
             kind = cast(ErrorKind, none.kind)
-            error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.soonest)
+            error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.retry_after)
         return self._wait_or_next(error, error.retry_after, None)
 
     def after(self, error: ProviderError, *, should_retry: str | None = None) -> Step:
@@ -213,7 +213,7 @@ class RetryPlan:
             try:
                 lease = pool.acquire(self.target.model, in_order=self._settings.takes_keys_in_order)
             except NoUsableCredential as none:
-                requested_delay = max(requested_delay or 0.0, none.soonest or 0.0) or None
+                requested_delay = max(requested_delay or 0.0, none.retry_after or 0.0) or None
             else:
                 self._rotations += 1
                 return Send(lease)

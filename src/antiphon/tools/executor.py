@@ -122,6 +122,12 @@ class ToolExecutor:
         for setting, value in (("max_parallel", max_parallel), ("max_result_chars", max_result_chars)):
             if value < 1:
                 raise InvalidSetting(f"{setting}={value}: must be at least 1")
+        if not callable(approval):
+            raise InvalidSetting(
+                f"approval={approval!r}: expected a function of tool and call, as ask_before_changes is"
+            )
+        if not isinstance(hooks, Sequence) or not all(isinstance(hook, Hook) for hook in hooks):
+            raise InvalidSetting(f"hooks={hooks!r}: expected a list of Hook objects")
         self.registry = registry
         self.max_parallel = max_parallel
         self.max_result_chars = max_result_chars
@@ -255,10 +261,10 @@ class _CallExecution(Struct, eq=False):
             observer.started(self.call, self.tool, self.idempotency_key)
         began = time.perf_counter()
         try:
-            result = await (self._running_with_hooks() if self.executor.hooks else self._running())
+            result = await (self._run_with_hooks() if self.executor.hooks else self._run())
         except ToolError as error:
             self.error_type = type(error).__name__
-            result = self._failed(str(error))
+            result = self._failure(str(error))
         finally:
             self.is_over = True
         if observer is None and on_call is None:
@@ -276,22 +282,22 @@ class _CallExecution(Struct, eq=False):
                 logger.exception("on_call failed for call %s of %s", self.call.tool_call_id, self.call.tool_name)
         return result
 
-    async def _running_with_hooks(self) -> ToolCallResult:
+    async def _run_with_hooks(self) -> ToolCallResult:
         hooks = self.executor.hooks
         self.call = await run_before_tool(hooks, self.call, self.tool)
         try:
-            result = await self._running()
+            result = await self._run()
         except ToolError as error:
-            result = self._failed(str(error))
+            result = self._failure(str(error))
         return await run_after_tool(hooks, self.call, result)
 
-    def _running(self) -> Coroutine[Any, Any, ToolCallResult]:
+    def _run(self) -> Coroutine[Any, Any, ToolCallResult]:
         """The result on its way, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
         tool = self.tool
         if tool is None:
             raise ToolError(self._unknown_tool_error())
         arguments = read_arguments(tool, self.call)
-        converted = self._validated(tool, arguments)
+        converted = self._validate(tool, arguments)
         if tool.cache_seconds is None:
             return self._run_with_retries(tool, converted)
         return self._cached_result(tool, arguments, converted, tool.cache_seconds)
@@ -321,7 +327,7 @@ class _CallExecution(Struct, eq=False):
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
         return f"Unknown tool {preview_text(name)}.{guess} The tools are: {names}{more}."
 
-    def _validated(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _validate(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
             return tool.validate(arguments)
         except ToolError:
@@ -367,7 +373,7 @@ class _CallExecution(Struct, eq=False):
                     self._warn_of_blocking(tool, time.perf_counter() - began)
                 return self._truncate(tool, to_result(self.call, ending.value))
             if self.attempts > tool.retries or not _can_retry(tool, ending):
-                return self._truncate(tool, self._failed(self._describe_failure(tool, ending)))
+                return self._truncate(tool, self._failure(self._describe_failure(tool, ending)))
             delay = min(MAX_BACKOFF, INITIAL_BACKOFF * 2 ** (self.attempts - 1))
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 
@@ -412,7 +418,7 @@ class _CallExecution(Struct, eq=False):
                 seconds,
             )
 
-    def _failed(self, words: str) -> ToolCallResult:
+    def _failure(self, words: str) -> ToolCallResult:
         return ToolCallResult.of(self.call, words, status=ToolExecutionStatus.FAILED)
 
     def _report(self, message: str, fraction: float | None) -> None:

@@ -46,6 +46,8 @@ class ToolRegistry(AsyncClosable):
         self._names_of: dict[int, list[str]] = {}
         self._revisions: dict[int, int] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
+        if not isinstance(offered, Iterable):
+            raise InvalidTool(f"tools are a list; write [{getattr(offered, '__name__', type(offered).__name__)}]")
         for one in offered:
             self.add(one)
 
@@ -95,16 +97,13 @@ class ToolRegistry(AsyncClosable):
         self._definitions = None
 
     async def open(self) -> None:
-        """List the sources that were not listed yet, and those whose tools have changed since (`has_changed`, `revision`).
+        """List the sources that were not listed yet, and those whose tools have changed since (`revision`).
 
         If one fails, nothing of it is offered, and the error is raised.
         """
         for source in self.sources:
-            if (
-                id(source) not in self._names_of
-                or getattr(source, "has_changed", False)
-                or getattr(source, "revision", 0) != self._revisions.get(id(source), 0)
-            ):
+            is_listed = id(source) in self._names_of
+            if not is_listed or getattr(source, "revision", 0) != self._revisions.get(id(source), 0):
                 await self._load(source)
 
     async def refresh(self) -> None:
@@ -130,11 +129,11 @@ class ToolRegistry(AsyncClosable):
         revision = getattr(source, "revision", 0)
         offered = await source.tools()
         old = self._names_of.get(id(source), [])
-        taken = [tool.name for tool in offered if tool.name in self._tools and tool.name not in old]
-        if taken or len({tool.name for tool in offered}) != len(offered):
-            raise InvalidTool(
-                f"{_source_name(source)} offers tools whose names are taken: {', '.join(taken) or 'twice its own'}"
-            )
+        names = [tool.name for tool in offered]
+        if taken := sorted(
+            {name for name in names if names.count(name) > 1 or (name in self._tools and name not in old)}
+        ):
+            raise InvalidTool(f"{_source_name(source)} offers tools whose names are taken: {', '.join(taken)}")
         for name in set(old) - {tool.name for tool in offered}:
             self._tools.pop(name, None)
         # Those that stay keep their place, so that what providers were sent stays a prefix.

@@ -16,7 +16,7 @@ import json
 import math
 import reprlib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any
@@ -194,6 +194,8 @@ def _to_json_value(value: Any) -> Any:
         return sorted(value, key=_sort_key)
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Sequence | ValuesView) and not isinstance(value, bytes | bytearray | memoryview):
+        return list(value)
     if isinstance(value, Struct):
         return _fields_of(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -254,6 +256,8 @@ def _sort_key(value: Any) -> tuple[str, Any]:
 
 def _custom_str(value: Any) -> str:
     kind: Any = type(value)
+    if isinstance(value, Iterator) and not hasattr(value, "read"):  # it may never end, so it is not read here
+        return f"({kind.__name__} that was not read; the tool must return a list)"
     if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
         return f"({kind.__name__} object)"  # its repr is an address, and another one each time
     return str(value)

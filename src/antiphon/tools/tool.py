@@ -155,14 +155,18 @@ class Tool(ABC):
 
         if not self.name or any(letter.isspace() for letter in self.name):
             refuse("a tool's name is a word: not empty, without spaces")
-        if self.parameters.get("type", "object") != "object":
+        if not isinstance(self.parameters, dict) or self.parameters.get("type", "object") != "object":
             refuse("the parameters must be a JSON Schema of type 'object'")
         if self.effect not in EFFECTS:
             refuse(f"effect is one of {', '.join(EFFECTS)}, not {self.effect!r}")
+        if not isinstance(self.retries, int):
+            refuse(f"retries={self.retries!r}: must be a number")
         if self.retries < 0:
             refuse(f"retries must not be negative, and they are {self.retries}")
         for setting in ("timeout", "cache_seconds", "concurrency", "max_result_chars"):
             value = getattr(self, setting)
+            if not isinstance(value, int | float | None):
+                refuse(f"{setting}={value!r}: must be a number")
             if value is not None and value <= 0:
                 refuse(f"{setting}={value}: must be above 0; use None for no limit")
         if self.effect == "once" and self.retries:
@@ -227,8 +231,7 @@ class FunctionTool(Tool, Generic[P, R]):
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
-        value = await run_in_daemon_thread(functools.partial(function, **arguments))
-        return await value if inspect.isawaitable(value) else value
+        return await _call_in_thread(functools.partial(function, **arguments))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -257,8 +260,7 @@ class SchemaTool(Tool):
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:
             return await self.handler(arguments, context)
-        value = await run_in_daemon_thread(functools.partial(self.handler, arguments, context))
-        return await value if inspect.isawaitable(value) else value
+        return await _call_in_thread(functools.partial(self.handler, arguments, context))
 
 
 @overload
@@ -300,6 +302,12 @@ def tool(
     if function is None:
         return decorate
     return FunctionTool(function, local_names=dict(sys._getframe(1).f_locals))
+
+
+async def _call_in_thread(function: Callable[[], Any]) -> Any:
+    """What a plain function returns, or what the awaitable gives that it returns."""
+    value = await run_in_daemon_thread(function)
+    return await value if inspect.isawaitable(value) else value
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

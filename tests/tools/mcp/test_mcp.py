@@ -300,9 +300,13 @@ def test_changes_of_the_tools_are_noticed(either: Bench) -> None:
         assert either.registry.get("test__learned") is None
         await either.registry.refresh()
 
+    other = ToolRegistry([either.server])
+    either.runner.run(other.open())
     either.runner.run(learn())
     assert changes
     assert not either.server.has_changed
+    either.runner.run(other.open())
+    assert "test__learned" in other, "another registry lists the tools again too"
     assert either.call("test__learned", text="hi").content == (Text("hi"),)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, structs
 
@@ -46,7 +46,7 @@ from antiphon.history import (
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import ApprovalPolicy
 
 Decider: TypeAlias = Callable[[ToolCallRequest], "Decision | Awaitable[Decision | None] | None"]
@@ -279,7 +279,7 @@ async def replay(
     history: AgentHistory,
     *models: str | ProviderClient,
     from_step: int | str = 1,
-    tools: Iterable[Any] | ToolRegistry = (),
+    tools: Iterable[ToolLike] | ToolRegistry = (),
     calls: CallPolicy = "log",
     decide: Decider | None = None,
     max_turns: int | None = None,

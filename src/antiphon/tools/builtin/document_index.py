@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from antiphon.errors import DocumentsUnreadable
+from antiphon.errors import DocumentFolderError
 from antiphon.history import search_text
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.text import one_line
@@ -122,11 +122,11 @@ class DocumentText(Struct, frozen=True):
 
 
 def find_files(folder: Path) -> Iterator[FoundFile]:
-    """The files of the folder that look like documents. Raises `DocumentsUnreadable` if the folder itself cannot be read."""
+    """The files of the folder that look like documents. Raises `DocumentFolderError` if the folder itself cannot be read."""
     try:
         top = list(os.scandir(folder))
     except OSError as error:
-        raise DocumentsUnreadable(
+        raise DocumentFolderError(
             f"the folder of documents {folder} cannot be read: {error.strerror or error}"
         ) from error
     waiting = [("", top)]
@@ -282,10 +282,10 @@ class DocumentIndex:
     """The documents of a folder, by word. `index` is the file to keep the index in."""
 
     def __init__(self, folder: str | os.PathLike[str], index: str | os.PathLike[str] = ":memory:") -> None:
-        """Look at the folder; its files are read by the first search. Raises `DocumentsUnreadable`."""
+        """Look at the folder; its files are read by the first search. Raises `DocumentFolderError`."""
         self.folder = Path(folder).resolve()
         if not self.folder.is_dir():
-            raise DocumentsUnreadable(f"there is no folder {folder} to search; make it, or name another")
+            raise DocumentFolderError(f"there is no folder {folder} to search; make it, or name another")
         self._file = SqliteFile(
             os.fspath(index),
             tables=_TABLES,
@@ -300,7 +300,7 @@ class DocumentIndex:
         self._file.close()
 
     def search(self, query: str, limit: int = 5) -> FoundDocuments:
-        """The documents that match the query, the best first. Raises `DocumentsUnreadable`."""
+        """The documents that match the query, the best first. Raises `DocumentFolderError`."""
         terms = query_terms(query)
         self._catch_up()
         with self._file.writing() as db:

@@ -66,7 +66,7 @@ class PlanStore(Closable):
         self._file.close()
 
     def create(self, title: str, goal: str = "", tasks: Sequence[str | TaskDraft] = (), *, key: str = "") -> Plan:
-        """Make a plan and keep it. Raises `PlanRefused` for one that cannot be."""
+        """Make a plan and keep it. Raises `PlanError` for one that cannot be."""
 
         def made(db: sqlite3.Connection) -> Plan:
             number = db.execute("INSERT INTO plans (body) VALUES ('')").lastrowid
@@ -89,7 +89,7 @@ class PlanStore(Closable):
             return _found(db, plan_id)[1]
 
     def update(self, plan_id: str, change: PlanChange, *, expected_version: int | None = None, key: str = "") -> Plan:
-        """Change a plan and return what it is then. Raises `PlanRefused`, `UnknownPlan` or `PlanChanged`."""
+        """Change a plan and return what it is then. Raises `PlanError`, `UnknownPlan` or `PlanChanged`."""
 
         def updated(db: sqlite3.Connection) -> Plan:
             number, plan = _found(db, plan_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from antiphon.errors import PlanRefused, StoreError, StoreLocked, ToolError
+from antiphon.errors import PlanError, StoreError, StoreLocked, ToolError
 from antiphon.history.search_text import normalize
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
 from antiphon.text import one_line
@@ -97,7 +97,7 @@ class PlanChange(Struct, frozen=True):
 
 
 def new_plan(plan_id: str, title: str, goal: str, tasks: Iterable[str | TaskDraft], now: datetime) -> Plan:
-    """A plan that was just made. Raises `PlanRefused`."""
+    """A plan that was just made. Raises `PlanError`."""
     editor = _PlanEditor(now)
     editor.add(tasks, "tasks")
     plan = Plan(
@@ -115,9 +115,9 @@ def new_plan(plan_id: str, title: str, goal: str, tasks: Iterable[str | TaskDraf
 
 
 def apply_change(plan: Plan, change: PlanChange, now: datetime) -> Plan:
-    """The plan after the change; the same plan if nothing is different. Raises `PlanRefused`."""
+    """The plan after the change; the same plan if nothing is different. Raises `PlanError`."""
     if change == PlanChange():
-        raise PlanRefused(
+        raise PlanError(
             f"nothing to change in {plan.id}; give at least one of "
             f"{', '.join(structs.asdict(change))}, with what it shall be"
         )
@@ -161,7 +161,7 @@ class _PlanEditor:
                 f"the texts of the plan have {size} characters together, and at most {SIZE} are kept: shorten the notes"
             )
         if self._problems:
-            raise PlanRefused("nothing was changed: " + "; ".join(self._problems))
+            raise PlanError("nothing was changed: " + "; ".join(self._problems))
 
     def add(self, drafts: Iterable[str | TaskDraft], where: str) -> None:
         """Append tasks. Ids in the drafts are ignored: the plan assigns them."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, field, structs
 
-from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
+from antiphon.errors import CredentialError, DocumentFolderError, StoreError, StoreLocked, ToolError, TransportError
 from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import (
@@ -239,7 +239,7 @@ def _check_query(query: str) -> str:
 def _search_index(index: DocumentIndex, query: str, limit: int) -> FoundDocuments:
     try:
         return index.search(query, limit)
-    except (DocumentsUnreadable, StoreError) as error:
+    except (DocumentFolderError, StoreError) as error:
         raise ToolError(str(error), retry=isinstance(error, StoreLocked)) from error
 
 

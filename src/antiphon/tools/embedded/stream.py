@@ -213,9 +213,9 @@ class _TextPart:
 
     __slots__ = ("candidate", "has_given", "native", "open_index", "scanner")
 
-    def __init__(self, offer: KnownTools, parse_call: int, native: NativeExtras | None) -> None:
+    def __init__(self, offer: KnownTools, candidate: int, native: NativeExtras | None) -> None:
         self.scanner = Scanner(offer)
-        self.candidate = parse_call
+        self.candidate = candidate
         self.native = native
         self.open_index: int | None = None
         self.has_given = False

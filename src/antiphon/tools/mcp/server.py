@@ -69,7 +69,8 @@ _SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 class McpServer(AsyncClosable):
     """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
 
-    `on_change` is called when the server reports that its tools have changed; `has_changed` is true until they are listed again.
+    `on_change` is called when the server reports that its tools have changed; `revision` counts these reports, and `has_changed`
+    is true until the tools are listed again.
     `on_question` answers what the server asks the user while a tool runs; without it the server is not offered that.
     `resource_tools` adds two tools with which the model lists and reads resources.
     """
@@ -90,7 +91,9 @@ class McpServer(AsyncClosable):
     ) -> None:
         check_server_name(name)
         self.name = name
-        self.has_changed = False
+        self.revision = 0
+        """How often the server reported that its tools have changed."""
+        self._listed_revision = 0
         self.on_change = on_change
         self.on_disconnect: Callable[[], None] | None = None
         """Called when a connection that was up ended, other than by `aclose`: a server that died, or closed it."""
@@ -226,7 +229,7 @@ class McpServer(AsyncClosable):
     async def tools(self) -> Sequence[Tool]:
         """The tools the server has now. Raises `McpUnavailable` if it cannot be started or reached."""
         await self._get_connection()
-        self.has_changed = False
+        revision = self.revision
         listed = await self._ask("list its tools", lambda link: link.list_tools())
         tools: list[Tool] = []
         for one in listed:
@@ -236,7 +239,7 @@ class McpServer(AsyncClosable):
                 logger.warning("MCP server %s offers a tool that cannot be used: %s", self.name, error)
         if self._resource_tools:
             tools += self._tools_for_resources({one.name for one in listed})
-        self.listed = tools
+        self.listed, self._listed_revision = tools, revision
         return tools
 
     async def resources(self) -> Sequence[McpResource]:
@@ -314,6 +317,11 @@ class McpServer(AsyncClosable):
             return await answer
         except McpUnavailable as error:
             raise ToolError(str(error)) from None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the server reported a change of its tools after they were last listed."""
+        return self.revision != self._listed_revision
 
     @property
     def is_connected(self) -> bool:
@@ -435,7 +443,7 @@ class McpServer(AsyncClosable):
                 logger.exception("on_update of %s, a resource of MCP server %s, failed", uri, self.name)
 
     def _on_tools_changed(self) -> None:
-        self.has_changed = True
+        self.revision += 1
         if self.on_change is None:
             return
         try:
