@@ -21,7 +21,7 @@ from temporalio.testing import WorkflowEnvironment
 
 import antiphon as ap
 from antiphon.history import AgentHistory, ContextEntry, ModelOutputEntry, Run
-from antiphon.providers.scripted import Said, call
+from antiphon.providers.scripted import ScriptedAnswer, call
 from antiphon.runs import RunBook
 from antiphon.runs.temporal import start_turn, temporal_worker
 from antiphon.runs.temporal_workflow import TurnWorkflow
@@ -46,9 +46,9 @@ def pay(euros: int) -> str:
     return f"{euros} € paid"
 
 
-def travel_agent(context: Sequence[ContextEntry], _: ap.ProviderCallOptions) -> Said:
+def travel_agent(context: Sequence[ContextEntry], _: ap.ProviderCallOptions) -> ScriptedAnswer:
     """A model of three sentences."""
-    answers: tuple[Said, ...] = (
+    answers: tuple[ScriptedAnswer, ...] = (
         ["A room first.", call("reserve", hotel="Fjord")],
         ["Now to pay.", call("pay", euros=120)],
         "All set.",

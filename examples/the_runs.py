@@ -17,7 +17,7 @@ from pathlib import Path
 
 import antiphon as ap
 from antiphon.history import AgentHistory, HistoryStore, Run
-from antiphon.providers.scripted import Said, call
+from antiphon.providers.scripted import ScriptedAnswer, call
 from antiphon.runs import RunBook, Runs
 
 FOLDER = "ANTIPHON_DEMO_FOLDER"
@@ -54,7 +54,7 @@ async def call_off(what: str) -> str:
 def weather(history: AgentHistory, run: Run) -> ap.ToolLoop:
     """Three rounds: measure, measure again, answer. What it is asked to call off, it wants to call off first."""
 
-    def answer(*_: object) -> Said:
+    def answer(*_: object) -> ScriptedAnswer:
         outputs = sum(entry.kind == "model_output" for entry in history.entries)
         if outputs == 0 and "call_off" in run.options:
             return call("call_off", what=run.options["call_off"])

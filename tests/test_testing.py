@@ -46,9 +46,19 @@ def test_assertions_that_fail_say_why(played: tuple[ap.Conversation, testing.Scr
         testing.sent_text(testing.ScriptedModel())
     with pytest.raises(AssertionError, match="offered"):
         testing.assert_offered(model)
+    with pytest.raises(AssertionError, match="never called"):
+        testing.assert_offered(testing.ScriptedModel(), "weather")
     with pytest.raises(AssertionError, match=r"but with \[\{'city': 'Oslo'\}\]"):
         testing.assert_called(chat, "weather", city="Bergen")
     with pytest.raises(AssertionError, match="was not called"):
         testing.assert_called(chat, "delete")
+    with pytest.raises(AssertionError, match="was called with"):
+        testing.assert_not_called(chat, "weather")
+
+
+def test_a_call_whose_arguments_are_not_json_is_a_call() -> None:
+    model = testing.ScriptedModel(ap.ToolCallRequest("weather", "c1", '{"city": '), "Sorry.")
+    ap.ToolLoop(chat := ap.Conversation(model)).run_sync("Is it raining?")
+    assert testing.calls_of(chat, "weather") == [{"input": '{"city": '}]
     with pytest.raises(AssertionError, match="was called with"):
         testing.assert_not_called(chat, "weather")

@@ -25,7 +25,7 @@ from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import text_of
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import tool
 from support.planned_turns import Killed, MortalJournal, Source, World, drained, last_reason, refusals, results_in
 
@@ -98,7 +98,7 @@ def test_an_agent_without_a_model_uses_the_conversations_model() -> None:
     assert ToolLoop(chat, agents=[bold, meek]).run_sync("Go.").text == "Still meek."
 
 
-def pair(*digger_turns: Said, singer_turns: Sequence[Said] = ()) -> list[Agent]:
+def pair(*digger_turns: ScriptedAnswer, singer_turns: Sequence[ScriptedAnswer] = ()) -> list[Agent]:
     digger = Agent("digger", "You dig.", model=ScriptedModel(*digger_turns), tools=[dig], hand_offs=["singer"])
     singer = Agent("singer", "You sing.", model=ScriptedModel(*singer_turns), tools=[sing], hand_offs=["digger"])
     return [digger, singer]
@@ -118,7 +118,7 @@ def test_another_process_continues_with_the_right_agent(tmp_path: Path) -> None:
 
 def test_a_hand_off_continues_after_a_kill_at_any_entry() -> None:
     """The calls of an answer are run by the agent that gave it, even if another has taken over before the kill."""
-    batch: Said = [call("dig"), call("hand_off_to_singer"), call("dig")]
+    batch: ScriptedAnswer = [call("dig"), call("hand_off_to_singer"), call("dig")]
 
     def play(history: AgentHistory) -> Conversation:
         spoken = sum(entry.kind == "model_output" for entry in history.effective)
@@ -247,7 +247,7 @@ def test_planner_executor_and_reviewer_in_one_history() -> None:
     assert refusals(chat.history.snapshot()) == []
 
 
-def endless(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+def endless(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
     return "You go."
 
 
@@ -290,7 +290,7 @@ def test_a_route_to_an_unknown_agent_raises() -> None:
 
 def test_a_route_continues_after_a_kill_at_any_entry() -> None:
     def play(history: AgentHistory) -> Conversation:
-        def introduce(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+        def introduce(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
             return f"I am the {system_of(context)}."
 
         agents = [Agent(name, name, model=FunctionModel(introduce)) for name in ("planner", "executor", "reviewer")]

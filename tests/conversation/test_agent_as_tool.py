@@ -17,7 +17,7 @@ from antiphon.errors import CallRefused
 from antiphon.history import ContextEntry, ContextEntryRole, ToolCallResultsEntry
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus, text_of
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Hook, HookedModelCall, Tool, ToolContext, ToolExecutor, ToolRegistry, tool
 from support.planned_turns import results_in
 
@@ -48,7 +48,7 @@ def test_an_agent_as_a_tool() -> None:
 def test_an_agent_without_instructions_keeps_those_of_the_conversation() -> None:
     seen: list[tuple[str, str]] = []
 
-    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         seen.append((options.model, system_of(context)))
         calls = {"first": "hand_off_to_second", "second": "hand_off_to_third"}
         return call(calls[options.model]) if options.model in calls else "Done."
@@ -113,7 +113,7 @@ def test_an_agent_runs_its_calls_under_the_settings_of_the_conversation() -> Non
 def test_an_agent_as_a_tool_asks_the_model_of_the_conversation(is_named: bool) -> None:
     asked: list[tuple[str, str]] = []
 
-    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         asked.append((options.model, system_of(context)))
         is_helper = system_of(context) == "You help."
         has_results = any(entry.role is ContextEntryRole.TOOL_RESULT for entry in context)

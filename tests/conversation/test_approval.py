@@ -13,7 +13,7 @@ from antiphon.conversation import ApprovalNeeded, Conversation, LoopEvent, LoopF
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, HumanDecisionEntry, ToolCallStartedEntry
 from antiphon.parts import ToolCallRequest
-from antiphon.providers.scripted import Said, ScriptedModel, call
+from antiphon.providers.scripted import ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from support.planned_turns import Source, drained, last_reason, refusals, results_in
@@ -42,7 +42,7 @@ class Office:
         return [pay, balance]
 
 
-BATCH: Said = [
+BATCH: ScriptedAnswer = [
     "I pay them.",
     call("pay", to="Ada", amount=5),
     call("balance"),

@@ -26,7 +26,7 @@ from antiphon.history import (
 )
 from antiphon.parts import Image, ToolCallRequest, ToolCallResult, text_of
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Hook, ToolExecutor, ToolRegistry, tool
 from antiphon.wire.request import ModelRequest
 from support.history_strategies import append_any, conversations
@@ -211,13 +211,13 @@ def test_add_always_returns_the_number_of_messages(entries: list[HistoryEntry], 
 # The model.
 
 
-def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
     """Says how much it was shown."""
     return f"I see {len(context)} entries."
 
 
 def test_the_model_is_switched_between_turns_by_name_and_by_client() -> None:
-    def named(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def named(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         return f"I am {options.model}."
 
     provider = FunctionModel(named, "house")
@@ -345,12 +345,9 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Conversation(token_limit=0), "token_limit=.*: must be above 0"),
     (lambda: Conversation(token_limit=-5), "token_limit=.*: must be above 0"),
     (lambda: Conversation(5), "a model is a name or a ProviderClient, not int"),  # type: ignore[arg-type]
-    (lambda: Conversation(token_limit="80"), "token_limit='80': must be above 0 and a whole number, or 'auto'"),  # type: ignore[arg-type]
+    (lambda: Conversation(token_limit="80"), "token_limit='80': must be a whole number, or 'auto'"),  # type: ignore[arg-type]
     (lambda: Conversation(system=["Be brief."]), r"system=\['Be brief\.'\]: expected text"),  # type: ignore[arg-type]
-    (
-        lambda: Conversation(ScriptedModel("Hi."), live_screen=5).context(),
-        "live_screen is 5: expected text, or a function",
-    ),  # type: ignore[arg-type]
+    (lambda: Conversation(live_screen=5).context(), "live_screen is 5: expected text, or a function"),  # type: ignore[arg-type]
     (
         lambda: Conversation(executor=ToolExecutor(ToolRegistry()), state=1),
         "give approval=, hooks= and state= to the Tool",

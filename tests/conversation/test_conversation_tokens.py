@@ -14,7 +14,7 @@ from antiphon.history import ContextEntry
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel
 from antiphon.wire.output import ModelOutput
 
 
@@ -65,7 +65,7 @@ def test_tokens_are_as_reported_else_counted_else_guessed(caplog: pytest.LogCapt
     assert "token counter" in caplog.text
 
 
-def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
     """Says how much it was shown."""
     return f"I see {len(context)} entries."
 

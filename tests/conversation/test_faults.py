@@ -27,7 +27,7 @@ from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, Item, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartStarted, UsageReported
@@ -55,7 +55,7 @@ HALF_A_CALL: list[Item] = [
 ]
 
 
-def talk(*turns: Said, world: World | None = None) -> tuple[Conversation, ScriptedModel]:
+def talk(*turns: ScriptedAnswer, world: World | None = None) -> tuple[Conversation, ScriptedModel]:
     model = ScriptedModel(*turns)
     return Conversation(model, tools=(world or World()).tools()), model
 

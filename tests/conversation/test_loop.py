@@ -40,7 +40,7 @@ from antiphon.history.entries import TokenUsage
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, Item, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import ToolContext, tool
 from antiphon.wire.delta import Failed, Finished, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -107,10 +107,10 @@ answers = st.one_of(
 
 
 @given(st.lists(answers, min_size=1, max_size=6), st.sampled_from([None, 20]), st.integers(1, 30))
-def test_events_follow_the_grammar_for_any_answers(script: list[Said], limit: int | None, chunk: int) -> None:
+def test_events_follow_the_grammar_for_any_answers(script: list[ScriptedAnswer], limit: int | None, chunk: int) -> None:
     turns = iter(script)
 
-    def next_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def next_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         return next(turns, "The end.")
 
     chat = Conversation(
@@ -321,7 +321,7 @@ def test_a_tool_that_asks_the_model_in_mid_turn_does_not_make_it_endless() -> No
         chat.add("Call nag once more.")
         return "nagged"
 
-    def always(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def always(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         choice = options.settings.tool_choice
         return "I must not." if choice is not None and choice.mode == "none" else call("nag")
 

@@ -10,7 +10,7 @@ import pytest
 from antiphon.conversation import Conversation, LoopEvent, LoopFinished, RoundStarted, ToolCallFinished, ToolLoop
 from antiphon.history import ContextEntry, HistoryEntry
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.tools import tool
 
 
@@ -27,7 +27,7 @@ class Busy:
         self.asked = 0
         self._rounds = rounds
 
-    def answer(self, _: Sequence[ContextEntry], __: ProviderCallOptions) -> Said:
+    def answer(self, _: Sequence[ContextEntry], __: ProviderCallOptions) -> ScriptedAnswer:
         self.asked += 1
         return call("look", at=self.asked) if self.asked <= self._rounds else "done"
 

@@ -36,7 +36,7 @@ from antiphon.history import (
 )
 from antiphon.parts import text_of
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import Tool, ToolContext, tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
@@ -67,7 +67,7 @@ class Diary:
 def model(diary: Diary, plan: Sequence[Sequence[str]] = PLAN) -> FunctionModel:
     """Makes the calls of the plan, round by round, and notes for which round it was asked."""
 
-    def answer(context: Sequence[ContextEntry], _: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], _: ProviderCallOptions) -> ScriptedAnswer:
         outputs = sum(isinstance(entry, ModelOutputEntry) for entry in context)
         diary.note(f"asked {outputs}")
         time.sleep(0.003)

@@ -25,7 +25,7 @@ from antiphon.history import (
     SqliteStore,
 )
 from antiphon.parts import ToolCallRequest
-from antiphon.providers.scripted import FunctionModel, Said
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer
 from antiphon.runs.hook import resume_run
 from antiphon.tools import Tool, ToolContext, tool
 from antiphon.tools.tool import ask_before_changes, tool_policy
@@ -80,7 +80,7 @@ plans = st.lists(st.lists(written_calls, min_size=1, max_size=3), min_size=1, ma
 def model(plan: list[list[Written]]) -> FunctionModel:
     """Makes the calls of the plan, round by round, and then answers; what was done it reads off the context."""
 
-    def answer(context: Any, _: Any) -> Said:
+    def answer(context: Any, _: Any) -> ScriptedAnswer:
         done = sum(bool(entry.tool_calls) for entry in context)
         if done >= len(plan):
             return "That is all."

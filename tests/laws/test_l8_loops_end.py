@@ -15,7 +15,7 @@ from antiphon.conversation.turn import end_reason
 from antiphon.history import ContextEntry, LiveContextInjectedEntry
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.wire.output import ModelOutput
 from support.planned_turns import World, drained, last_reason, planned, refusals
 
@@ -49,7 +49,7 @@ wild_outputs = st.builds(
 def test_any_model_is_brought_to_an_end(outputs: list[ModelOutput], bounds: Bounds) -> None:
     asked = 0
 
-    def wild(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def wild(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         nonlocal asked
         asked += 1
         return outputs[asked % len(outputs)]

@@ -25,7 +25,7 @@ from antiphon.errors import RunStateError
 from antiphon.history import AgentHistory, ContextEntry, ModelInputEntry, Run, SqliteStore
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
 from antiphon.runs import RunBook
 from antiphon.runs.temporal import start_turn, temporal_worker, turn_handle
 from antiphon.runs.temporal_workflow import TurnStatus, TurnWorkflow
@@ -212,7 +212,7 @@ def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) ->
 def test_retry_after_is_respected(server: TemporalServer, store: SqliteStore) -> None:
     asked: list[float] = []
 
-    def busy(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def busy(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         asked.append(asyncio.get_running_loop().time())
         return "Here." if len(asked) > 2 else ProviderError("slow down", "rate_limit", retry_after=3.0)
 

@@ -12,7 +12,7 @@ import pytest
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, ContextEntry, Run
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.runs import RunBook, RunRetryPolicy, Runs
 from antiphon.runs.worker import _SHORTEST_POLL
 from antiphon.wire.output import ErrorKind, ProviderError
@@ -54,7 +54,7 @@ def test_worker_backs_off_on_429(place: Place) -> None:
     calls: list[float] = []
     book = RunBook()
 
-    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         calls.append(time.monotonic())
         return storm if len(calls) <= 12 else "At last."
 
@@ -106,7 +106,7 @@ def test_finished_calls_are_not_repeated_after_failures(place: Place) -> None:
     book = RunBook()
     calls = Counter[str]()
 
-    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         calls["all"] += 1
         if calls["all"] % 2:
             return ProviderError("cut", "stream_cut")

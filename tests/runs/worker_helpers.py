@@ -11,7 +11,7 @@ from typing import Any
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, ContextEntry, HistoryStore, Run
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer
 from antiphon.runs import RunBook, RunRetryPolicy, Worker
 from antiphon.tools import ToolContext, tool
 from support.planned_turns import planned
@@ -19,12 +19,12 @@ from support.planned_turns import planned
 QUICK = RunRetryPolicy(first_delay=0.05, longest_delay=0.2)
 
 
-def saying(*turns: Said) -> RunBook:
+def saying(*turns: ScriptedAnswer) -> RunBook:
     """A book with one kind, whose model says these things, one a call."""
     book = RunBook()
     left = list(turns)
 
-    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         return left.pop(0) if len(left) > 1 else left[0]
 
     @book.kind("chat")

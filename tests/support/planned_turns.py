@@ -26,7 +26,7 @@ from antiphon.history import (
 )
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import render_call
-from antiphon.providers.scripted import FunctionModel, Said, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.tools import Tool, ToolContext, ToolError, tool
 from antiphon.wire import FORMATS, formats
 
@@ -137,7 +137,7 @@ class Source:
 def planned(plan: Plan) -> FunctionModel:
     """A model that makes the calls of `plan`, round by round, as far as the context says it has come."""
 
-    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         outputs = 0
         for entry in reversed(context):
             if isinstance(entry, ModelInputEntry):

@@ -26,7 +26,7 @@ from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, Bounds, last_own_instruction
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
-from antiphon.history.transcript import HAND_OFF, hand_off_of
+from antiphon.history.entries import HAND_OFF
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
@@ -51,7 +51,7 @@ def hand_offs(history: AgentHistory) -> list[HandOff]:
     """Every hand-off in the effective history, in order."""
     found: list[HandOff] = []
     for entry in history.effective:
-        if isinstance(entry, SetSystemInstructionEntry) and (about := hand_off_of(entry)) is not None:
+        if isinstance(entry, SetSystemInstructionEntry) and (about := entry.hand_off) is not None:
             assert entry.metadata is not None, "it has the hand-off"
             after = entry.metadata.source.removeprefix(AGENT_PREFIX)
             found.append(HandOff(about["from"], after, about.get("reason", ""), entry.sequence_number))
@@ -163,8 +163,9 @@ class AgentTeam(Participants):
 
     def __init__(self, chat: Conversation, agents: Sequence[Agent]) -> None:
         super().__init__(chat)
-        if wrong := next((agent for agent in agents if not isinstance(agent, Agent)), None):
-            raise ConversationError(f"agents={wrong!r}: expected a list of Agent objects")
+        for agent in agents:
+            if not isinstance(agent, Agent):
+                raise ConversationError(f"agents={agent!r}: expected a list of Agent objects")
         self._agents = {agent.name: agent for agent in agents}
         if len(self._agents) < len(agents):
             raise ConversationError("two agents have the same name; names must be unique")
@@ -251,8 +252,8 @@ class AgentTeam(Participants):
         chosen = route(self._agents[self._author or self.active.name], self.chat.turn.answer)
         if chosen is None:
             return None
-        name, message = chosen if isinstance(chosen, tuple) and len(chosen) == 2 else (chosen, "")
-        if not isinstance(name, str) or name not in self._agents:
+        name, message = chosen if isinstance(chosen, tuple) else (chosen, "")
+        if name not in self._agents:
             raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or CONTINUE_PROMPT
 

@@ -409,10 +409,11 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
     @token_limit.setter
     def token_limit(self, limit: int | Literal["auto"] | None) -> None:
-        if not (limit is None or limit == "auto" or (isinstance(limit, int) and limit > 0)):
-            raise ConversationError(
-                f"token_limit={limit!r}: must be above 0 and a whole number, or 'auto'; leave it out for no limit"
-            )
+        if limit is not None and limit != "auto":
+            if not isinstance(limit, int):
+                raise ConversationError(f"token_limit={limit!r}: must be a whole number, or 'auto'")
+            if limit <= 0:
+                raise ConversationError(f"token_limit={limit}: must be above 0; leave it out for no limit")
         self._token_limit = limit
 
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:

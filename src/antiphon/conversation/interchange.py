@@ -81,8 +81,9 @@ def read_messages(
     """
     wire = _format(format)
     key = wire.module.messages_key
-    if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
-        raise WireError(f"not {format} messages: expected a list of messages or a body, got {type(messages).__name__}")
+    given: object = messages
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise WireError(f"not {format} messages: expected a list of messages or a body, got {type(given).__name__}")
     if isinstance(messages, Mapping):
         body = dict(messages)
         if key not in body:

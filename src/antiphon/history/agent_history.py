@@ -360,10 +360,11 @@ class AgentHistory:
         """Add entries that were stored before, many at once: only those that change more than the log are looked at."""
         log = self._log
         log.extend(entries)
+        given: list[Any] = log
         try:
             numbers = [*map(sequence_number_of, log)]
         except AttributeError:
-            raise InvalidEntry(_not_appendable(next(e for e in log if not isinstance(e, HistoryEntry)))) from None
+            raise InvalidEntry(_not_appendable(next(e for e in given if not isinstance(e, HistoryEntry)))) from None
         if numbers != [*range(1, len(log) + 1)]:
             number, entry = next(
                 (number, entry) for number, entry in enumerate(log, 1) if entry.sequence_number != number

@@ -156,10 +156,20 @@ class HistoryEntry(_Stored, frozen=True, kw_only=True, tag_field="kind"):
         return metadata.extra.get(name) if metadata is not None and metadata.extra else None
 
 
+HAND_OFF = "hand_off"
+"""Where the metadata of an agent's instruction say from whom it took over, and why."""
+
+
 class SetSystemInstructionEntry(HistoryEntry, frozen=True, tag="set_system_instruction"):
     """From here on, this is the system instruction."""
 
     text: str
+
+    @property
+    def hand_off(self) -> dict[str, str] | None:
+        """Of an agent's instruction: `from` whom it took over and the `reason`, if any. None if it was not a hand-off."""
+        hand_off: dict[str, str] | None = self.extra(HAND_OFF)
+        return hand_off
 
 
 class SetMemoryNotebookEntry(HistoryEntry, frozen=True, tag="set_memory_notebook"):

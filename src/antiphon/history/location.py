@@ -63,7 +63,7 @@ def open_store(
     or for the server. `schema`, `max_connections` and `statement_timeout` are those of `PostgresStore`, for a server only.
     """
     _check_address(address)
-    waiting = {} if timeout is None else {"timeout": timeout}
+    waiting: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
     given = {"schema": schema, "max_connections": max_connections, "statement_timeout": statement_timeout}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if isinstance(address, str) and is_postgres_url(address):

@@ -34,15 +34,6 @@ from antiphon.parts import (
     ToolCallResult,
 )
 
-HAND_OFF = "hand_off"
-"""Where the metadata of an agent's instruction say from whom it took over (`from`), and why (`reason`)."""
-
-
-def hand_off_of(entry: SetSystemInstructionEntry) -> dict[str, str] | None:
-    """From whom an agent took over with this instruction, and why; None if it was not a hand-off."""
-    hand_off: dict[str, str] | None = entry.extra(HAND_OFF)
-    return hand_off
-
 
 def entry_lines(entry: HistoryEntry) -> Iterator[str]:
     """The text of an entry. A line may hold line breaks of its own."""
@@ -51,7 +42,7 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             for part in entry.content:
                 yield _part(part)
         case SetSystemInstructionEntry():
-            if (hand_off := hand_off_of(entry)) is not None:
+            if (hand_off := entry.hand_off) is not None:
                 after = entry.metadata.source.partition(":")[2] if entry.metadata else ""
                 reason = f": {hand_off['reason']}" if hand_off.get("reason") else ""
                 yield f"{hand_off['from']} handed over to {after}{reason}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from random import random as random_fraction
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from msgspec import structs
@@ -243,7 +243,31 @@ def _pool(name: str, preset: Preset, keys: Keys | None) -> CredentialPool | None
     return CredentialPool(given) if given else None
 
 
-def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, **overrides: Any) -> HttpProviderClient:
+class ProviderOverrides(TypedDict, total=False):
+    """Arguments of `HttpProviderClient` that `provider` passes on."""
+
+    name: str | None
+    base_url: str | None
+    keys: Keys | None
+    headers: Mapping[str, str] | None
+    api_version: str | None
+    region: str | None
+    project: str | None
+    resource: str | None
+    workspace: str | None
+    timeouts: Timeouts | None
+    transport: Transport | None
+    retry: RetryPolicy | None
+    sleep: Callable[[float], Awaitable[object]]
+    clock: Callable[[], float]
+    fraction: Callable[[], float]
+    capabilities: CapabilityTable | None
+    reasoning_as_text: bool
+
+
+def provider(
+    preset_name: str, /, *, environ: Mapping[str, str] | None = None, **overrides: Unpack[ProviderOverrides]
+) -> HttpProviderClient:
     """A client of that preset, set up from the environment variables that the provider's own SDK reads.
 
     `overrides` are arguments of `HttpProviderClient` and take precedence.
@@ -273,7 +297,6 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
         references = (
             keys.secrets if isinstance(keys, CredentialPool) else [key for key in keys or () if isinstance(key, str)]
         )
-        given = {setting.name: overrides.get(setting.name) or "" for setting in preset.settings}
-        overrides |= find_settings(preset, given, references, environ)
-    overrides.setdefault("environ", environ)
-    return HttpProviderClient(preset, **overrides)
+        given = {setting.name: str(overrides.get(setting.name) or "") for setting in preset.settings}
+        overrides |= find_settings(preset, given, references, environ)  # type: ignore[typeddict-item]
+    return HttpProviderClient(preset, environ=environ, **overrides)

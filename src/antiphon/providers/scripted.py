@@ -43,14 +43,18 @@ from antiphon.wire.output import ModelOutput, ProviderError
 Item: TypeAlias = str | OutputPart | ModelOutputDelta
 """A piece of an answer. An answer consists of texts and parts, or of deltas, not of both."""
 
-Said: TypeAlias = str | OutputPart | Sequence[Item] | ModelOutput | ProviderError | Failed
+ScriptedAnswer: TypeAlias = str | OutputPart | Sequence[Item] | ModelOutput | ProviderError | Failed
 """An answer in any accepted form."""
 
-Turn: TypeAlias = Said | Callable[[Sequence[ContextEntry], ProviderCallOptions], Said | Awaitable[Said]]
+Said = ScriptedAnswer  # its earlier name
+
+Turn: TypeAlias = (
+    ScriptedAnswer | Callable[[Sequence[ContextEntry], ProviderCallOptions], ScriptedAnswer | Awaitable[ScriptedAnswer]]
+)
 """One turn of a script: an answer, or a function of the context and the options."""
 
 ModelFunction: TypeAlias = Callable[
-    [Sequence[ContextEntry], ProviderCallOptions], Said | Awaitable[Said] | AsyncIterator[Item]
+    [Sequence[ContextEntry], ProviderCallOptions], ScriptedAnswer | Awaitable[ScriptedAnswer] | AsyncIterator[Item]
 ]
 
 _DELTAS = get_args(ModelOutputDelta)

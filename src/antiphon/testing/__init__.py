@@ -46,15 +46,20 @@ __all__ = [
 
 def sent_text(model: ScriptedModel, number: int = -1) -> str:
     """All text that the model was sent in its call `number` (by default the last), one message a line."""
+    return "\n".join(
+        " ".join(filter(None, (_text(part) for part in entry.content)))
+        for entry in _call_at(model, number).context
+        if entry.content
+    )
+
+
+def _call_at(model: ScriptedModel, number: int) -> ScriptedCall:
     if not model.calls:
         raise AssertionError(f"{model.name} was never called")
     try:
-        context = model.calls[number].context
+        return model.calls[number]
     except IndexError:
         raise AssertionError(f"{model.name} was called {len(model.calls)} times, not {number + 1}") from None
-    return "\n".join(
-        " ".join(filter(None, (_text(part) for part in entry.content))) for entry in context if entry.content
-    )
 
 
 def assert_sent(model: ScriptedModel, *texts: str, number: int = -1) -> None:
@@ -66,14 +71,14 @@ def assert_sent(model: ScriptedModel, *texts: str, number: int = -1) -> None:
 
 def assert_offered(model: ScriptedModel, *names: str, number: int = -1) -> None:
     """Assert that the model was offered exactly these tools."""
-    offered = [tool.name for tool in model.calls[number].options.tools]
+    offered = [tool.name for tool in _call_at(model, number).options.tools]
     assert sorted(offered) == sorted(names), f"the model was offered {offered}, not {list(names)}"
 
 
 def calls_of(chat: Conversation, name: str) -> list[dict[str, Any]]:
-    """The arguments of all calls of a tool in the conversation, oldest first."""
+    """The arguments of all calls of a tool in the conversation, oldest first; text that is not a JSON object under `input`."""
     return [
-        msgspec.json.decode(one.arguments or "{}")
+        _arguments(one)
         for entry in chat.history.effective
         if isinstance(entry, ModelOutputEntry)
         for one in entry.content
@@ -117,6 +122,13 @@ def assert_accepted(chat: Conversation) -> None:
     for name, format_ in formats.items():
         violations = format_.check_request(provider_body(chat, name, _MODELS[name]))
         assert not violations, f"{name} would refuse the conversation: {'; '.join(map(str, violations))}"
+
+
+def _arguments(one: ToolCallRequest) -> dict[str, Any]:
+    try:
+        return one.arguments_object()
+    except ValueError:
+        return {"input": one.arguments}
 
 
 def _text(part: Any) -> str:

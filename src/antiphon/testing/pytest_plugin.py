@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Protocol, Unpack
 
 import pytest
 
-from antiphon.testing.tape import MODES, TapedGateway, use_tape
+from antiphon.testing.tape import MODES, TapedGateway, TapeOptions, use_tape
 
-UseTape: TypeAlias = Callable[..., AbstractContextManager[TapedGateway]]
 FOLDER = "tapes"
 _UNSAFE = re.compile(r"[^\w.+=-]+")
+
+
+class UseTape(Protocol):
+    """The fixture `antiphon_tape`: `use_tape` with the name of a tape instead of its path."""
+
+    def __call__(
+        self, name: str | os.PathLike[str] = "", **options: Unpack[TapeOptions]
+    ) -> AbstractContextManager[TapedGateway]: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,14 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def antiphon_tape_config() -> dict[str, Any]:
+def antiphon_tape_config() -> TapeOptions:
     """Options of `use_tape` for all tests, such as `config` or `ignore`. Define a fixture of this name to change them."""
     return {}
 
 
 @pytest.fixture
 def antiphon_tape(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, antiphon_tape_config: dict[str, Any]
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, antiphon_tape_config: TapeOptions
 ) -> UseTape:
     """`with antiphon_tape("name") as tape:` records `tapes/name.db` beside the test file, and plays it from then on.
 
@@ -49,13 +56,13 @@ def antiphon_tape(
     """
 
     @contextmanager
-    def opened(name: str | os.PathLike[str] = "", **options: Any) -> Iterator[TapedGateway]:
+    def open_tape(name: str | os.PathLike[str] = "", **options: Unpack[TapeOptions]) -> Iterator[TapedGateway]:
         named = _UNSAFE.sub("-", request.node.name).strip("-") if name == "" else os.fspath(name)
         path = Path(named if named.endswith(".db") else f"{named}.db")
-        chosen = {"mode": request.config.getoption("--tape"), **antiphon_tape_config, **options}
+        chosen: TapeOptions = {"mode": request.config.getoption("--tape"), **antiphon_tape_config, **options}
         with use_tape(request.path.parent / FOLDER / path, **chosen) as tape, monkeypatch.context() as variables:
             for variable, value in tape.environment.items():
                 variables.setenv(variable, value)
             yield tape
 
-    return opened
+    return open_tape

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
 from msgspec import structs
 
@@ -76,6 +76,18 @@ class TapedGateway:
     def _playing(self, player: TapePlayer) -> TapePlayer:
         self._player = player
         return player
+
+
+class TapeOptions(TypedDict, total=False):
+    """Arguments of `use_tape` besides the path."""
+
+    mode: TapeMode | None
+    config: str | os.PathLike[str] | Config | None
+    match: MatchLevel
+    ignore: Sequence[str]
+    redact: Sequence[str]
+    speed: float
+    once: bool
 
 
 @contextmanager

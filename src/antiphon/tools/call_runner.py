@@ -215,10 +215,10 @@ class CallRunner(Struct, eq=False):
             self.observer.finished(call, result, outcome)
 
 
-def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source: str = "", reason: str = "") -> None:
+def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source: str = "") -> None:
     """Write down that calls run only after a person allowed them."""
     metadata = EntryMetadata(source=source) if source else None
-    history.append(ApprovalRequestedEntry(tuple(tool_call_ids), reason, metadata=metadata))
+    history.append(ApprovalRequestedEntry(tuple(tool_call_ids), metadata=metadata))
 
 
 def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:

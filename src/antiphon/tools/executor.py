@@ -126,8 +126,7 @@ class ToolExecutor:
             raise InvalidSetting(
                 f"approval={approval!r}: expected a function of tool and call, as ask_before_changes is"
             )
-        if not isinstance(hooks, Sequence) or not all(isinstance(hook, Hook) for hook in hooks):
-            raise InvalidSetting(f"hooks={hooks!r}: expected a list of Hook objects")
+        _check_hooks(hooks)
         self.registry = registry
         self.max_parallel = max_parallel
         self.max_result_chars = max_result_chars
@@ -438,6 +437,11 @@ class _CallExecution(Struct, eq=False):
             self.observer.progress(self.call, message, fraction)
         except Exception:
             logger.exception("the observer failed on progress of %s", self.call.tool_name)
+
+
+def _check_hooks(hooks: object) -> None:
+    if not isinstance(hooks, Sequence) or not all(isinstance(hook, Hook) for hook in hooks):
+        raise InvalidSetting(f"hooks={hooks!r}: expected a list of Hook objects")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -20,7 +20,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from antiphon.errors import InvalidTool, ToolError, ToolWarning
@@ -150,12 +150,14 @@ class Tool(ABC):
             return True
 
     def _validate_settings(self) -> None:
-        def refuse(what: str) -> None:
+        def refuse(what: str) -> NoReturn:
             raise InvalidTool(f"tool {self.name!r}: {what}")
 
         if not self.name or any(letter.isspace() for letter in self.name):
             refuse("a tool's name is a word: not empty, without spaces")
-        if not isinstance(self.parameters, dict) or self.parameters.get("type", "object") != "object":
+        if not isinstance(self.parameters, dict):
+            refuse(f"the parameters must be a JSON Schema, not {type(self.parameters).__name__}")
+        if self.parameters.get("type", "object") != "object":
             refuse("the parameters must be a JSON Schema of type 'object'")
         if self.effect not in EFFECTS:
             refuse(f"effect is one of {', '.join(EFFECTS)}, not {self.effect!r}")
