@@ -126,7 +126,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._record = CallRecorder()
         if not isinstance(system, str | None):
             raise ConversationError(f"system={system!r}: expected text")
-        # The last thing that can fail: what is wrong with the rest leaves no conversation behind.
+        # Last, so that other arguments that are wrong create no conversation.
         self.history, self._own_store = open_history(history, store, resume, title)
         self._key = self.history.id or new_id()
         self._name = self.history.id or "memory"

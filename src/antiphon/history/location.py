@@ -76,7 +76,7 @@ def open_store(
 
 
 def _check_address(address: object) -> None:
-    """Raise `StoreError` for what is no address of a store. Of another kind of address only the scheme is repeated (law L10)."""
+    """Raise `StoreError` if this is not the address of a store. Of another kind only the scheme is repeated (law L10)."""
     if not isinstance(address, str | os.PathLike) or not os.fspath(address):
         raise StoreError(f"invalid store {address!r}: expected the path of an SQLite file, or postgresql://…")
     if isinstance(address, str) and "://" in address and not is_postgres_url(address):
