@@ -119,7 +119,7 @@ class NodeParticipants(Participants):
         known = {definition.name: definition for definition in definitions}
         if unknown := [name for name in self._tool_names if name not in known]:
             raise GraphError(
-                f"node {self._name} offers unknown tools {', '.join(unknown)}; Conversations(tools=…) has "
+                f"node {self._name or '(none)'} offers unknown tools {', '.join(unknown)}; Conversations(tools=…) has "
                 f"{', '.join(known) or 'none'}"
             )
         return tuple(known[name] for name in self._tool_names)

@@ -442,6 +442,11 @@ def test_names_of_servers_that_would_not_keep_tools_apart_are_refused(name: str)
         McpServer.stdio("true", name=name)
 
 
+def test_arguments_of_a_program_are_a_list() -> None:
+    with pytest.raises(InvalidTool, match="args='some-server'; expected a list of arguments"):
+        McpServer.stdio("npx", "some-server", name="x")
+
+
 def test_an_invalid_url_is_refused() -> None:
     for url in ("", "localhost:80", "ftp://x/y"):
         with pytest.raises(McpUnavailable, match="http or https"):

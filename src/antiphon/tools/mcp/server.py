@@ -136,6 +136,8 @@ class McpServer(AsyncClosable):
         **settings: Unpack[ToolSettings],
     ) -> McpServer:
         """A server that is started as a program and spoken to over its input and output."""
+        if isinstance(args, str):
+            raise InvalidTool(f"MCP server {name!r} has args={args!r}; expected a list of arguments")
         given = dict(env or {})
         server: McpServer
 
