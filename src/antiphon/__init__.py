@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         pending_calls as pending_calls,
         rounds_of as rounds_of,
     )
-    from antiphon.conversation.replaying import (
+    from antiphon.conversation.replay import (
         Comparison as Comparison,
         compare as compare,
         replay as replay,
@@ -248,7 +248,7 @@ _EXPORTS = {
         "pending_calls",
         "rounds_of",
     ),
-    "antiphon.conversation.replaying": ("Comparison", "compare", "replay"),
+    "antiphon.conversation.replay": ("Comparison", "compare", "replay"),
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",

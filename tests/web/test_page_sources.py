@@ -18,7 +18,7 @@ from antiphon.chat.mcp.servers import State
 from antiphon.chat.mcp.settings import Approval
 from antiphon.chat.uploads import IMAGE_BYTES, IMAGE_TYPES, MAX_FILE_BYTES, MEBIBYTE
 from antiphon.conversation import EndReason
-from antiphon.conversation.replaying import CallPolicy
+from antiphon.conversation.replay import CallPolicy
 from antiphon.providers.default_model import CHOICE_TEXTS
 from antiphon.tools.builtin.plans import PlanStatus
 

@@ -33,7 +33,7 @@ from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
-from antiphon.conversation.replaying import Replay
+from antiphon.conversation.replay import Replay
 from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store

@@ -23,7 +23,7 @@ from antiphon.chat.models import record_model
 from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
-from antiphon.conversation.replaying import Replay
+from antiphon.conversation.replay import Replay
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
 from antiphon.history import HistoryEntry, ModelOutputEntry

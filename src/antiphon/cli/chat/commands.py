@@ -29,7 +29,7 @@ from antiphon.cli.formats.bodies import atomic_write
 from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.cli.terminal import format_time
 from antiphon.conversation.compaction import compact
-from antiphon.conversation.replaying import Replay, compare
+from antiphon.conversation.replay import Replay, compare
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.tools.builtin import Plan
 

@@ -17,9 +17,9 @@ from antiphon.cli.options import add_conversation, add_json, add_store, whole_nu
 from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.conversation import Decision
-from antiphon.conversation.replaying import Comparison, Replay, compare
-from antiphon.conversation.replaying.recorded_results import CALL_POLICIES
-from antiphon.conversation.replaying.replay_run import parse_step
+from antiphon.conversation.replay import Comparison, Replay, compare
+from antiphon.conversation.replay.recorded_results import CALL_POLICIES
+from antiphon.conversation.replay.replay_run import parse_step
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location
 from antiphon.parts import ToolCallRequest

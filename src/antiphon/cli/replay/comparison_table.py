@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from antiphon.chat.language import translate
 from antiphon.chat.spending import format_money
 from antiphon.cli.terminal import Styled, ellipsize, escape_control_chars, joined, styled, width_of, wrapped
-from antiphon.conversation.replaying import Branch, ComparedStep, Comparison, Step, StepCall
+from antiphon.conversation.replay import Branch, ComparedStep, Comparison, Step, StepCall
 
 _LABEL = 6
 _GAP = 2

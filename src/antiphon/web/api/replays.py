@@ -7,7 +7,7 @@ import asyncio
 from msgspec import Struct, field
 
 from antiphon.chat.conversations.branches import make_branch
-from antiphon.conversation.replaying import CallPolicy, Replay, compare
+from antiphon.conversation.replay import CallPolicy, Replay, compare
 from antiphon.gateway.http.messages import Response
 from antiphon.web.api.turns import TurnApi
 from antiphon.web.open_conversations import OpenConversations

@@ -12,8 +12,8 @@ from typing import Any, ParamSpec
 import pytest
 
 import antiphon as ap
-from antiphon.conversation.replaying import CallPolicy, Replay
-from antiphon.conversation.replaying.recorded_results import RecordedResults
+from antiphon.conversation.replay import CallPolicy, Replay
+from antiphon.conversation.replay.recorded_results import RecordedResults
 from antiphon.errors import ConversationError
 from antiphon.history import DebugLogEntry, ToolCallStartedEntry
 from antiphon.providers.scripted import call

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.conversation.approval import pending_calls
-from antiphon.conversation.replaying.recorded_results import call_key, served_calls
+from antiphon.conversation.replay.recorded_results import call_key, served_calls
 from antiphon.conversation.turn import Turn, TurnIndex, end_reason, rounds_of, starts_turn
 from antiphon.errors import ConversationError
 from antiphon.history import (

@@ -22,8 +22,8 @@ from antiphon.conversation.events import BOUNDS, LoopEvent, LoopFinished
 from antiphon.conversation.loop import ToolLoop
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.output.typed_output import CORRECTION_CHANNEL
-from antiphon.conversation.replaying.comparison import REPLAY_NOTE, REPLAY_OF, Comparison, compare, copied_from
-from antiphon.conversation.replaying.recorded_results import (
+from antiphon.conversation.replay.comparison import REPLAY_NOTE, REPLAY_OF, Comparison, compare, copied_from
+from antiphon.conversation.replay.recorded_results import (
     CALL_POLICIES,
     CallPolicy,
     RecordedExecutor,
