@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks, CompactionNeeded
-from antiphon.conversation.message import MessageCount, Role, ThreadView, make_entries
+from antiphon.conversation.message import ThreadView
 from antiphon.conversation.model_settings import SettingsLike, read_settings
-from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, checked_model
+from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, check_model
 from antiphon.conversation.sync import SyncClosable, run_sync
-from antiphon.conversation.turn import Turn, find_call_state, kept_settings
+from antiphon.conversation.turn import Turn, find_call_state
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
-    HistoryEntry,
     HistoryStore,
     ModelOutputEntry,
     Origin,
@@ -37,7 +36,7 @@ from antiphon.history import (
 )
 from antiphon.history.ids import new_id
 from antiphon.history.location import open_history
-from antiphon.parts import Part, ToolCallRequest, ToolCallResult
+from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
@@ -101,7 +100,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._extra_sources = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
-        self._model = checked_model(model)
+        self._model = check_model(model)
         self.registry = _registry_for(tools, executor)
         self.executor = executor or ToolExecutor(
             self.registry, state=state, approval=approval or tool_policy, hooks=hooks
@@ -116,12 +115,11 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         """The running turn, if any. A conversation has one at a time."""
         self._context_options = context_options or LiveContextOptions()
         self._ledger = TokenLedger(counter)
-        self._renderer = LiveContextRenderer(self._ledger)
+        ThreadView.__init__(self, LiveContextRenderer(self._ledger))
         self._compaction_callbacks = CompactionCallbacks()
         self._seen_version = 0
         self._ids: set[str] = set()
         self._turn = Turn()
-        self._message_count = MessageCount()
         self._origin: Origin | None = None
         self._record = CallRecorder()
         if not isinstance(system, str | None):
@@ -149,19 +147,6 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def key(self) -> str:
         """A prefix of idempotency keys that is unique to this conversation: its id, or a random one in memory."""
         return self._key
-
-    def add(self, *content: Part | str | HistoryEntry | Mapping[str, Any], role: Role = "user") -> int:
-        """Append a message and return how many there are. Strings become text; entries are appended as they are.
-
-        A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any provider format.
-        """
-        for entry in make_entries(role, content):
-            self.history.append(entry)
-        return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
-
-    def clear(self, *, keep_notebook: bool = True) -> None:
-        """Start again with the same system instruction and notebook. The log keeps the old entries; a rollback restores them."""
-        self.history.rollback(0, "cleared", kept=kept_settings(self.history, keep_notebook=keep_notebook))
 
     def context(self, notice: str = "") -> LiveContext:
         """What the model would see now; `notice` follows the live screen."""
@@ -193,7 +178,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
     @model.setter
     def model(self, model: str | ProviderClient) -> None:
-        self._model = checked_model(model)
+        self._model = check_model(model)
 
     @property
     def model_or_client(self) -> str | ProviderClient:
@@ -278,7 +263,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
         tools are open, and the tokens were checked.
         """
-        client, name = self.resolve_model(self._model if model is None else checked_model(model))
+        client, name = self.resolve_model(self._model if model is None else check_model(model))
         options = ProviderCallOptions(
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
@@ -309,7 +294,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
     def can_retry_in_text(self, failure: ModelCallFailed, model: str | ProviderClient | None = None) -> bool:
         """Whether a call that failed can be made again with its tools in text: the provider answered that there are none."""
-        name = self.resolve_model(self._model if model is None else checked_model(model))[1]
+        name = self.resolve_model(self._model if model is None else check_model(model))[1]
         return self._embedded.can_retry(failure.error, name)
 
     def _record_call(self, model_call: RecordedCall) -> None:
@@ -467,9 +452,6 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._turn = Turn.of(snapshot) if is_rolled_back else turn
         self._seen_version = snapshot.version
         return self._turn
-
-    def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
-        return self._renderer.render(self.history.snapshot(), options)
 
     def resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to call, and the model name to pass to it."""

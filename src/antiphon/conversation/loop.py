@@ -385,10 +385,10 @@ class ToolLoop:
             reason = await runner.run()
             while reason == "answered" and (self._hand_over(runner) or (output and self._correct(runner, output))):
                 reason = await runner.run()
-            active_turn.finished = self._finished(reason, None, output)
+            active_turn.finished = self._finished_event(reason, None, output)
         except ModelCallFailed as failure:
             runner.close_calls("the answer that asked for it was cut off")
-            active_turn.finished = self._finished("failed", failure)
+            active_turn.finished = self._finished_event("failed", failure)
             self._roll_back(failure.error.kind)
         except asyncio.CancelledError:
             active_turn.finished = self._finish_interrupted(runner)
@@ -417,7 +417,7 @@ class ToolLoop:
             error = type(raised).__name__
             raise
         finally:
-            finished = active_turn.finished or self._finished("failed")
+            finished = active_turn.finished or self._finished_event("failed")
             if not error and finished.reason in ("failed", "interrupted"):
                 error = finished.error.kind if finished.error is not None else finished.reason
             span.end(finished.reason, finished.rounds, chat.turn.calls, finished.usage, error)
@@ -430,7 +430,7 @@ class ToolLoop:
 
     def _finish_interrupted(self, runner: TurnRunner) -> LoopFinished:
         runner.finish_interrupted()
-        return self._finished("interrupted")
+        return self._finished_event("interrupted")
 
     def _hand_over(self, runner: TurnRunner) -> bool:
         """Start the next agent that the route chooses, or record that the limit is reached; False if the route ends the turn."""
@@ -457,7 +457,7 @@ class ToolLoop:
         runner.start(correction)
         return True
 
-    def _finished(
+    def _finished_event(
         self,
         reason: EndReason,
         failure: ModelCallFailed | None = None,

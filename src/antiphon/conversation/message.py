@@ -1,14 +1,15 @@
-"""`make_entry`: a message as an entry, checked by role before it reaches the log; `MessageCount`; and `ThreadView`."""
+"""Messages: `make_entry` makes an entry of one, checked by role before it reaches the log; `ThreadView` adds and shows them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from antiphon.context import LiveContext, LiveContextOptions
+from antiphon.context import LiveContext, LiveContextRenderer
+from antiphon.conversation.turn import kept_settings
 from antiphon.errors import ConversationError
 from antiphon.history import (
+    AgentHistory,
     AgentHistorySnapshot,
     CompactionEntry,
     ContextEntry,
@@ -115,17 +116,32 @@ def _text(part: object) -> str:
     raise ConversationError(f"a system instruction is text, not {type(part).__name__}")
 
 
-class ThreadView(ABC):
-    """The messages of a thread, as a conversation shows them."""
+class ThreadView:
+    """The messages of a thread: what a conversation has in it."""
 
-    @abstractmethod
-    def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
-        """The thread as the model sees it."""
+    history: AgentHistory
+
+    def __init__(self, renderer: LiveContextRenderer) -> None:
+        self._renderer = renderer
+        self._message_count = MessageCount()
+
+    def add(self, *content: Part | str | HistoryEntry | Mapping[str, Any], role: Role = "user") -> int:
+        """Append a message and return how many there are. Strings become text; entries are appended as they are.
+
+        A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any provider format.
+        """
+        for entry in make_entries(role, content):
+            self.history.append(entry)
+        return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
+
+    def clear(self, *, keep_notebook: bool = True) -> None:
+        """Start again with the same system instruction and notebook. The log keeps the old entries; a rollback restores them."""
+        self.history.rollback(0, "cleared", kept=kept_settings(self.history, keep_notebook=keep_notebook))
 
     @property
     def messages(self) -> tuple[ContextEntry, ...]:
         """The messages of the thread, oldest first, as an immutable copy."""
-        return tuple(entry for entry in self._rendered() if isinstance(entry, HistoryEntry))
+        return tuple(entry for entry in self._render() if isinstance(entry, HistoryEntry))
 
     def recent(self, count: int) -> tuple[ContextEntry, ...]:
         """The last `count` messages, or all if there are fewer."""
@@ -138,4 +154,8 @@ class ThreadView(ABC):
         wanted = parse_role(role)
         if wanted is not ContextEntryRole.SYSTEM:
             return tuple(entry for entry in self.messages if entry.role is wanted)
-        return tuple(entry for entry in self._rendered() if entry.role is wanted)
+        return tuple(entry for entry in self._render() if entry.role is wanted)
+
+    def _render(self) -> LiveContext:
+        """The thread as the model sees it, without limits and live screen."""
+        return self._renderer.render(self.history.snapshot())

@@ -342,7 +342,7 @@ class EmbeddedCallPolicy:
         return True
 
 
-def checked_model(model: str | ProviderClient | None) -> str | ProviderClient:
+def check_model(model: str | ProviderClient | None) -> str | ProviderClient:
     """A model as a name or a client; an empty name is the default. Raises `ConversationError`."""
     if not isinstance(model, str) and not isinstance(model, ProviderClient | None):
         raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")

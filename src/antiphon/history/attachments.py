@@ -43,7 +43,7 @@ def digest(data: str) -> str:
     return DIGEST_PREFIX + hashlib.sha256(data.encode()).hexdigest()
 
 
-def verified(name: str, data: object, place: str) -> str:
+def verify_attachment(name: str, data: object, place: str) -> str:
     """The data of an attachment as it was read from the store at `place`. Raises `StoreDamaged` if it is not what was stored."""
     if not isinstance(data, str) or digest(data) != name:
         raise StoreDamaged(f"{place}: the attachment {name} is damaged: its content has another digest")

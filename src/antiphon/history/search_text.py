@@ -93,14 +93,14 @@ def _phrases(tokens: list[str]) -> Iterable[str]:
             words.append(token)
             continue
         if words:
-            yield _quoted(words)
+            yield _quote(words)
             words = []
-        yield _quoted([_pairs(token)]) if len(token) > 1 else f"{_quoted([token])}*"
+        yield _quote([_pairs(token)]) if len(token) > 1 else f"{_quote([token])}*"
     if words:
-        yield _quoted(words)
+        yield _quote(words)
 
 
-def _quoted(words: list[str]) -> str:
+def _quote(words: list[str]) -> str:
     return f'"{" ".join(words)}"'
 
 

@@ -42,16 +42,16 @@ class Kind(Struct, frozen=True, kw_only=True):
         """The loop for `run`. A loop that was returned is closed at the end; a generator closes what it yielded itself."""
         if inspect.isasyncgenfunction(self.build):
             async with asynccontextmanager(self.build)(history, run) as loop:
-                yield self._checked(loop)
+                yield self._check(loop)
             return
         built = self.build(history, run)
-        loop = self._checked(await built if inspect.isawaitable(built) else built)
+        loop = self._check(await built if inspect.isawaitable(built) else built)
         try:
             yield loop
         finally:
             await loop.chat.aclose()
 
-    def _checked(self, built: object) -> ToolLoop:
+    def _check(self, built: object) -> ToolLoop:
         if not isinstance(built, ToolLoop):
             raise RunConfigError(f"kind {self.name!r} must return a ToolLoop, got {type(built).__name__}")
         return built

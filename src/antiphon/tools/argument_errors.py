@@ -135,7 +135,7 @@ class _SchemaWalker:
             return
         if isinstance(schema, dict) and depth and ("$id" in schema or "id" in schema):
             return  # its references may lead elsewhere
-        schema = resolved(schema, self.root)
+        schema = resolve_reference(schema, self.root)
         if schema is False:
             yield lambda: f"{path or 'the arguments'}: not allowed here"
             return
@@ -223,7 +223,7 @@ class _SchemaWalker:
         fitting = [
             attempt
             for branch, attempt in zip(branches, attempts, strict=True)
-            if self._is_of_kind(resolved(branch, self.root), value)
+            if self._is_of_kind(resolve_reference(branch, self.root), value)
         ]
         if len(fitting) == 1:
             yield from fitting[0]
@@ -292,7 +292,7 @@ class _SchemaWalker:
             yield from self.problems(rule, item, f"{path}[{place}]", depth + 1)
 
 
-def resolved(schema: Any, root: dict[str, Any]) -> Any:
+def resolve_reference(schema: Any, root: dict[str, Any]) -> Any:
     """The schema a reference leads to. One that leads nowhere in this schema, or to itself, allows everything."""
     for _ in range(16):
         if not isinstance(schema, dict) or "$ref" not in schema:
@@ -305,7 +305,7 @@ def resolved(schema: Any, root: dict[str, Any]) -> Any:
 
 def describe_schema(schema: Any, root: dict[str, Any], depth: int = 0) -> str:
     """What a schema wants, in a few words."""
-    schema = resolved(schema, root)
+    schema = resolve_reference(schema, root)
     if not isinstance(schema, dict) or depth > 3:
         return "anything"
     if "const" in schema:

@@ -259,7 +259,7 @@ def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
         return state.result
     if state.decision is not None and state.decision.decision == "deny":
         why = f": {state.decision.reason}" if state.decision.reason else ""
-        return skipped(state.call, f"a person denied it{why}")
+        return skipped_result(state.call, f"a person denied it{why}")
     if state.started is not None and (tool is None or tool.effect == "once"):
         return _failed(state.call, UNKNOWN_OUTCOME)
     return None
@@ -269,10 +269,10 @@ def closing_result(state: CallState, reason: str, running: str) -> ToolCallResul
     """The result of a call that is not waited for; `running` is the text for one that was started."""
     if state.started is not None and state.result is None:
         return _failed(state.call, running)
-    return final_result(state, None) or skipped(state.call, reason)
+    return final_result(state, None) or skipped_result(state.call, reason)
 
 
-def skipped(call: ToolCallRequest, reason: str) -> ToolCallResult:
+def skipped_result(call: ToolCallRequest, reason: str) -> ToolCallResult:
     """The result of a call that was not run."""
     return ToolCallResult.of(call, f"{NOT_RUN}{reason}.", status=ToolExecutionStatus.SKIPPED)
 

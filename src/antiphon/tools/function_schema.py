@@ -259,8 +259,8 @@ class _SignatureReader:
             reason = str(error).splitlines()[-1].replace("__main__.", "")
             raise self.refuse(
                 name,
-                f"is annotated with {_shown(annotation)}, which has no JSON Schema ({reason}); use plain types, Literal, enums, "
-                f"dataclasses, TypedDicts, msgspec Structs or pydantic models",
+                f"is annotated with {_display_name(annotation)}, which has no JSON Schema ({reason}); use plain types, Literal, "
+                "enums, dataclasses, TypedDicts, msgspec Structs or pydantic models",
             ) from error
         return self._inline_definitions(_simplify(schema), definitions)
 
@@ -274,7 +274,7 @@ class _SignatureReader:
         except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
             reason = str(error).splitlines()[0]
             raise self.refuse(
-                name, f"is annotated with {_shown(annotation)}, which pydantic refuses: {reason}"
+                name, f"is annotated with {_display_name(annotation)}, which pydantic refuses: {reason}"
             ) from error
         self.adapters[name] = adapter
         definitions = schema.pop("$defs", {})
@@ -292,8 +292,8 @@ class _SignatureReader:
                 number += 1
         references = {REFERENCES + old: REFERENCES + new for old, new in renamed.items()}
         for key, value in definitions.items():
-            self.definitions[renamed.get(key, key)] = _replaced(value, references)
-        return dict(_replaced(schema, references))
+            self.definitions[renamed.get(key, key)] = _replace_references(value, references)
+        return dict(_replace_references(schema, references))
 
     def signature(self) -> Signature:
         schema: dict[str, Any] = {"type": "object", "properties": self.properties}
@@ -434,13 +434,13 @@ def _add_default(schema: dict[str, Any], default: Any) -> None:
         schema.pop("default", None)
 
 
-def _replaced(schema: Any, references: dict[str, str]) -> Any:
+def _replace_references(schema: Any, references: dict[str, str]) -> Any:
     if not references:
         return schema
     if isinstance(schema, dict):
-        return {key: _replaced(value, references) for key, value in schema.items()}
+        return {key: _replace_references(value, references) for key, value in schema.items()}
     if isinstance(schema, list):
-        return [_replaced(item, references) for item in schema]
+        return [_replace_references(item, references) for item in schema]
     return references.get(schema, schema) if isinstance(schema, str) else schema
 
 
@@ -469,7 +469,7 @@ def _titles(name: str) -> tuple[str, str]:
     return name, name.replace("_", " ").title()
 
 
-def _shown(annotation: Any) -> str:
+def _display_name(annotation: Any) -> str:
     return (
         annotation.__qualname__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
     )

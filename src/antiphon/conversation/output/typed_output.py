@@ -57,7 +57,7 @@ class OutputType(Generic[T]):
             reason = str(error).partition(f"parameter {_FIELD!r} ")[2] or str(error)
             raise ConversationError(f"output={output!r} {reason}") from error
         parameters = self.tool.parameters
-        schema = _resolved(parameters["properties"][_FIELD], parameters.get("$defs", {}))
+        schema = _resolve(parameters["properties"][_FIELD], parameters.get("$defs", {}))
         self.is_wrapped = schema.get("type") != "object"
         self.schema = parameters if self.is_wrapped else schema
         self.name = getattr(output, "__name__", "") if isinstance(output, type) else ""
@@ -65,7 +65,7 @@ class OutputType(Generic[T]):
     @property
     def output_format(self) -> OutputFormat:
         """The format for a model with structured output."""
-        schema = _closed(self.schema)
+        schema = _close_objects(self.schema)
         name = self.name if self.name.isidentifier() and self.name.isascii() else ""
         return OutputFormat(
             "json_schema", schema, name or "answer", strict=True if first_strict_problem(schema) is None else None
@@ -77,9 +77,9 @@ class OutputType(Generic[T]):
             raise InvalidOutput("there is no answer")
         for call in entry.tool_calls:
             if call.tool_name == ANSWER_TOOL:
-                return self._value(_decoded(call.arguments), is_wrapped=True)
+                return self._value(_decode(call.arguments), is_wrapped=True)
         text = "".join(part.text for part in entry.content if type(part) is Text)
-        return self._value(_decoded(_without_fence(text)), self.is_wrapped)
+        return self._value(_decode(_without_fence(text)), self.is_wrapped)
 
     def _value(self, decoded: Any, is_wrapped: bool) -> T:
         try:
@@ -212,7 +212,7 @@ class PartialOutputs:
                 self._emit(PartialOutput(value))
 
 
-def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _resolve(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema without a reference at its top, with the definitions it needs."""
     reference = schema.get("$ref", "")
     if reference.startswith(_REFERENCE):
@@ -227,7 +227,7 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     return {**schema, "$defs": kept} if kept else schema
 
 
-def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+def _close_objects(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with `additionalProperties: false` in every object that lists its properties, as strict formats require."""
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
     for _, node in walk(copied):
@@ -236,7 +236,7 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:

@@ -127,7 +127,7 @@ def compare(*histories: AgentHistory) -> Comparison:
                 turn=turn,
                 round=round_number,
                 question=next((known[turn] for known in questions if turn in known), ""),
-                steps=tuple(_judged(steps.get((turn, round_number)), original) for steps in found),
+                steps=tuple(_mark_difference(steps.get((turn, round_number)), original) for steps in found),
             )
         )
     branches = tuple(
@@ -228,7 +228,7 @@ def _call(
     )
 
 
-def _judged(step: Step | None, original: Step | None) -> Step | None:
+def _mark_difference(step: Step | None, original: Step | None) -> Step | None:
     """The step with whether its calls are those of the original."""
     if step is None or step is original:
         return step

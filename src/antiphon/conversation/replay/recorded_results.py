@@ -27,7 +27,7 @@ from antiphon.history import (
 )
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.cache import canonical_arguments
-from antiphon.tools.call_runner import CANCELLED, UNKNOWN_OUTCOME, skipped
+from antiphon.tools.call_runner import CANCELLED, UNKNOWN_OUTCOME, skipped_result
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
 from antiphon.tools.registry import ToolRegistry
@@ -180,7 +180,7 @@ class RecordedExecutor(ToolExecutor):
                 served[index] = found.result
                 sources[call.tool_call_id] = found.entry
             elif self.policy == "skip" and tool is not None:
-                served[index] = skipped(call, "this is a replay, and its log has no result of this call")
+                served[index] = skipped_result(call, "this is a replay, and its log has no result of this call")
         if sources and history is not None:
             history.append(_served_note(sources, self.recorded.conversation))
         for index, result in served.items():

@@ -255,7 +255,7 @@ class Replay:
         while True:
             finished = await loop.run_to_end(on_event=on_event)
             if finished.reason == "approval" and decide is not None:
-                decisions = [await _decided(decide, call) for call in loop.pending]
+                decisions = [await _ask_decider(decide, call) for call in loop.pending]
                 loop.decide(*(one for one in decisions if one is not None))
                 if None not in decisions:
                     continue
@@ -270,7 +270,7 @@ class Replay:
             self.branch.append(structs.replace(entry, sequence_number=0, timestamp=None, metadata=metadata))
 
 
-async def _decided(decide: Decider, call: ToolCallRequest) -> Decision | None:
+async def _ask_decider(decide: Decider, call: ToolCallRequest) -> Decision | None:
     decision = decide(call)
     return await decision if inspect.isawaitable(decision) else decision
 

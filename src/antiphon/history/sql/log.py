@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable, UnknownConversation, WriterConflict
-from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verified
+from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verify_attachment
 from antiphon.history.codec import StoredRow, damaged_entry, decode_row, decode_rows, row_body
 from antiphon.history.digest import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry
@@ -187,7 +187,7 @@ class Log:
         """Attachments by name."""
         wanted = f"SELECT name, data FROM attachments WHERE {self._dialect.one_of('name', 'names')}"
         found = self._dialect.rows(wanted, names=list(names))
-        loaded = {name: verified(name, self._dialect.attachment_text(data), self.path) for name, data in found}
+        loaded = {name: verify_attachment(name, self._dialect.attachment_text(data), self.path) for name, data in found}
         if missing := [name for name in names if name not in loaded]:
             raise StoreDamaged(f"{self.path}: the attachment {missing[0]} is missing")
         return loaded

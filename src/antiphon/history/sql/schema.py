@@ -249,7 +249,7 @@ def _step(db: PostgresConnection, schema: str, migrations: Sequence[Migration]) 
     # Asked first, for CREATE IF NOT EXISTS wants the right to create even where there is nothing to do.
     (is_there,) = db.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (schema,)).fetchone() or (False,)
     if not is_there:
-        db.execute(_named("CREATE SCHEMA {}", schema))
+        db.execute(_with_identifier("CREATE SCHEMA {}", schema))
     db.execute(_LEDGER)
     (done,) = db.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone() or (0,)
     for migration in migrations:
@@ -261,6 +261,6 @@ def _step(db: PostgresConnection, schema: str, migrations: Sequence[Migration]) 
     return False
 
 
-def _named(statement: str, name: str) -> bytes:
+def _with_identifier(statement: str, name: str) -> bytes:
     quoted = name.replace('"', '""')
     return statement.format(f'"{quoted}"').encode()

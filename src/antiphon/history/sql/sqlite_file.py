@@ -241,13 +241,13 @@ class _Errors:
     def translate(self, error: BaseException) -> None:
         """Raise an error of SQLite as one of ours. The others, and constraint violations, are left to the caller."""
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
-            raise self._translated(error) from error
+            raise self._to_store_error(error) from error
         if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is damaged, and Python cannot read the quotation
             raise StoreDamaged(
                 f"{self._path} is corrupt ({error}); restore a backup, or export the readable conversations"
             )
 
-    def _translated(self, error: sqlite3.Error) -> StoreError:
+    def _to_store_error(self, error: sqlite3.Error) -> StoreError:
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return StoreLocked(

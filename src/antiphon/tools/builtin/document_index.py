@@ -35,7 +35,7 @@ def marked_excerpt(text: str, terms: Iterable[str]) -> str:
         end = line.rfind(" ", end - 20, end) if " " in line[end - 20 : end] else end
     pieces: list[str] = []
     place = begin
-    for first, last in _merged(spans):
+    for first, last in _merge(spans):
         if first >= begin and last <= end:
             pieces += (line[place:first], "**", line[first:last], "**")
             place = last
@@ -77,7 +77,7 @@ def _word_edge(line: str, place: int) -> int:
     return edge + 1 if edge >= 0 else place
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def _merge(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
     """Spans that touch, as one."""
     first = last = -1
     for begin, end in spans:
@@ -148,7 +148,7 @@ def find_files(folder: Path) -> Iterator[FoundFile]:
 def read_document(folder: Path, path: str) -> DocumentText:
     """The document at `path` in the folder; one without text if it cannot be read."""
     name = path.rpartition("/")[2]
-    text = _decoded(_first_bytes(folder / path))
+    text = _decode(_first_bytes(folder / path))
     suffix = _suffix(name)
     heading = ""
     if suffix in HTML:
@@ -184,7 +184,7 @@ def _first_bytes(path: Path) -> bytes:
             return b""
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     """The text of the bytes: by their mark, as UTF-8, or in the older encodings of Chinese and Western files."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
@@ -305,11 +305,11 @@ class DocumentIndex:
         self._catch_up()
         with self._file.writing() as db:
             (searched,) = db.execute("SELECT count(*) FROM documents WHERE text <> ''").fetchone()
-            whole = _ranked(db, search_text.match_expression(query), limit)
-            partly = _ranked(db, " OR ".join(map(_matching, terms)), limit + len(whole))
+            whole = _rank(db, search_text.match_expression(query), limit)
+            partly = _rank(db, " OR ".join(map(_match_word, terms)), limit + len(whole))
             numbers = [*whole, *(number for number in partly if number not in whole)][:limit]
             return FoundDocuments(
-                tuple(_shown(db, number, terms, is_whole=number in whole) for number in numbers), searched
+                tuple(_to_document(db, number, terms, is_whole=number in whole) for number in numbers), searched
             )
 
     def _catch_up(self) -> None:
@@ -337,16 +337,16 @@ def query_terms(query: str) -> list[str]:
     return significant or list(dict.fromkeys(words))
 
 
-def _matching(word: str) -> str:
+def _match_word(word: str) -> str:
     """The word in the index's own language. A single character of Chinese matches the beginning of a pair."""
     return f'"{word}"*' if len(word) == 1 and not word.isascii() else f'"{word}"'
 
 
-def _ranked(db: sqlite3.Connection, expression: str, limit: int) -> list[int]:
+def _rank(db: sqlite3.Connection, expression: str, limit: int) -> list[int]:
     return [number for (number,) in db.execute(_RANKED, (expression, limit))] if expression else []
 
 
-def _shown(db: sqlite3.Connection, number: int, terms: Iterable[str], *, is_whole: bool) -> FoundDocument:
+def _to_document(db: sqlite3.Connection, number: int, terms: Iterable[str], *, is_whole: bool) -> FoundDocument:
     path, title, text = db.execute("SELECT path, title, text FROM documents WHERE number = ?", (number,)).fetchone()
     return FoundDocument(path, title, marked_excerpt(text, terms), is_whole)
 

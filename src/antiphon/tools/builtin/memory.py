@@ -37,7 +37,7 @@ def memory_tools(history: AgentHistory) -> list[Tool]:
     ) -> str:
         "Edit your notebook. It is shown to you in every later turn, so note what must not be forgotten, briefly."
         before = history.memory_notebook
-        after = _edited(before, action, text, old)
+        after = _edit(before, action, text, old)
         if len(after) > MAX_NOTEBOOK_CHARS:
             raise ToolError(f"the notebook would have {len(after):,} characters; the limit is {MAX_NOTEBOOK_CHARS:,}")
         if after != before:
@@ -55,7 +55,7 @@ def with_memory(tools: ToolRegistry, history: AgentHistory) -> ToolRegistry:
     return ToolRegistry([*tools.own_tools, *tools.sources, *memory_tools(history)])
 
 
-def _edited(before: str, action: str, text: str, old: str) -> str:
+def _edit(before: str, action: str, text: str, old: str) -> str:
     if action == "rewrite":
         return text.strip()
     if action == "append":

@@ -2,8 +2,7 @@
 
 A change is read, made and written in one transaction that holds SQLite's write lock from its first statement. So changes of
 one plan are serialised and none is lost. A caller may pass the `version` that it read before, and is refused (`PlanChanged`) if
-the plan has changed since. A process killed in a write leaves the
-file as it was before.
+the plan has changed since. A process killed in a write leaves the file as it was before.
 
 A call with a `key` happens once. Its result is kept beside the plans, under a digest of the key and the arguments; the same call
 again gets the same result and changes nothing. Results are deleted after a week.
@@ -42,7 +41,7 @@ CREATE TABLE answered (
 ) WITHOUT ROWID;
 CREATE INDEX answered_at ON answered (at);
 """
-_REMEMBERED = 7 * 24 * 3600
+_KEPT_SECONDS = 7 * 24 * 3600
 _PLAN_NUMBER = re.compile(r"(?:plan)?[\s_#-]*(\d{1,18})", re.IGNORECASE | re.ASCII)
 
 
@@ -68,51 +67,51 @@ class PlanStore(Closable):
     def create(self, title: str, goal: str = "", tasks: Sequence[str | TaskDraft] = (), *, key: str = "") -> Plan:
         """Make a plan and keep it. Raises `PlanError` for one that cannot be."""
 
-        def made(db: sqlite3.Connection) -> Plan:
+        def insert(db: sqlite3.Connection) -> Plan:
             number = db.execute("INSERT INTO plans (body) VALUES ('')").lastrowid
             plan = new_plan(f"plan-{number}", title, goal, tasks, now_in_seconds())
-            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(plan), number))
+            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encode(plan), number))
             return plan
 
-        return self._run_once(key, ("create", title, goal, tasks), made)
+        return self._run_once(key, ("create", title, goal, tasks), insert)
 
     def list(self, status: PlanStatus | None = None) -> Sequence[Plan]:
         """The plans in the order they were made."""
         with self._file.writing() as db:
             bodies = db.execute("SELECT body FROM plans ORDER BY number").fetchall()
-        plans = [_decoded(body) for (body,) in bodies]
+        plans = [_decode(body) for (body,) in bodies]
         return [plan for plan in plans if status in (None, plan.status)]
 
     def get(self, plan_id: str) -> Plan:
         """The plan with that id. Raises `UnknownPlan`."""
         with self._file.writing() as db:
-            return _found(db, plan_id)[1]
+            return _find(db, plan_id)[1]
 
     def update(self, plan_id: str, change: PlanChange, *, expected_version: int | None = None, key: str = "") -> Plan:
         """Change a plan and return what it is then. Raises `PlanError`, `UnknownPlan` or `PlanChanged`."""
 
-        def updated(db: sqlite3.Connection) -> Plan:
-            number, plan = _found(db, plan_id)
+        def apply(db: sqlite3.Connection) -> Plan:
+            number, plan = _find(db, plan_id)
             if expected_version not in (None, plan.version):
                 raise PlanChanged(
                     f"nothing was changed: {plan.id} has version {plan.version} by now, not {expected_version}; "
                     "read it again with get_plan and decide again"
                 )
             after = apply_change(plan, change, now_in_seconds())
-            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(after), number))
+            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encode(after), number))
             return after
 
-        return self._run_once(key, ("update", plan_id, change, expected_version), updated)
+        return self._run_once(key, ("update", plan_id, change, expected_version), apply)
 
     def delete(self, plan_id: str, *, key: str = "") -> Plan:
         """Forget a plan, and return what it was. Raises `UnknownPlan`."""
 
-        def deleted(db: sqlite3.Connection) -> Plan:
-            number, plan = _found(db, plan_id)
+        def remove(db: sqlite3.Connection) -> Plan:
+            number, plan = _find(db, plan_id)
             db.execute("DELETE FROM plans WHERE number = ?", (number,))
             return plan
 
-        return self._run_once(key, ("delete", plan_id), deleted)
+        return self._run_once(key, ("delete", plan_id), remove)
 
     def _run_once(self, key: str, arguments: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
         with self._file.transaction() as db:
@@ -121,26 +120,26 @@ class PlanStore(Closable):
             digest = hashlib.sha256(msgspec.json.encode((key, arguments))).digest()
             known = db.execute("SELECT body FROM answered WHERE digest = ?", (digest,)).fetchone()
             if known:
-                return _decoded(known[0])
+                return _decode(known[0])
             plan = work(db)
             now = int(now_in_seconds().timestamp())
-            db.execute("DELETE FROM answered WHERE at < ?", (now - _REMEMBERED,))
-            db.execute("INSERT INTO answered (digest, at, body) VALUES (?, ?, ?)", (digest, now, _encoded(plan)))
+            db.execute("DELETE FROM answered WHERE at < ?", (now - _KEPT_SECONDS,))
+            db.execute("INSERT INTO answered (digest, at, body) VALUES (?, ?, ?)", (digest, now, _encode(plan)))
             return plan
 
 
-def _found(db: sqlite3.Connection, plan_id: str) -> tuple[int, Plan]:
+def _find(db: sqlite3.Connection, plan_id: str) -> tuple[int, Plan]:
     number = _PLAN_NUMBER.fullmatch(plan_id.strip())
     row = number and db.execute("SELECT number, body FROM plans WHERE number = ?", (int(number[1]),)).fetchone()
     if not row:
-        raise UnknownPlan(_unknown(db, plan_id))
-    return row[0], _decoded(row[1])
+        raise UnknownPlan(_unknown_message(db, plan_id))
+    return row[0], _decode(row[1])
 
 
-def _unknown(db: sqlite3.Connection, plan_id: str) -> str:
+def _unknown_message(db: sqlite3.Connection, plan_id: str) -> str:
     (count,) = db.execute("SELECT count(*) FROM plans").fetchone()
     newest = [
-        _decoded(body) for (body,) in db.execute("SELECT body FROM plans ORDER BY number DESC LIMIT 10").fetchall()
+        _decode(body) for (body,) in db.execute("SELECT body FROM plans ORDER BY number DESC LIMIT 10").fetchall()
     ]
     if not newest:
         return f"there is no plan {plan_id[:40]!r}: there are no plans yet; create_plan makes one"
@@ -149,11 +148,11 @@ def _unknown(db: sqlite3.Connection, plan_id: str) -> str:
     return f"there is no plan {plan_id[:40]!r}; the plans are {known}{more}"
 
 
-def _encoded(plan: Plan) -> bytes:
+def _encode(plan: Plan) -> bytes:
     return msgspec.json.encode(plan)
 
 
-def _decoded(body: bytes) -> Plan:
+def _decode(body: bytes) -> Plan:
     try:
         return msgspec.json.decode(body, type=Plan)
     except msgspec.DecodeError as error:

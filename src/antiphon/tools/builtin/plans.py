@@ -282,13 +282,13 @@ class _Data(Struct, omit_defaults=True):
 
 def one_plan(words: str, plan: Plan) -> str:
     """The result for one plan."""
-    return f"{words}\n\n{markdown(plan)}\n\n{_fenced(_Data(plan=plan))}"
+    return f"{words}\n\n{markdown(plan)}\n\n{_fence(_Data(plan=plan))}"
 
 
 def several_plans(plans: Sequence[Plan]) -> str:
     """The result that lists plans, with all their tasks as long as that can be read; the others by name."""
     if not plans:
-        return f"There are no such plans. create_plan makes one.\n\n{_fenced(_Data(plans=()))}"
+        return f"There are no such plans. create_plan makes one.\n\n{_fence(_Data(plans=()))}"
     shown: list[str] = []
     size = 0
     for plan in plans:
@@ -303,7 +303,7 @@ def several_plans(plans: Sequence[Plan]) -> str:
         shown.append(
             "Too long to show here (get_plan shows one): " + "; ".join(f"{p.id} {p.title}" for p in rest[:200])
         )
-    return "\n\n".join([heading, *shown, _fenced(_Data(plans=tuple(plans[: len(plans) - len(rest)])))])
+    return "\n\n".join([heading, *shown, _fence(_Data(plans=tuple(plans[: len(plans) - len(rest)])))])
 
 
 def markdown(plan: Plan) -> str:
@@ -321,7 +321,7 @@ def _task_lines(task: PlanTask) -> str:
     return f"- [{'x' if task.done else ' '}] {task.id}: {task.title}{due}{notes}"
 
 
-def _fenced(data: _Data) -> str:
+def _fence(data: _Data) -> str:
     return f"```json\n{msgspec.json.encode(data).decode()}\n```"
 
 

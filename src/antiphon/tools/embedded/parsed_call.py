@@ -149,20 +149,20 @@ def _is_object(text: str) -> bool:
 def tagged_arguments(values: Mapping[str, str], schemas: Mapping[str, Any]) -> str:
     """Arguments written one per tag, as JSON. A value is a string if its schema has that type or if it is not valid JSON;
     else it is that JSON."""
-    return "{" + ",".join(f"{_quoted(key)}:{_tagged(text, schemas.get(key))}" for key, text in values.items()) + "}"
+    return "{" + ",".join(f"{_quote(key)}:{_tag_value(text, schemas.get(key))}" for key, text in values.items()) + "}"
 
 
-def _tagged(text: str, schema: Any) -> str:
+def _tag_value(text: str, schema: Any) -> str:
     # The template puts each value on lines of its own.
     text = text.removeprefix("\n").removesuffix("\n")
     if isinstance(schema, Mapping) and schema.get("type") == "string":
-        return _quoted(text)
+        return _quote(text)
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _quoted(text)
-    return _quoted(text) if isinstance(value, str) else text.strip()
+        return _quote(text)
+    return _quote(text) if isinstance(value, str) else text.strip()
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return msgspec.json.encode(text).decode()

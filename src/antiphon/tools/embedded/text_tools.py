@@ -104,7 +104,7 @@ def with_text_tools(
     entries = [_entry_as_text(entry) for entry in context]
     choice = options.settings.tool_choice
     if options.tools and (choice is None or choice.mode != "none"):
-        prompt = Text(_PROMPT + "\n".join(map(_described, options.tools)))
+        prompt = Text(_PROMPT + "\n".join(map(_describe, options.tools)))
         if entries and entries[0].role is ContextEntryRole.SYSTEM:
             entries[0] = RenderedContextEntry(ContextEntryRole.SYSTEM, (*entries[0].content, prompt))
         else:
@@ -113,7 +113,7 @@ def with_text_tools(
     return entries, structs.replace(options, tools=(), settings=settings)
 
 
-def _described(tool: ToolDefinition) -> str:
+def _describe(tool: ToolDefinition) -> str:
     fields = {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters or {}}
     return msgspec.json.encode(fields).decode()
 

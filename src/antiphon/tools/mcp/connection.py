@@ -11,7 +11,10 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
+
+import msgspec
 
 from antiphon.tools.mcp.content import McpQuestion, QuestionHandler
 
@@ -141,8 +144,8 @@ class Connection:
 
         try:
             async with Client(
-                self._watched(),
-                message_handler=self._notified,
+                self._watch_transport(),
+                message_handler=self._on_message,
                 client_info=Implementation(name="antiphon", version=__version__),
                 elicitation_callback=self._ask if self._on_question is not None else None,
             ) as client:
@@ -161,12 +164,12 @@ class Connection:
                 self._on_end()
 
     @asynccontextmanager
-    async def _watched(self) -> AsyncIterator[tuple[Any, Any]]:
+    async def _watch_transport(self) -> AsyncIterator[tuple[Any, Any]]:
         """The transport, telling us when nothing more will come from it."""
         async with self._open_transport() as (reading, writing):
             yield _WatchedStream(reading, self._over.set), writing
 
-    async def _notified(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         from mcp.types import ResourceUpdatedNotification, ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
@@ -236,7 +239,7 @@ class Connection:
             async with client.listen(resource_subscriptions=[uri]) as changes:
                 confirmed.set_result(None)
                 async for _ in changes:
-                    pass  # each change is also a message, which `_notified` gets whatever the protocol's version
+                    pass  # each change is also a message, which `_on_message` gets whatever the protocol's version
         except Exception as error:  # the protocol is older, or the server refused, or the stream was lost
             if not confirmed.done():
                 confirmed.set_exception(error)
@@ -348,6 +351,24 @@ def first_cause(error: BaseException | None) -> BaseException | None:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def tool_called(request: Any) -> str:
+    """The tool that an HTTP request calls, or "" if it calls none."""
+    try:
+        body = msgspec.json.decode(request.content)
+    except (msgspec.DecodeError, RuntimeError, RecursionError):  # no body, or one that was streamed
+        return ""
+    called = body.get("params", {}).get("name") if isinstance(body, dict) and body.get("method") == "tools/call" else ""
+    return called if isinstance(called, str) else ""
+
+
+def http_status(code: int) -> str:
+    """A status as a person reads it: `HTTP 401 Unauthorized`."""
+    try:
+        return f"HTTP {code} {HTTPStatus(code).phrase}"
+    except ValueError:
+        return f"HTTP {code}"
 
 
 class _WatchedStream:

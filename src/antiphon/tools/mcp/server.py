@@ -23,13 +23,10 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import urlsplit
-
-import msgspec
 
 from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
@@ -37,7 +34,15 @@ from antiphon.history import HistoryEntry
 from antiphon.parts import ResultPart, ToolCallResult
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.tools.context import ToolContext
-from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, StderrLog, first_cause
+from antiphon.tools.mcp.connection import (
+    Connection,
+    ConnectionLost,
+    OpenTransport,
+    StderrLog,
+    first_cause,
+    http_status,
+    tool_called,
+)
 from antiphon.tools.mcp.content import (
     McpPrompt,
     McpResource,
@@ -145,7 +150,7 @@ class McpServer(AsyncClosable):
         async def transport() -> AsyncIterator[tuple[Any, Any]]:
             from mcp import StdioServerParameters, stdio_client
 
-            error_output = StderrLog(name, server._masked)
+            error_output = StderrLog(name, server._mask)
             server._last_words = error_output.tail
             parameters = StdioServerParameters(command=command, args=list(args), env=given, cwd=cwd)
             try:
@@ -196,7 +201,7 @@ class McpServer(AsyncClosable):
 
         async def note_failure(response: Any) -> None:
             if not response.is_success:
-                server._http_failures[_tool_called(response.request)] = _http_status(response.status_code)
+                server._http_failures[tool_called(response.request)] = http_status(response.status_code)
 
         @asynccontextmanager
         async def transport() -> AsyncIterator[tuple[Any, Any]]:
@@ -455,13 +460,13 @@ class McpServer(AsyncClosable):
 
     def _words(self, error: BaseException, tool: str = "") -> str:
         cause = first_cause(error) or error
-        words = self._masked(str(cause)) or type(cause).__name__
+        words = self._mask(str(cause)) or type(cause).__name__
         status = self._http_failures.pop(tool, "")
         if not status:
             return words
         return status if words in _SDK_FILLERS else f"{status}: {words}"
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         return scrub_text(text, self._secrets)
 
     def __repr__(self) -> str:
@@ -475,24 +480,6 @@ def check_server_name(name: str) -> None:
             f"an MCP server cannot be called {name!r}: its name begins the names of its tools, so it has a letter, then "
             f"letters, digits, hyphens and single underscores, and at most {LONGEST_NAME // 2} of them"
         )
-
-
-def _tool_called(request: Any) -> str:
-    """The tool that an HTTP request calls, or "" if it calls none."""
-    try:
-        body = msgspec.json.decode(request.content)
-    except (msgspec.DecodeError, RuntimeError, RecursionError):  # no body, or one that was streamed
-        return ""
-    called = body.get("params", {}).get("name") if isinstance(body, dict) and body.get("method") == "tools/call" else ""
-    return called if isinstance(called, str) else ""
-
-
-def _http_status(code: int) -> str:
-    """A status as a person reads it: `HTTP 401 Unauthorized`."""
-    try:
-        return f"HTTP {code} {HTTPStatus(code).phrase}"
-    except ValueError:
-        return f"HTTP {code}"
 
 
 def tool_name(server: str, tool: str) -> str:
