@@ -438,6 +438,7 @@ def test_human_node_adds_message(tmp_path: Path) -> None:
         ({"wait": -1}, "wait"),
         ({"idle": -1}, "idle"),
         ({"max_hand_overs": -1}, "max_hand_overs"),
+        ({"temperature": 0}, "unknown options temperature; a conversation has settings, token_limit"),
     ],
 )
 def test_invalid_conversations_options_raise(tmp_path: Path, options: Any, error_text: str) -> None:

@@ -108,6 +108,9 @@ class Conversations(SyncClosable):
                 raise GraphError(f"{name}={value:g}: must be at least {least:g}")
         if max_hand_overs < 0:
             raise GraphError(f"max_hand_overs={max_hand_overs}: must be at least 0")
+        if unknown := options.keys() - ConversationOptions.__annotations__.keys():
+            known = ", ".join(ConversationOptions.__annotations__)
+            raise GraphError(f"unknown options {', '.join(sorted(unknown))}; a conversation has {known}")
         self.store: HistoryStore = store if isinstance(store, HistoryStore) else open_store(store)
         self._owns_store = self.store is not store
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
