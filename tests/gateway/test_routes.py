@@ -60,7 +60,7 @@ def test_paths_and_their_endpoints(
 
 
 def test_the_guide_lists_every_path() -> None:
-    section = GUIDE.read_text().split("## What it serves")[1].split("\n## ")[0]
+    section = GUIDE.read_text().split("## Endpoints")[1].split("\n## ")[0]
     found = re.findall(r"`((?:(?:GET|POST|PUT|PATCH|DELETE) )+)(/[^`]*)`", section)
     listed = {f"{method} {path}" for methods, path in found for method in methods.split()}
     assert listed == {f"{route.method} {route.path}" for route in ROUTES}

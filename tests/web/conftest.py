@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -43,9 +44,9 @@ def pytest_report_header() -> str | None:
     return None if HAS_PLAYWRIGHT else "the page is not tested in a browser: pip install playwright"
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser of a module: Playwright keeps a loop running in its thread, which other modules' tests could not bear."""
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """One browser for each process that runs tests, started when the first of them asks, and the loop that drives it."""
     from playwright.sync_api import sync_playwright
 
     found = os.environ.get("ANTIPHON_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
@@ -53,8 +54,24 @@ def chromium() -> Iterator[Browser]:
         missing(f"there is no browser to test the page in: install one of {', '.join(NAMES)}, or set ANTIPHON_BROWSER")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield browser
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser, for the tests of a module.
+
+    Playwright keeps a loop running in this thread, and `asyncio.run` refuses to start inside it: between modules it is not the
+    running one.
+    """
+    browser, loop = _chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
 
 
 @pytest.fixture(scope="module")
