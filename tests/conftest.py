@@ -16,7 +16,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from antiphon.history import SqliteStore
+from support.chromium import REQUIRED, _chromium, chromium
 from support.postgres_server import PostgresServer, programs
+
+__all__ = ["_chromium", "chromium"]  # fixtures for every test
+
+HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
+collect_ignore_glob = [] if HAS_PLAYWRIGHT or REQUIRED else ["web/test_browser*.py", "seeds/test_seed_002_page.py"]
 
 # The everyday run is repeatable: the same tree gives the same result everywhere. The long one, run nightly, searches at random.
 settings.register_profile(
@@ -29,6 +35,11 @@ _SLOW_SECONDS = 1800
 """What bounds a test that is marked slow; the others have the `timeout` of pyproject.toml."""
 
 _schemas = count(1)
+
+
+def pytest_report_header() -> str | None:
+    """Say it where tests are left out: a module that cannot be imported cannot skip itself."""
+    return None if HAS_PLAYWRIGHT else "the page is not tested in a browser: pip install playwright"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,8 +10,6 @@ import os
 import pty
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
 import unicodedata
@@ -23,6 +21,7 @@ from typing import Any
 import pyte
 
 from providers.scripted_server import ScriptedServer
+from support.antiphon_process import AntiphonProcess
 
 PATIENCE = 60.0
 """How long to wait for something to appear, in seconds: a loaded machine is slow, a broken chat says nothing for ever."""
@@ -45,14 +44,13 @@ class Terminal:
         self.raw = b""
         self._terminal, child = pty.openpty()
         self._resize(columns, rows)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "antiphon", *arguments],
+        self._process = AntiphonProcess(
+            *arguments,
             stdin=child,
             stdout=child,
             stderr=child,
             env=environment_of(place, environment),
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            has_terminal=True,
             cwd=place,
         )
         os.close(child)
@@ -155,8 +153,8 @@ def on_a_terminal(place: Path, *arguments: str, typed: str = "", **environment: 
     mode[1] &= ~termios.ONLCR  # lines end as the command ends them
     mode[3] &= ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSANOW, mode)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "antiphon", *arguments],
+    process = AntiphonProcess(
+        *arguments,
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -17,6 +17,7 @@ import pytest
 from antiphon.cli import main
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, SqliteStore, ToolCallResultsEntry
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult
+from support.antiphon_process import AntiphonProcess, run_antiphon
 
 CALL = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
 
@@ -43,13 +44,8 @@ def history(path: Path) -> AgentHistory:
 
 
 def antiphon(*arguments: str | Path, given: bytes = b"", **environment: str) -> tuple[int, str, str]:
-    run = subprocess.run(
-        [sys.executable, "-m", "antiphon", *map(str, arguments)],
-        input=given,
-        capture_output=True,
-        env={**os.environ, "COLUMNS": "160", "TZ": "UTC", **environment},
-        check=False,
-    )
+    environment = {**os.environ, "COLUMNS": "160", "TZ": "UTC", **environment}
+    run = run_antiphon(*map(str, arguments), input=given, env=environment)
     return run.returncode, run.stdout.decode(), run.stderr.decode()
 
 
@@ -62,10 +58,9 @@ def json_of(*arguments: str | Path) -> Any:
 def on_a_terminal(*arguments: str | Path, answer: bytes = b"", **environment: str) -> str:
     """The same on a terminal of 24 lines, with `answer` typed in."""
     shown, terminal = pty.openpty()
-    command = [sys.executable, "-m", "antiphon", *map(str, arguments)]
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     environment = {**inherited, "TERM": "xterm", "PAGER": "cat", "COLUMNS": "80", "LINES": "24", **environment}
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    process = AntiphonProcess(*map(str, arguments), stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)
     os.write(shown, answer)
     output = b""
@@ -155,11 +150,7 @@ def test_export_and_import_make_the_same_file_again(path: Path, history: AgentHi
     assert (code, out.split()[:3]) == (0, ["imported", history.id, "7"])
     antiphon("history", "export", "last", "-o", again, "--store", other)
     assert again.read_bytes() == file.read_bytes()
-    piped = subprocess.run(
-        [sys.executable, "-m", "antiphon", "history", "export", "last", "--store", path],
-        capture_output=True,
-        check=True,
-    )
+    piped = run_antiphon("history", "export", "last", "--store", str(path))
     assert piped.stdout == file.read_bytes()
     assert antiphon("history", "import", "-", "--as-new", "--store", other, given=piped.stdout)[0] == 0
     assert len(json_of("history", "list", "--store", other)) == 2

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from gateway.rig import ENVIRONMENT, Client, variable_of
 from gateway.strict_upstream import StrictUpstream
+from support.antiphon_process import AntiphonProcess
 
 PATIENCE = 30.0
 
@@ -26,10 +26,10 @@ class ServedGateway:
     def __init__(self, config: Path, *options: str, environ: Mapping[str, str]) -> None:
         """`config` is its file, or an empty folder: then it is started without one."""
         folder = config if config.is_dir() else config.parent
-        command = [sys.executable, "-m", "antiphon", "serve", *([] if config.is_dir() else ["--config", str(config)])]
+        file = [] if config.is_dir() else ["--config", str(config)]
         inherited = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
-        self.process = subprocess.Popen(
-            [*command, "--port", "0", "--format-port", "0", *options],
+        self.process = AntiphonProcess(
+            *("serve", *file, "--port", "0", "--format-port", "0", *options),
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env={**inherited, **environ, "ANTIPHON_HOME": str(folder), "HOME": str(folder)},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from antiphon.history import HistoryStore, Run, ToolCallFinishedEntry, ToolCallR
 from antiphon.history.location import open_store
 from antiphon.parts import ToolCallResult
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from support.antiphon_process import AntiphonProcess, run_antiphon
 from support.planned_turns import refusals
 
 TESTS = Path(__file__).parent.parent
@@ -65,16 +64,7 @@ class Place:
 
     def antiphon(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
         """Run a command; its exit code and output."""
-        run = subprocess.run(
-            [sys.executable, "-m", "antiphon", *arguments],
-            input=given,
-            capture_output=True,
-            text=True,
-            env=self.environment,
-            cwd=self.folder,
-            timeout=PATIENCE,
-            check=False,
-        )
+        run = run_antiphon(*arguments, input=given, text=True, env=self.environment, cwd=self.folder, timeout=PATIENCE)
         return run.returncode, run.stdout, run.stderr
 
 
@@ -103,9 +93,9 @@ class WorkerProcess:
 
     def __init__(self, place: Place, *options: str, lease: float = 1.0, app: str = "runs.sample_runs:book") -> None:
         self._log = place.folder / f"worker-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "antiphon", "worker", "--app", app, "--lease", str(lease), *options]
+        command = ("worker", "--app", app, "--lease", str(lease), *options)
         with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(command, env=place.environment, cwd=place.folder, stdout=log, stderr=log)
+            self._process = AntiphonProcess(*command, env=place.environment, cwd=place.folder, stdout=log, stderr=log)
 
     @property
     def pid(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from antiphon import fix_tool_call_sequence
 from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.presets import PRESETS
 from providers.scripted_server import Received, Reply, ScriptedServer
+from support.antiphon_process import AntiphonProcess, run_antiphon
 
 KEY = "cb-secret-key-0123456789"
 CALLS = [
@@ -72,8 +72,7 @@ class Service:
 
     def key(self, *arguments: str) -> tuple[int, str, str]:
         """`antiphon key …` against it."""
-        command = [sys.executable, "-m", "antiphon", "key", *arguments, "--url", self.url]
-        run = subprocess.run(command, capture_output=True, text=True, env=self._environ, check=False, timeout=60)
+        run = run_antiphon("key", *arguments, "--url", self.url, text=True, env=self._environ, timeout=60)
         return run.returncode, run.stdout, run.stderr
 
     def sent(self) -> dict[str, Any]:
@@ -94,8 +93,8 @@ def serving(place: Path, vendor: str = "CODEBUDDY") -> Iterator[Service]:
             "ANTIPHON_STORE": str(place / "chats.db"),
             "NO_COLOR": "1",
         }
-        command = [sys.executable, "-m", "antiphon", "serve", "--port", str(port), "--format-port", str(format_port)]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environ)
+        command = ("serve", "--port", str(port), "--format-port", str(format_port))
+        process = AntiphonProcess(*command, stderr=subprocess.DEVNULL, env=environ)
         try:
             deadline = time.monotonic() + 60
             while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from msgspec import Struct
 from antiphon.history import SqliteStore
 from antiphon.tools.builtin import PlanStore
 from cli.terminal import environment_of
+from support.antiphon_process import AntiphonProcess, run_antiphon
 from web.rig import WAIT, Browser
 
 
@@ -32,8 +32,8 @@ class WebChat(Struct, frozen=True):
 @contextmanager
 def web_chat(place: Path, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[WebChat]:
     """The page, served by the command until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "antiphon", "chat", "--web", "--port", "0", *arguments],
+    process = AntiphonProcess(
+        *("chat", "--web", "--port", "0", *arguments),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,14 +62,12 @@ def web_chat(place: Path, *arguments: str, environment: Mapping[str, str] = Mapp
 
 def antiphon_chat(place: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
     """The exit code, standard output and standard error of `antiphon chat`."""
-    run = subprocess.run(
-        [sys.executable, "-m", "antiphon", "chat", *arguments],
+    run = run_antiphon(
+        *("chat", *arguments),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
         text=True,
         env=environment_of(place, environment),
         cwd=place,
-        check=False,
         timeout=60,
     )
     return run.returncode, run.stdout, run.stderr

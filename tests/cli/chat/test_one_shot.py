@@ -19,6 +19,7 @@ from antiphon.parts import Document, Text
 from cli.chat.test_terminal import inputs, kept, outputs, streamed
 from cli.terminal import environment_of
 from providers.scripted_server import Received, Reply, ScriptedServer
+from support.antiphon_process import AntiphonProcess, run_antiphon
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -26,14 +27,8 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 def antiphon(
     place: Path, *arguments: str, given: bytes = b"", environment: Mapping[str, str] = NOTHING
 ) -> tuple[int, str, str]:
-    run = subprocess.run(
-        [sys.executable, "-m", "antiphon", "chat", *arguments],
-        input=given,
-        capture_output=True,
-        env=environment_of(place, environment),
-        cwd=place,
-        check=False,
-        timeout=60,
+    run = run_antiphon(
+        *("chat", *arguments), input=given, env=environment_of(place, environment), cwd=place, timeout=60
     )
     assert b"Traceback" not in run.stderr
     return run.returncode, run.stdout.decode(), run.stderr.decode()
@@ -122,8 +117,8 @@ def test_impossible_requests_get_a_one_line_error(
 def test_ctrl_c_exits_with_130_and_keeps_the_partial_answer(tmp_path: Path) -> None:
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "antiphon", "chat", "-p", "talk"],
+        process = AntiphonProcess(
+            *("chat", "-p", "talk"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -142,8 +137,8 @@ def test_a_second_ctrl_c_exits_immediately_without_a_traceback(tmp_path: Path) -
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
         for _ in range(5):  # the second one may come at any moment of what the first one does
-            process = subprocess.Popen(
-                [sys.executable, "-m", "antiphon", "chat", "-p", "talk"],
+            process = AntiphonProcess(
+                *("chat", "-p", "talk"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from antiphon.cli.formats.bodies import Progress
+from support.antiphon_process import run_antiphon
 
 CALL = {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}
@@ -34,9 +35,7 @@ LOSSY: dict[str, Any] = {"model": "gpt-4o", "seed": 7, "messages": [{"role": "us
 
 def antiphon(*arguments: str | Path, given: object = b"") -> tuple[int, bytes, str]:
     data = given if isinstance(given, bytes) else msgspec.json.encode(given)
-    run = subprocess.run(
-        [sys.executable, "-m", "antiphon", *map(str, arguments)], input=data, capture_output=True, check=False
-    )
+    run = run_antiphon(*map(str, arguments), input=data)
     return run.returncode, run.stdout, run.stderr.decode()
 
 

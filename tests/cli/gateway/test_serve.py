@@ -9,7 +9,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -24,11 +23,11 @@ from antiphon.cli import main
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.ledger.database import open_operator_database
 from providers.scripted_server import Received, Reply, ScriptedServer
+from support.antiphon_process import AntiphonProcess, run_antiphon
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-a-real-secret-that-must-not-show"
 CLEAN = {"PATH": os.environ["PATH"], "COLUMNS": "160", "ANTIPHON_STORE": os.devnull + "/no"}
-COMMAND = [sys.executable, "-m", "antiphon"]
 
 
 @pytest.fixture
@@ -39,14 +38,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def run(environ: dict[str, str], tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     def run(*arguments: str | Path, **variables: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**environ, **variables},
-            cwd=tmp_path,
-            check=False,
-        )
+        done = run_antiphon(*map(str, arguments), text=True, env={**environ, **variables}, cwd=tmp_path)
         assert KEY not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done.returncode, done.stdout, done.stderr
@@ -156,8 +148,8 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 def test_it_serves_reloads_and_stops(environ: dict[str, str], tmp_path: Path, workers: str) -> None:
     file = tmp_path / "antiphon.toml"
     file.write_text('[[providers]]\nname = "offline"\n[[models]]\nname = "one"\ntargets = ["offline/plain"]\n')
-    command = [*COMMAND, "serve", "--config", str(file), "--port", "0", "--format-port", "0", "--workers", workers]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
+    command = ("serve", "--config", str(file), "--port", "0", "--format-port", "0", "--workers", workers)
+    process = AntiphonProcess(*command, stderr=subprocess.PIPE, text=True, env=environ)
     try:
         output = lines_of(process)
         port = int(
