@@ -80,10 +80,24 @@ def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> 
                 assert run.stdout == shown, f"{page.name}:{line}: {command}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The names of the sections of a page, as GitHub and the site derive them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_links_between_pages_resolve() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text()):
+            place = page.parent / target if target else page
+            assert place.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(place), f"{page.name} links to {target}#{anchor}"
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    pages = (page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs"))
+    assert [page for page in pages if f": {page}\n" not in menu] == []
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def test_every_public_name_is_on_one_page_of_the_reference() -> None:
     assert set(documented) - {"testing"} == set(antiphon.__all__) - {"__version__"}
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_shows_docstrings(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [
