@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 from antiphon.providers.scripted import FunctionModel
 from web.rig import models, served
-from web.window import window
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-SCREENS = pytest.mark.parametrize("screen", [{}, PHONE], ids=["desktop", "phone"])
+from web.window import ON_BOTH, ON_DESKTOP, ON_PHONE, window
 
 
 def counting(name: str) -> FunctionModel:
@@ -23,7 +19,7 @@ def counting(name: str) -> FunctionModel:
     return FunctionModel(lambda context, options: f"{name} says {next(answers)}.", name=name)
 
 
-@SCREENS
+@ON_DESKTOP
 def test_an_answer_is_made_again_and_both_are_kept(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with (
         served(tmp_path / "chats.db", models(counting("owl"))) as browser,
@@ -45,7 +41,7 @@ def test_an_answer_is_made_again_and_both_are_kept(tmp_path: Path, chromium: Chr
         assert shown.overflow <= 0
 
 
-@SCREENS
+@ON_PHONE
 def test_an_edited_message_is_a_branch(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with (
         served(tmp_path / "chats.db", models(counting("owl"))) as browser,
@@ -68,7 +64,7 @@ def test_an_edited_message_is_a_branch(tmp_path: Path, chromium: Chromium, scree
         expect(shown.thread.locator(".typed")).to_have_text(["first", "second"])
 
 
-@SCREENS
+@ON_BOTH
 def test_two_models_answer_the_same_question_side_by_side(
     tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
 ) -> None:

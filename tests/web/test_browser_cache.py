@@ -19,13 +19,12 @@ from gateway.rig import Rig, rig
 from gateway.strict_upstream import echo
 from web.conftest import axe_violations
 from web.rig import Browser, served
-from web.window import window
+from web.window import PHONE, window
 
 RULES = "Answer in one sentence, and name the source of every number. " * 300
 GPT = Origin("openai", "openai-chat", "gpt-5.5")
 OLDER = Origin("openai", "openai-chat", "gpt-4.1")
 CLAUDE = Origin("anthropic", "anthropic", "claude-sonnet-5")
-PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 def stored_conversation(path: Path) -> str:

@@ -6,17 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 from antiphon.history import ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.providers.scripted import FunctionModel
 from web.rig import models, served
-from web.window import Window, window
+from web.window import ON_DESKTOP, ON_PHONE, Window, window
 
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-SCREENS = pytest.mark.parametrize("screen", [{}, PHONE], ids=["desktop", "phone"])
 ATTACK = "<img src=x onerror=document.title='hacked'>"
 
 
@@ -25,7 +22,7 @@ def open_list(shown: Window) -> None:
         shown.page.locator("#menu").click()
 
 
-@SCREENS
+@ON_PHONE
 def test_pins_and_tags_order_the_list(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with served(tmp_path / "chats.db") as browser:
         for title in ("First", "Second", "Third"):
@@ -51,7 +48,7 @@ def test_pins_and_tags_order_the_list(tmp_path: Path, chromium: Chromium, screen
             expect(listed.locator("a .title")).to_have_count(3)
 
 
-@SCREENS
+@ON_DESKTOP
 def test_a_search_leads_to_the_words_and_marks_them(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create("Herons")
@@ -70,7 +67,7 @@ def test_a_search_leads_to_the_words_and_marks_them(tmp_path: Path, chromium: Ch
         assert marked == ["willow"]
 
 
-@SCREENS
+@ON_PHONE
 def test_a_shared_page_is_saved_and_runs_nothing(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create(f"Herons {ATTACK}")

@@ -13,7 +13,7 @@ import antiphon as ap
 from antiphon.history import ModelOutputEntry, Origin, SqliteStore
 from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from web.rig import Browser, served
-from web.window import window
+from web.window import PHONE, window
 
 FORMATS = ["OpenAI Chat", "OpenAI Responses", "Anthropic Messages", "Gemini", "Gemini Interactions"]
 
@@ -96,8 +96,7 @@ def test_arrows_move_through_the_timeline(chromium: Chromium, chat: tuple[Browse
 
 def test_on_a_phone_the_providers_are_tabs(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
-    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-    with window(chromium, browser.port, **phone) as shown:
+    with window(chromium, browser.port, **PHONE) as shown:
         shown.open(conversation, "/history")
         tabs = shown.page.get_by_role("tab")
         expect(tabs).to_have_text(FORMATS)

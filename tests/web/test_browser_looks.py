@@ -12,11 +12,10 @@ from playwright.sync_api import expect
 
 from web.conftest import axe_violations
 from web.rig import Browser, served
-from web.window import Window, window
+from web.window import PHONE, Window, window
 
 PAGE = Path(__file__).parents[2] / "src" / "antiphon" / "web" / "page"
 QUESTION = "Find out what IELTS band 7 needs, then make me a 4 week plan"
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,11 @@ from playwright.sync_api import expect
 
 import antiphon as ap
 from web.rig import Browser, served
-from web.window import window
+from web.window import ON_PHONE, window
 
 GATE = threading.Event()
 START = "# Title\n\nA **bold** word and $x^2$.\n\n- one\n- two `co"
 REST = "de`\n\n```python\n" + "x = 1  # " + "long " * 60 + "\n```\n\n```mermaid\ngraph TD\n```\n"
-SIZES = [{"viewport": {"width": 1280, "height": 800}}, {"viewport": {"width": 375, "height": 700}, "is_mobile": True}]
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +32,10 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
-def test_blocks_are_drawn_while_an_answer_streams(chromium: Chromium, chat: Browser, size: dict[str, Any]) -> None:
+@ON_PHONE
+def test_blocks_are_drawn_while_an_answer_streams(chromium: Chromium, chat: Browser, screen: dict[str, Any]) -> None:
     GATE.clear()
-    with window(chromium, chat.port, **size) as shown:
+    with window(chromium, chat.port, **screen) as shown:
         shown.open().say("write")
         draft = shown.thread.locator(".draft .prose")
         expect(draft.locator("h2")).to_have_text("Title")

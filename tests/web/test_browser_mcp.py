@@ -19,11 +19,9 @@ from antiphon.tools import tool
 from tools.mcp.test_mcp import OLD_SERVER
 from web.conftest import axe_violations
 from web.rig import Browser, served
-from web.window import Window, window
+from web.window import ON_DESKTOP, ON_PHONE, Window, window
 
 SECRET = "sk-typed-on-the-page-4"
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-DESKTOP: dict[str, Any] = {}
 PROGRAMS = Path(__file__).parents[1] / "tools" / "mcp"
 
 
@@ -59,7 +57,7 @@ def open_servers(shown: Window) -> None:
     expect(shown.page.locator("#title")).to_have_text("Tools and MCP servers")
 
 
-@pytest.mark.parametrize("screen", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.slow)], ids=["desktop", "phone"])
+@ON_DESKTOP
 def test_a_server_is_added_confirmed_used_with_approval_and_removed(
     tmp_path: Path, chromium: Chromium, axe: str, screen: dict[str, Any]
 ) -> None:
@@ -166,7 +164,7 @@ def test_the_page_is_used_with_the_keyboard_alone(tmp_path: Path, chromium: Chro
         assert {"Test", "Edit", "Remove", "Tools (7)"} <= reached
 
 
-@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@ON_PHONE
 def test_an_address_and_the_page_in_chinese(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
     store(tmp_path, "web", "http://127.0.0.1:9/mcp", headers={"Authorization": SECRET})
     with chat_with_servers(tmp_path) as browser, window(chromium, browser.port, locale="zh-CN", **screen) as shown:

@@ -15,18 +15,16 @@ from antiphon.chat.setup.model_setup import ModelSetup
 from cli.chat.test_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.rig import Browser, served
-from web.window import window
+from web.window import DESKTOP, ON_PHONE, PHONE, window
 
 SECRET = "sk-pasted-by-a-person-0001"
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-DESKTOP: dict[str, Any] = {}
 
 
 def listing(*names: str) -> Reply:
     return Reply(body=json.dumps({"data": [{"id": name} for name in names]}).encode(), content_type="application/json")
 
 
-@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@ON_PHONE
 def test_the_card_offers_a_server_of_this_machine_and_the_menu_has_its_models(
     tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
 ) -> None:
@@ -53,8 +51,15 @@ def test_the_card_offers_a_server_of_this_machine_and_the_menu_has_its_models(
             expect(shown.page.locator("#model .name")).to_have_text("ollama/qwen3-coder")
 
 
-@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize(
+    ("is_stored", "screen"),
+    [
+        (False, DESKTOP),
+        (True, PHONE),
+        pytest.param(False, PHONE, marks=pytest.mark.slow),
+        pytest.param(True, DESKTOP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_pasted_key_is_used_and_is_stored_only_if_asked(
     tmp_path: Path, chromium: Chromium, is_stored: bool, screen: dict[str, Any]
 ) -> None:

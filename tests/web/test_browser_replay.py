@@ -5,17 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 from web.conftest import axe_violations
 from web.rig import Browser, models, served
 from web.test_replays import Weather, forecaster
-from web.window import Window, window
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-SCREENS = pytest.mark.parametrize("screen", [{}, PHONE], ids=["desktop", "phone"])
+from web.window import ON_BOTH, Window, window
 
 
 def asked_about(browser: Browser, *cities: str) -> str:
@@ -35,7 +31,7 @@ def start_replay(shown: Window, step: str, policy: str = "") -> None:
     dialog.get_by_role("button", name="Replay", exact=True).click()
 
 
-@SCREENS
+@ON_BOTH
 def test_a_turn_is_replayed_on_another_model_and_both_are_in_a_table(
     tmp_path: Path, chromium: Chromium, screen: dict[str, Any], axe: str
 ) -> None:

@@ -14,12 +14,12 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from gateway.rig import MODELS, Rig, rig
 from web.conftest import axe_violations
+from web.window import PHONE
 
 ADMIN, USER = "sk-antiphon-the-admin-key-0001", "sk-antiphon-the-user-key-0002"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
 DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
-PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")

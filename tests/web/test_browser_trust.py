@@ -19,8 +19,7 @@ from cli.chat.test_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.chat_process import web_chat
 from web.rig import Browser, served
-from web.test_browser_markdown import SIZES
-from web.window import Window, window
+from web.window import ON_DESKTOP, ON_PHONE, Window, window
 
 
 @ap.tool(needs_approval=True)
@@ -43,11 +42,11 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
+@ON_DESKTOP
 def test_always_approving_a_tool_applies_to_this_conversation_only(
-    chromium: Chromium, chat: Browser, size: dict[str, Any]
+    chromium: Chromium, chat: Browser, screen: dict[str, Any]
 ) -> None:
-    with window(chromium, chat.port, **size) as shown:
+    with window(chromium, chat.port, **screen) as shown:
         card = shown.open().thread.locator(".approval")
         shown.say("fly Oslo")
         expect(card.locator(".arguments")).to_contain_text('"to": "Oslo"')
@@ -69,11 +68,11 @@ IS_AT_END = """() => {
 }"""
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
+@ON_PHONE
 def test_the_thread_follows_until_the_person_scrolls_and_sending_follows_again(
-    chromium: Chromium, chat: Browser, size: dict[str, Any]
+    chromium: Chromium, chat: Browser, screen: dict[str, Any]
 ) -> None:
-    with window(chromium, chat.port, **size) as shown:
+    with window(chromium, chat.port, **screen) as shown:
         shown.open().ask("one")
         shown.page.wait_for_function(IS_AT_END)
         # Not the person: the thread keeps following.
@@ -146,16 +145,16 @@ def test_an_error_names_the_model_and_the_next_step(
             expect(shown.page.get_by_role("option", name="offline/plain")).to_be_visible()
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
+@ON_DESKTOP
 def test_text_that_was_streaming_when_the_server_was_killed_is_shown_as_cut(
-    chromium: Chromium, tmp_path: Path, size: dict[str, Any]
+    chromium: Chromium, tmp_path: Path, screen: dict[str, Any]
 ) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.create()
         history.append(ap.ModelInputEntry.of("Hello?"))
         leave_partial(tmp_path, history, "Half ", "an **answer**")
     model = ap.ScriptedModel("The whole answer.", name="writer")
-    with served(tmp_path / "chats.db", model) as browser, window(chromium, browser.port, **size) as shown:
+    with served(tmp_path / "chats.db", model) as browser, window(chromium, browser.port, **screen) as shown:
         shown.open(history.id).sees("Half an answer")
         expect(shown.thread.locator(".prose strong")).to_have_text("answer")
         shown.sees("This answer was cut off here.")

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -14,9 +13,7 @@ from antiphon.chat.spending import format_money, spending_of
 from antiphon.history import EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin, SqliteStore, TokenUsage
 from antiphon.parts import Text
 from web.rig import served
-from web.window import window
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+from web.window import ON_PHONE, window
 
 
 def stored(path: Path, provider: str, model: str) -> tuple[str, str]:
@@ -37,7 +34,7 @@ def stored(path: Path, provider: str, model: str) -> tuple[str, str]:
         return str(history.id), format_money(spending_of(history.entries).cost)
 
 
-@pytest.mark.parametrize("screen", [{}, PHONE], ids=["desktop", "phone"])
+@ON_PHONE
 def test_each_turn_and_the_conversation_show_tokens_cache_and_money(
     tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
 ) -> None:

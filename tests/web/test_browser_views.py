@@ -34,10 +34,7 @@ from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import PlanStore
 from web.conftest import axe_violations
 from web.rig import Browser, served
-from web.window import Window, window
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-SCREENS = pytest.mark.parametrize("screen", [{}, PHONE], ids=["desktop", "phone"])
+from web.window import ON_BOTH, ON_DESKTOP, Window, window
 
 NAMES = set(
     re.findall(
@@ -180,7 +177,7 @@ def views(shown: Window, ids: Mapping[str, str]) -> Iterator[str]:
     yield "search"
 
 
-@SCREENS
+@ON_DESKTOP
 def test_there_is_no_english_on_the_chinese_page(
     chromium: Chromium, chat: tuple[Browser, Mapping[str, str]], screen: dict[str, Any]
 ) -> None:
@@ -197,7 +194,7 @@ def test_the_reader_of_the_page_finds_english() -> None:
     assert english_in(["用 gpt-4o 回答 Close it", "OpenAI Chat", "OPENAI_API_KEY"]) == {"Close", "it"}
 
 
-@SCREENS
+@ON_BOTH
 def test_axe_finds_nothing_in_any_view(
     chromium: Chromium,
     chat: tuple[Browser, Mapping[str, str]],

@@ -6,9 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
 
 expect.set_options(timeout=15_000)
+
+DESKTOP: dict[str, Any] = {}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+ON_BOTH = pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+"""For what is laid out differently. Tests of what a page does run on one of them every day, and on the other in the long run."""
+ON_DESKTOP = pytest.mark.parametrize(
+    "screen", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.slow)], ids=["desktop", "phone"]
+)
+ON_PHONE = pytest.mark.parametrize(
+    "screen", [pytest.param(DESKTOP, marks=pytest.mark.slow), PHONE], ids=["desktop", "phone"]
+)
 
 
 class Window:
