@@ -16,6 +16,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.database import open_operator_database
+from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend import spend
 from antiphon.history import TokenUsage
 from antiphon.parts import Text
@@ -64,8 +65,10 @@ def running(ledger_path: Path) -> Iterator[Rig]:
     }
     keys = [ClientKeySettings(name="alice", key=hash_key("sk-alice"), admin=True)]
     ledger = LedgerSettings(address=str(ledger_path))
-    with rig(structs.replace(FAST, hold_seconds=5.0), models=models, keys=keys, ledger=ledger) as gateway:
-        yield gateway
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(UsageLedger.__init__.__kwdefaults__, "interval", 0.02)
+        with rig(structs.replace(FAST, hold_seconds=5.0), models=models, keys=keys, ledger=ledger) as gateway:
+            yield gateway
 
 
 @pytest.fixture

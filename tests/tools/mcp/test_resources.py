@@ -191,13 +191,9 @@ def test_older_servers_report_changes_too(recwarn: pytest.WarningsRecorder) -> N
     assert [str(one.message) for one in recwarn if "resources/" in str(one.message)] == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "result"), [({"cups": 2}, "2 small"), ({"cups": 3, "size": "large"}, "3 large"), (None, "decline")]
-)
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_question_of_the_server_is_answered_by_the_user(
-    tmp_path: Path, answer: dict[str, Any] | None, result: str, is_async: bool
-) -> None:
+def test_a_question_of_the_server_is_answered_by_the_user(tmp_path: Path, is_async: bool) -> None:
+    given: list[dict[str, Any] | None] = [{"cups": 2}, {"cups": 3, "size": "large"}, None]
     questions: list[ap.McpQuestion] = []
 
     async def answers_later(question: ap.McpQuestion) -> dict[str, Any] | None:
@@ -205,15 +201,17 @@ def test_a_question_of_the_server_is_answered_by_the_user(
 
     def answers(question: ap.McpQuestion) -> dict[str, Any] | None:
         questions.append(question)
-        return answer
+        return given[len(questions) - 1]
 
-    async def work(server: ap.McpServer) -> str:
-        chat = ap.Conversation(ap.ScriptedModel(ap.call("library__order"), "Done."), tools=[server])
-        await ap.ToolLoop(chat).run("Coffee.")
+    async def work(server: ap.McpServer) -> list[str]:
+        turns = [turn for _ in given for turn in (ap.call("library__order"), "Done.")]
+        chat = ap.Conversation(ap.ScriptedModel(*turns), tools=[server])
+        for _ in given:
+            await ap.ToolLoop(chat).run("Coffee.")
         results = [entry for entry in chat.history.entries if isinstance(entry, ap.ToolCallResultsEntry)]
-        return results[0].results[0].result_markdown
+        return [entry.results[0].result_markdown for entry in results]
 
     server = library(tmp_path, on_question=answers_later if is_async else answers)
-    assert use(server, work) == result
+    assert use(server, work) == ["2 small", "3 large", "decline"]
     assert questions[0].message == "How much coffee?"
     assert questions[0].defaults == {"size": "small", "cups": 1}
