@@ -14,7 +14,8 @@ import pytest
 
 from antiphon.cli import main
 from antiphon.runs import Runs
-from runs.workers import Place, WorkerProcess, placed, until
+from runs.workers import Place, WorkerProcess, placed
+from support.waiting import until
 
 
 @pytest.fixture

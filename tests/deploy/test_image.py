@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from support.waiting import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -178,9 +179,3 @@ def copy(words: list[str], source: Path) -> None:
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, place)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -18,6 +18,7 @@ import pytest
 from antiphon.gateway.config.file import load_config
 from gateway.http.test_tls import write_certificate
 from gateway.rig import serving
+from support.waiting import free_port
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
@@ -35,12 +36,6 @@ name = "*"
 targets = ["offline/plain"]
 """
 KEY = "client-canary-0123456789"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -7,11 +7,9 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gateway.rig import ENVIRONMENT, Client, variable_of
 from gateway.strict_upstream import StrictUpstream
@@ -108,12 +106,3 @@ def connected(port: int) -> Iterator[Client]:
         yield client
     finally:
         client.close()
-
-
-def until(wanted: Any) -> Any:
-    """What `wanted` gives as soon as it gives something."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := wanted()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-    return found

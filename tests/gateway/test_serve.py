@@ -24,8 +24,9 @@ from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, Rig, rig
-from gateway.served import PATIENCE, config_text, connected, served, until
+from gateway.served import PATIENCE, config_text, connected, served
 from gateway.strict_upstream import CLOSED, EMPTY, PAGE, StrictUpstream, cut, gzipped, late, reset, text_answer, trickle
+from support.waiting import until
 
 
 def asking(words: str) -> ModelRequest:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
 from antiphon import Text
 from antiphon.errors import LeaseHeld, LeaseLost, StoreUnreachable
 from antiphon.history import AgentHistory, HistoryStore, Lease, LeaseKeeper, ModelInputEntry, hold_lease
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting until {what}"
-        time.sleep(0.01)
+from support.waiting import until
 
 
 def expire(store: HistoryStore, lease: Lease) -> None:
@@ -36,12 +28,12 @@ def test_keeper_renews_until_release(any_store: HistoryStore) -> None:
     renewed: list[Lease] = []
     keeper = LeaseKeeper(any_store, 0.6)
     lease = keeper.claim(chat.id, "me", on_lost=lambda _: None, on_renewed=renewed.append)
-    wait_until(lambda: len(renewed) >= 4, "the lease was renewed four times")
+    until(lambda: len(renewed) >= 4, "the lease was renewed four times")
     assert renewed[-1].expires > lease.expires
     assert any_store.claim(chat.id, "another") is None
     keeper.release(lease)
     assert any_store.current_lease(chat.id) is None
-    wait_until(lambda: keeper._thread is None, "the thread ended without leases")
+    until(lambda: keeper._thread is None, "the thread ended without leases")
     keeper.release(lease)
 
 
@@ -60,7 +52,7 @@ def test_loss_is_reported_once(any_store: HistoryStore) -> None:
     lease = keeper.claim(chat.id, "me", on_lost=lost.append)
     keeper.claim(other.id, "me", on_lost=lost.append, on_renewed=renewed.append)
     expire(any_store, lease)
-    wait_until(lambda: lost and len(renewed) >= 3, "the loss was reported and the other lease renewed")
+    until(lambda: lost and len(renewed) >= 3, "the loss was reported and the other lease renewed")
     assert len(lost) == 1
     keeper.close()
 
@@ -87,7 +79,7 @@ def test_keeper_survives_unreachable_store_and_failing_callback(any_store: Histo
 
     keeper = LeaseKeeper(Flaky(), 0.15)  # type: ignore[arg-type]
     keeper.add(lease, on_lost=lambda _: None, on_renewed=fail)
-    wait_until(lambda: len(renewed) >= 2, "the lease was renewed after the outage")
+    until(lambda: len(renewed) >= 2, "the lease was renewed after the outage")
     keeper.close()
 
 
@@ -101,7 +93,7 @@ def test_stuck_event_loop_lets_leases_expire(any_store: HistoryStore) -> None:
         keeper.claim(chat.id, "me", on_lost=lambda _: None, on_renewed=renewed.append)
         while len(renewed) < 3:
             await asyncio.sleep(0.01)
-        wait_until(lambda: any_store.current_lease(chat.id) is None, "the lease expired")  # blocks the loop
+        until(lambda: any_store.current_lease(chat.id) is None, "the lease expired")  # blocks the loop
         keeper.close()
 
     asyncio.run(main())

@@ -14,8 +14,9 @@ from antiphon.conversation import Turn
 from antiphon.history import DebugLogEntry, HistoryStore, Run
 from antiphon.runs import Runs
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
-from runs.workers import EVERYDAY, PLACES, Place, WorkerProcess, check_log, over, place_asked_for, until, workers
+from runs.workers import EVERYDAY, PLACES, Place, WorkerProcess, check_log, over, place_asked_for, workers
 from support.planned_turns import results_in
+from support.waiting import until
 
 
 @pytest.fixture(params=PLACES)

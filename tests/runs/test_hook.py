@@ -29,9 +29,10 @@ from antiphon.runs.hook import resume_run, resume_run_async
 from antiphon.runs.registry import LoopFactory
 from antiphon.tools import Tool, tool
 from antiphon.wire.output import ProviderError
-from runs.workers import Place, check_log, until
+from runs.workers import Place, check_log
 from support.planned_turns import World, planned, refusals, results_in
 from support.valkey_server import running
+from support.waiting import until
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "temporal.md"
 

@@ -18,9 +18,10 @@ from antiphon.history import AgentHistory
 from antiphon.runs.temporal import start_turn, turn_handle
 from antiphon.runs.temporal_workflow import TurnStatus
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
-from runs.workers import Place, until
+from runs.workers import Place
 from support.planned_turns import refusals, results_in
 from support.temporal_server import TemporalServer
+from support.waiting import until
 
 pytestmark = pytest.mark.slow
 

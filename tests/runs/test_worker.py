@@ -17,9 +17,10 @@ from antiphon.history.codec import decode_entry
 from antiphon.providers.scripted import ScriptedModel
 from antiphon.runs import RunBook, Runs, Worker
 from antiphon.tools import tool
-from runs.worker_helpers import Watched, play, saying, until, worker_of, working
+from runs.worker_helpers import Watched, play, saying, worker_of, working
 from runs.workers import Place
 from support.planned_turns import planned, results_in
+from support.waiting import until_async
 
 
 def test_worker_finishes_run(place: Place) -> None:
@@ -51,7 +52,7 @@ def test_two_workers_execute_each_run_once(place: Place) -> None:
             for _ in range(20):
                 Runs(one).submit("Go.", kind="watched")
             async with working(worker_of(one, seen.book), worker_of(other, seen.book)):
-                await until(lambda: one.runs.counts() == {"done": 20})
+                await until_async(lambda: one.runs.counts() == {"done": 20})
             assert {run.attempts for run in one.runs.list(limit=100)} == {1}
 
     asyncio.run(race())
@@ -69,7 +70,7 @@ def test_provider_limits_hold_across_workers(place: Place) -> None:
                 runs.submit("Go.", kind="watched", provider="slow" if number % 2 else "fast")
             limits = {"slow": 2, "fast": 5}
             async with working(*(worker_of(store, seen.book, limits=limits) for store in (one, other))):
-                await until(lambda: one.runs.counts() == {"done": 24})
+                await until_async(lambda: one.runs.counts() == {"done": 24})
 
     asyncio.run(crowd())
     assert seen.most["slow"] == 2

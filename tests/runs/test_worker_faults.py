@@ -17,9 +17,10 @@ from antiphon.history import AgentHistory, Run, SqliteStore
 from antiphon.providers.scripted import ScriptedModel
 from antiphon.runs import RunBook, RunRetryPolicy, Runs, Worker
 from antiphon.tools import tool
-from runs.workers import WorkerProcess, check_log, over, placed, until
+from runs.workers import WorkerProcess, check_log, over, placed
 from support.planned_turns import planned, results_in
 from support.postgres_server import PostgresServer
+from support.waiting import until
 
 SOON = RunRetryPolicy(first_delay=0.05, longest_delay=0.1)
 

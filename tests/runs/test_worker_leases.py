@@ -13,9 +13,10 @@ from antiphon.conversation import Conversation, ToolLoop, Turn
 from antiphon.history import AgentHistory, Run
 from antiphon.runs import RunBook, Runs
 from antiphon.tools import tool
-from runs.worker_helpers import play, until, worker_of, working
+from runs.worker_helpers import play, worker_of, working
 from runs.workers import Place
 from support.planned_turns import planned
+from support.waiting import until_async
 
 
 def test_blocking_tool_keeps_lease(place: Place) -> None:
@@ -73,7 +74,7 @@ def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) 
                 assert lease is not None
                 store.release(lease)  # as if it had expired and been claimed
                 assert (await Runs(store).wait(run.id)).state == "done"
-                await until(lambda: sorted(ended) == ["done", "stopped"])
+                await until_async(lambda: sorted(ended) == ["done", "stopped"])
 
     asyncio.run(lose())
 

@@ -16,9 +16,10 @@ from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.runs import RunBook, RunRetryPolicy, Runs
 from antiphon.runs.worker import _SHORTEST_POLL
 from antiphon.wire.output import ErrorKind, ProviderError
-from runs.worker_helpers import counted_claims, play, saying, until, worker_of, working
+from runs.worker_helpers import counted_claims, play, saying, worker_of, working
 from runs.workers import Place
 from support.planned_turns import World
+from support.waiting import until_async
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_worker_backs_off_on_429(place: Place) -> None:
             runs = [Runs(store).submit("Hello?") for _ in range(4)]
             asked, began = counted_claims(store), time.monotonic()
             async with working(worker_of(store, book)):
-                await until(lambda: store.runs.counts() == {"done": 4})
+                await until_async(lambda: store.runs.counts() == {"done": 4})
             # One claim for each call, and one after each pause; the worker is woken at most once for each end of a run.
             pauses = (time.monotonic() - began) / (_SHORTEST_POLL / 2)
             assert asked[0] <= 3 * len(calls) + pauses + 3

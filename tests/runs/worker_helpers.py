@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -59,14 +59,6 @@ async def working(*workers: Worker) -> AsyncIterator[None]:
         for worker in workers:
             worker.stop()
         await asyncio.gather(*tasks)
-
-
-async def until(what: Callable[[], Any]) -> Any:
-    for _ in range(3000):
-        if found := what():
-            return found
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to that")
 
 
 class Watched:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from msgspec import Struct
@@ -22,6 +22,7 @@ from antiphon.parts import ToolCallResult
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from support.antiphon_process import AntiphonProcess, run_antiphon
 from support.planned_turns import refusals
+from support.waiting import until
 
 TESTS = Path(__file__).parent.parent
 PATIENCE = 60.0
@@ -135,16 +136,6 @@ def workers(place: Place, number: int, *options: str, lease: float = 1.0) -> Ite
     finally:
         for worker in started:
             worker.__exit__(None, None, None)
-
-
-def until(what: Callable[[], Any], why: str = "") -> Any:
-    """Wait for something to be so, and give it."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if found := what():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(why or "it never came to that")
 
 
 def over(store: HistoryStore, *runs: Run) -> list[Run]:

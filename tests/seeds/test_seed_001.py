@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.presets import PRESETS
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import AntiphonProcess, run_antiphon
+from support.waiting import free_port
 
 KEY = "cb-secret-key-0123456789"
 CALLS = [
@@ -52,13 +52,6 @@ def upstream(request: Received) -> Reply:
     ]
     lines = b"".join(b"data: %b\n\n" % msgspec.json.encode(body) for body in bodies) + b"data: [DONE]\n\n"
     return Reply(body=lines, content_type="text/event-stream")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Service:

@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -75,13 +74,6 @@ def antiphon_chat(place: Path, *arguments: str, **environment: str) -> tuple[int
 
 def store_of(place: Path) -> SqliteStore:
     return SqliteStore(place / "antiphon" / "history.db")
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def plans_of(place: Path) -> list[Any]:

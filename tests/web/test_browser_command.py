@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
-from web.chat_process import antiphon_chat, plans_of, until, web_chat
+from support.waiting import until
+from web.chat_process import antiphon_chat, plans_of, web_chat
 from web.window import window
 
 

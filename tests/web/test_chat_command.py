@@ -9,7 +9,8 @@ import pytest
 from cli.chat.test_terminal import streamed
 from cli.terminal import Terminal
 from providers.scripted_server import Reply, ScriptedServer
-from web.chat_process import antiphon_chat, plans_of, store_of, until, web_chat
+from support.waiting import until
+from web.chat_process import antiphon_chat, plans_of, store_of, web_chat
 
 
 def test_ask_works_on_the_page(tmp_path: Path) -> None:

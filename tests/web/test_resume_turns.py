@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,15 +23,9 @@ from antiphon.web.drawn_text import DrawnText
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.wire import ProviderError
+from support.waiting import until
 from web.killed_server import answer, tools
 from web.rig import WAIT, Browser, Gate, names, served, text, until_finished
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.005)
 
 
 def waiting_model(gate: Gate, *after: str) -> ap.FunctionModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from antiphon.parts import ToolCallRequest
 from antiphon.tools import ToolExecutor, ToolRegistry
 from antiphon.tools.builtin import with_memory
 from antiphon.tools.tool import Tool, tool
+from support.waiting import until_async
 from tools.mcp.test_mcp import OLD_SERVER, HttpProcess
 
 PROGRAMS = Path(__file__).parents[2] / "tools" / "mcp"
@@ -30,12 +31,6 @@ def old_server(folder: Path) -> str:
     program = folder / "old_server.py"
     program.write_text(OLD_SERVER)
     return shlex.join([sys.executable, str(program), str(folder)])
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -150,10 +145,10 @@ def test_a_server_that_dies_is_restarted_a_few_times_and_then_reported(tmp_path:
                 executor = ToolExecutor(registry)
                 [result] = await executor.execute([ToolCallRequest("old__crash", str(ended), "{}")])
                 assert "not known whether it was done" in str(result.content)
-                await until(lambda count=ended: servers.view("old").restarts == count)  # type: ignore[misc]
-                await until(lambda: servers.view("old").state == "running")
+                await until_async(lambda count=ended: servers.view("old").restarts == count)  # type: ignore[misc]
+                await until_async(lambda: servers.view("old").state == "running")
             await executor.execute([ToolCallRequest("old__crash", "last", "{}")])
-            await until(lambda: servers.view("old").state == "failed")
+            await until_async(lambda: servers.view("old").state == "failed")
             assert "'old' ended" in servers.view("old").error
             await registry.open()
             assert registry.names == ()

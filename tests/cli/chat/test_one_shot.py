@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from cli.chat.test_terminal import inputs, kept, outputs, streamed
 from cli.terminal import environment_of
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import AntiphonProcess, run_antiphon
+from support.waiting import until
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -36,13 +36,6 @@ def antiphon(
 
 def model_at(server: ScriptedServer) -> dict[str, str]:
     return {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "openai/gpt-test"}
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:

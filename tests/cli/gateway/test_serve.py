@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import time
 import tomllib
@@ -24,6 +23,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.ledger.database import open_operator_database
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import AntiphonProcess, run_antiphon
+from support.waiting import free_port
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-a-real-secret-that-must-not-show"
@@ -47,12 +47,6 @@ def run(environ: dict[str, str], tmp_path: Path) -> Callable[..., tuple[int, str
 
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def config_for(address: str) -> str:

@@ -14,7 +14,7 @@ from antiphon.parts import Text
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import MODELS, Client, Got, Rig, rig
-from gateway.served import until
+from support.waiting import until
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 OPERATOR = "sk-operator-0123456789"

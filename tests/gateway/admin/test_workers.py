@@ -13,9 +13,10 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, Client
-from gateway.served import ServedGateway, config_text, served_gateway, until
+from gateway.served import ServedGateway, config_text, served_gateway
 from gateway.strict_upstream import StrictUpstream
 from support.valkey_server import running
+from support.waiting import until
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 OPERATOR = "sk-operator-0123456789"

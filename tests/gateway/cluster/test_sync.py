@@ -15,9 +15,10 @@ from antiphon.gateway.config.file import load_config
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, serving, variable_of
-from gateway.served import ServedGateway, served, until
+from gateway.served import ServedGateway, served
 from gateway.strict_upstream import StrictUpstream
 from support.valkey_server import Line, ValkeyServer, running
+from support.waiting import until
 
 CLIENT, TIGHT = "sk-antiphon-client-0123456789", "sk-antiphon-tight-0123456789"
 FIRST, SECOND = KEY.format("anthropic"), KEY.format("gemini")

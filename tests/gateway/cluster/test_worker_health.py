@@ -13,8 +13,9 @@ from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits,
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from gateway.rig import ENVIRONMENT, KEY
-from gateway.served import config_text, connected, served_gateway, until
+from gateway.served import config_text, connected, served_gateway
 from gateway.strict_upstream import StrictUpstream
+from support.waiting import until
 
 URL = "https://host/v1"
 SECRETS = {"A": "sk-canary-secret-a", "B": "sk-canary-secret-b"}

@@ -16,6 +16,7 @@ import pytest
 from antiphon.errors import ProviderSetupError
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
+from support.waiting import until_async
 
 PATIENCE = 10.0
 
@@ -46,12 +47,6 @@ class Served:
     @property
     def ports(self) -> list[int]:
         return [config.gateway.port for config in self.configs]
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not is_so():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -109,9 +104,9 @@ def test_every_way_of_saving_takes_effect(file: Path, saved: Callable[[Path, str
         served = Served()
         async with watching(watcher_of(file, served)) as watcher:
             saved(file, text(2000))
-            await until(lambda: bool(served.ports))
+            await until_async(lambda: bool(served.ports))
             saved(file, text(3000))
-            await until(lambda: len(served.ports) > 1)
+            await until_async(lambda: len(served.ports) > 1)
             assert served.ports == [2000, 3000]
             assert watcher.status.applied == 2
             assert watcher.status.applied_at is not None
@@ -257,12 +252,12 @@ def test_a_sighup_reloads_immediately_even_an_unchanged_file(file: Path) -> None
         served = Served()
         before = signal.getsignal(signal.SIGHUP)
         async with watching(watcher_of(file, served, every=3600.0)) as watcher:
-            await until(lambda: signal.getsignal(signal.SIGHUP) is not before)
+            await until_async(lambda: signal.getsignal(signal.SIGHUP) is not before)
             os.kill(os.getpid(), signal.SIGHUP)
-            await until(lambda: served.ports == [1000])
+            await until_async(lambda: served.ports == [1000])
             file.write_text(text(2000))
             watcher.reload_now()
-            await until(lambda: served.ports == [1000, 2000])
+            await until_async(lambda: served.ports == [1000, 2000])
         assert signal.getsignal(signal.SIGHUP) == before
 
     run(story())

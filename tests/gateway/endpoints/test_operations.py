@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import KEY, Client, Rig, rig, serving
 from gateway.strict_upstream import StrictUpstream
+from support.waiting import until
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 KEYS = [
@@ -93,13 +94,6 @@ def test_one_401_rests_one_model_and_a_second_model_the_provider() -> None:
         (row,) = [row for row in client.get("/status").json["credentials"] if row["provider"] == "anthropic"]
         assert row["state"] == "invalid"
         assert row["until"]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 30 s: {what}"
-        time.sleep(0.05)
 
 
 FILE = """

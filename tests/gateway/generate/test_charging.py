@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -29,6 +28,7 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import Client, Got, Rig, path_of, rig
 from gateway.strict_upstream import cut, text_answer
+from support.waiting import until
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 CHAT = {"messages": [{"role": "user", "content": "Is it raining?"}]}
@@ -106,13 +106,6 @@ def test_a_host_that_does_not_know_the_option_is_asked_without_it_and_the_stream
 def records(gateway: Rig) -> list[Any]:
     with gateway.client("sk-operator") as client:
         return list(client.get("/status").json["requests"])
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 30 s: {what}"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("target", FORMATS)

@@ -29,6 +29,7 @@ from antiphon.gateway.http.timeouts import ConnectionTimer, unsent_bytes
 from antiphon.gateway.observe.metrics import Metrics
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
+from support.waiting import until
 
 PATIENCE = 30.0
 MIB = 1024 * 1024
@@ -68,15 +69,6 @@ def shape(request: pytest.FixtureRequest) -> Shape:
 def any_shape(request: pytest.FixtureRequest) -> Shape:
     """For tests of responses, which take long: the shape of the request should not matter to them."""
     return SHAPES[request.param]
-
-
-def until(wanted: Callable[[], Any], what: str) -> Any:
-    """What `wanted` returns as soon as that is true."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := wanted()):
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:g} s"
-        time.sleep(0.02)
-    return found
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from gateway.rig import KEY, MODELS
-from gateway.served import ServedGateway, config_text, connected, served, until
+from gateway.served import ServedGateway, config_text, connected, served
 from gateway.strict_upstream import CLOSED, StrictUpstream, hang, text_answer
 from providers.scripted_server import Reply
+from support.waiting import until
 
 MIB = 1024 * 1024
 SIZE = 8 * MIB

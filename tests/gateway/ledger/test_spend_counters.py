@@ -22,7 +22,7 @@ from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceOverride, PriceTable
 from gateway.observe.test_metrics import value
 from gateway.rig import FAST, rig
-from gateway.served import until
+from support.waiting import until
 
 NOON = int(datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp()) * 1_000_000
 TABLE = PriceTable()

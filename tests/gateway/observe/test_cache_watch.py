@@ -17,8 +17,8 @@ from antiphon.history import TokenUsage
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import FAST, Client, Got, Rig, rig
-from gateway.served import until
 from gateway.strict_upstream import echo
+from support.waiting import until
 
 RULES = "Secret rules: answer in one sentence, and name the source of every number. " * 200
 NORMALISE = CacheDoctorSettings(enabled=True, normalise=("clock", "billing-header"))

@@ -19,8 +19,8 @@ from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.observe.logs import LogHandler, configure_logs
 from antiphon.gateway.observe.request_log import LOG_FIELDS
 from gateway.rig import FAST, KEY, Client, Got, Rig, rig
-from gateway.served import until
 from gateway.strict_upstream import cut, hang
+from support.waiting import until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}

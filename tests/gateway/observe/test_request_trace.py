@@ -6,7 +6,6 @@ import http.client
 import re
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,20 +17,13 @@ from antiphon.wire import Format
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
+from support.waiting import until
 
 PATIENCE = 30.0
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 BODY = (
     b'{"model":"to-openai-chat","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"Is it raining?"}]}'
 )
-
-
-def until(wanted: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := wanted()):
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:g} s"
-        time.sleep(0.02)
-    return found
 
 
 def counted(gateway: Rig) -> list[str]:

@@ -6,8 +6,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from gateway.rig import ENVIRONMENT, KEY
-from gateway.served import config_text, connected, served_gateway, until
+from gateway.served import config_text, connected, served_gateway
 from gateway.strict_upstream import StrictUpstream
+from support.waiting import until
 
 ADMIN = "sk-antiphon-the-admin-key-0001"
 REQUESTS = 12

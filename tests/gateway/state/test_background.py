@@ -16,6 +16,7 @@ from antiphon.gateway.state.file import open_state_file
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.wire.output import ProviderError
 from antiphon.wire.sse import SseEvent
+from support.waiting import until_async
 
 KEY = ("owner", "a1")
 
@@ -70,17 +71,11 @@ def answers(path: Path | str = "") -> BackgroundAnswers:
     return BackgroundAnswers(UnfinishedAnswers(open_state_file(path), seconds=1000))
 
 
-async def wait_until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def run_to_the_end() -> None:
     here = answers()
     answer = await here.start(KEY, Shape(), respond_with(b'event: status\ndata: "done"\n\n'), seconds=20)
     await answer.wait()
-    await wait_until(lambda: here.unfinished.get("a1", "owner") is None)
+    await until_async(lambda: here.unfinished.get("a1", "owner") is None)
     assert answer.body == b'"done"'
 
 
@@ -99,8 +94,8 @@ def test_another_worker_shows_and_cancels_an_answer(tmp_path: Path, monkeypatch:
         assert (seen.body, seen.is_running) == (b'"queued"', True)
         assert not await there.cancel(KEY), "it does not run there"
         there.unfinished.request_cancel("a1", "owner")
-        await wait_until(lambda: answer.is_over)
-        await wait_until(lambda: not unfinished(there).is_running)
+        await until_async(lambda: answer.is_over)
+        await until_async(lambda: not unfinished(there).is_running)
         assert unfinished(there).body == b'"queued, cancelled"'
 
     asyncio.run(run())
@@ -149,7 +144,7 @@ def test_an_answer_that_takes_too_long_fails() -> None:
         here = answers()
         answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=0.05)
         await answer.wait()
-        await wait_until(lambda: unfinished(here).body != b'"queued"')
+        await until_async(lambda: unfinished(here).body != b'"queued"')
         assert b"failed: the answer was not complete after 0.05 s" in unfinished(here).body
 
     asyncio.run(run())
@@ -176,12 +171,12 @@ def test_a_slow_follower_gets_everything_later() -> None:
         follower = answer.follow()
         follower.pause()
         follower.start(slow)
-        await wait_until(lambda: len(answer.events) == 3)
+        await until_async(lambda: len(answer.events) == 3)
         assert slow.data == b""
         follower.resume()
         assert slow.data == b"".join(pieces)
         gate.set()
-        await wait_until(lambda: slow.is_ended)
+        await until_async(lambda: slow.is_ended)
         answer.follow(after=1).start(late)
         assert (late.data, late.is_ended) == (pieces[2], True)
 

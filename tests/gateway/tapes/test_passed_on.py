@@ -14,9 +14,10 @@ from antiphon.gateway.config.settings import ClientKeySettings, Config, LedgerSe
 from antiphon.gateway.tapes.recorder import recorder_to
 from gateway.endpoints.test_pass_through import AUDIO, SECRET, host
 from gateway.rig import FAST, KEY, serving
-from gateway.served import config_text, connected, served, until
+from gateway.served import config_text, connected, served
 from gateway.strict_upstream import StrictUpstream
 from gateway.tapes.test_record_and_replay import ask, exchanges, recording, replaying, send
+from support.waiting import until
 
 CLIENT_KEY = "sk-of-the-client-0123456789"
 

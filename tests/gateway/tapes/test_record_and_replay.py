@@ -23,8 +23,8 @@ from antiphon.tapes.matching import MatchRules
 from antiphon.tapes.tape import Exchange, Tape
 from antiphon.wire import FORMATS
 from gateway.rig import FAST, Client, Got, Rig, rig, serving
-from gateway.served import until
 from gateway.strict_upstream import cut, hang, late, text_answer
+from support.waiting import until
 
 NO_LEDGER = LedgerSettings(enabled=False)
 CLIENT_KEY = "sk-client-0123456789abcdef"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
+from support.waiting import until_async
 
 
 class Source:
@@ -43,17 +44,11 @@ def run(test: Callable[[TokenCache[str], Source, Clock], Awaitable[Any]]) -> Non
     asyncio.run(test(TokenCache("test", source.fetch, clock=clock), source, clock))  # type: ignore[arg-type]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
-
-
 def test_many_requests_wait_for_one_fetch() -> None:
     async def test(cache: TokenCache[str], source: Source, clock: Clock) -> None:
         source.gate = asyncio.Event()
         waiting = [asyncio.ensure_future(cache.get()) for _ in range(20)]
-        await until(lambda: source.count == 1)
+        await until_async(lambda: source.count == 1)
         waiting[0].cancel()  # one that leaves does not end the fetch
         await asyncio.sleep(0)
         source.gate.set()
@@ -73,7 +68,7 @@ def test_a_token_is_replaced_in_the_background_before_it_expires() -> None:
         assert source.count == 1
         clock.now += 2
         assert await cache.get() == "token 1"  # still valid: it is used while the next is fetched
-        await until(lambda: cache.current == "token 2")
+        await until_async(lambda: cache.current == "token 2")
         assert await cache.get() == "token 2"
 
     run(test)
@@ -100,7 +95,7 @@ def test_a_failed_refresh_keeps_the_old_token_and_is_not_repeated_at_once(caplog
         assert source.count == 2
         clock.now += 11
         await cache.get()
-        await until(lambda: source.count == 3)
+        await until_async(lambda: source.count == 3)
         clock.now += 600
         with pytest.raises(TokenError, match="the endpoint is down"):
             await cache.get()

@@ -10,8 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCa
 from antiphon.tools import CallOutcome, Tool, ToolContext, ToolExecutor, ToolRegistry, ToolSource
 from antiphon.tools.mcp import McpServer
 from antiphon.tools.mcp.server import tool_name
+from support.waiting import until, until_async
 
 PROGRAM = Path(__file__).parent / "server_program.py"
 SECRET = "sk-very-secret-7311"
@@ -144,8 +144,8 @@ class HttpProcess(Struct):
         noted = self.folder / "port"
         noted.unlink(missing_ok=True)
         self.process = subprocess.Popen([sys.executable, PROGRAM, "http", self.folder, self.port])
-        wait_until(noted.exists)
-        wait_until(lambda: noted.read_text().endswith("\n"))
+        until(noted.exists)
+        until(lambda: noted.read_text().endswith("\n"))
         self.port = noted.read_text().strip()
 
     def stop(self) -> None:
@@ -173,19 +173,6 @@ def http(http_process: HttpProcess) -> Iterator[Bench]:
 def either(request: pytest.FixtureRequest) -> Bench:
     chosen: Bench = request.getfixturevalue(request.param)
     return chosen
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 def test_a_server_is_a_source_of_tools(stdio: Bench) -> None:
@@ -280,11 +267,11 @@ def test_a_call_that_is_cancelled_is_cancelled_at_the_server(either: Bench) -> N
     async def give_up() -> None:
         begun = len(either.noted("calls"))
         task = asyncio.create_task(either.calling("test__work", seconds=60))
-        await until(lambda: len(either.noted("calls")) > begun)
+        await until_async(lambda: len(either.noted("calls")) > begun)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await until(lambda: "work" in either.noted("cancelled"))
+        await until_async(lambda: "work" in either.noted("cancelled"))
 
     either.runner.run(give_up())
     assert either.call("test__echo", text="still there").status is SUCCESS
@@ -296,7 +283,7 @@ def test_changes_of_the_tools_are_noticed(either: Bench) -> None:
 
     async def learn() -> None:
         await either.calling("test__learn")
-        await until(lambda: either.server.has_changed)
+        await until_async(lambda: either.server.has_changed)
         assert either.registry.get("test__learned") is None
         await either.registry.refresh()
 
@@ -334,7 +321,7 @@ def test_a_server_that_died_between_calls_is_started_again(old: Bench) -> None:
     async def mourn() -> None:
         os.kill(int(old.noted("process")[0]), signal.SIGKILL)
         connection = await old.server._get_connection()
-        await until(lambda: not connection.is_alive)
+        await until_async(lambda: not connection.is_alive)
 
     old.runner.run(mourn())
     assert old.call("old__tell").content == (Text("alive"),)
@@ -373,7 +360,7 @@ def test_an_invalid_answer_is_an_error_result(old: Bench, name: str, words: str)
 def test_closing_ends_calls_that_run_and_makes_no_new_connection(old: Bench) -> None:
     async def close_meanwhile() -> ToolCallResult:
         task = asyncio.create_task(old.calling("old__wait"))
-        await until(lambda: "wait" in old.noted("calls"))
+        await until_async(lambda: "wait" in old.noted("calls"))
         await old.server.aclose()
         return await task
 

@@ -12,6 +12,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.errors import McpUnavailable
+from support.waiting import until_async
 
 PROGRAM = Path(__file__).parent / "resource_program.py"
 T = TypeVar("T")
@@ -60,12 +61,6 @@ def use(server: ap.McpServer, work: Callable[[ap.McpServer], Awaitable[T]]) -> T
             return await work(server)
 
     return asyncio.run(used())
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 def test_resources_are_listed_and_read(tmp_path: Path) -> None:
@@ -154,7 +149,7 @@ def test_changes_of_a_resource_are_reported(tmp_path: Path) -> None:
         await server.subscribe("notes://today", updates.append)
         change = next(one for one in await server.tools() if one.name == "library__change")
         await change.call({}, ap.ToolContext())
-        await until(lambda: updates == ["notes://today"])
+        await until_async(lambda: updates == ["notes://today"])
         await server.unsubscribe("notes://today")
         await server.unsubscribe("notes://today")
         await change.call({}, ap.ToolContext())
@@ -171,7 +166,7 @@ def test_subscriptions_survive_a_server_that_dies(tmp_path: Path) -> None:
         await server.read_resource("notes://crash")
         change = next(one for one in await server.tools() if one.name == "library__change")
         await change.call({}, ap.ToolContext())
-        await until(lambda: updates == ["notes://today"])
+        await until_async(lambda: updates == ["notes://today"])
 
     use(library(tmp_path), work)
 
@@ -181,7 +176,7 @@ def test_older_servers_report_changes_too(recwarn: pytest.WarningsRecorder) -> N
         updates: list[str] = []
         await server.subscribe("file:///a", updates.append)
         assert await server.resources() == [ap.McpResource(uri="file:///a", name="a", size=3)]
-        await until(lambda: updates == ["file:///a"])
+        await until_async(lambda: updates == ["file:///a"])
         await server.unsubscribe("file:///a")
         await server.resources()
         assert updates == ["file:///a"]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.served import ServedGateway, served, until
+from gateway.served import ServedGateway, served
+from support.waiting import until
 from web.rig import Browser
 
 
