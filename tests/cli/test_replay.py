@@ -17,7 +17,7 @@ from antiphon.cli import main
 from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.cli.terminal import width_of
 from antiphon.providers.scripted import call
-from cli.chat.test_terminal import streamed
+from cli.chat.stored_chat import streamed
 from providers.scripted_server import Reply, ScriptedServer
 
 MODEL = "openai/gpt-4o"

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 from antiphon.chat.setup.model_setup import ModelSetup
-from cli.chat.test_terminal import streamed
+from cli.chat.stored_chat import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.rig import Browser, served
 from web.window import DESKTOP, ON_PHONE, PHONE, window

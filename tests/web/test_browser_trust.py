@@ -15,7 +15,7 @@ from antiphon.history import SqliteStore
 from antiphon.parts import text_of
 from antiphon.providers.scripted import call
 from chat.test_partial_answers import leave_partial
-from cli.chat.test_terminal import streamed
+from cli.chat.stored_chat import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.chat_process import web_chat
 from web.rig import Browser, served

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.chat.test_terminal import streamed
+from cli.chat.stored_chat import streamed
 from cli.terminal import Terminal
 from providers.scripted_server import Reply, ScriptedServer
 from support.waiting import until

@@ -15,7 +15,7 @@ import pytest
 
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.parts import Document, Text
-from cli.chat.test_terminal import inputs, kept, outputs, streamed
+from cli.chat.stored_chat import inputs, kept, outputs, streamed
 from cli.terminal import environment_of
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import AntiphonProcess, run_antiphon

@@ -7,21 +7,18 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from antiphon.history import (
-    AgentHistory,
-    DebugLogEntry,
     HumanDecisionEntry,
     ModelInputEntry,
     ModelOutputEntry,
     SqliteStore,
 )
-from antiphon.parts import Document, Image, text_of
+from antiphon.parts import Document, Image
 from antiphon.tools.builtin import PlanStore
+from cli.chat.stored_chat import inputs, kept, streamed
 from cli.terminal import Terminal, with_model
 from providers.scripted_server import Reply, ScriptedServer
 
@@ -29,36 +26,10 @@ INTERRUPT, LEAVE, EXPAND, NEWLINE = "\x03", "\x04", "\x0f", "\x1b\r"
 COLOURS = re.compile(rb"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7])[;m]")
 
 
-def streamed(*texts: str, reasoning: str = "") -> bytes:
-    """A stream of Chat Completions that says these, one after the other."""
-    deltas: list[dict[str, Any]] = [{"reasoning_content": reasoning}] if reasoning else []
-    deltas += [{"content": text} for text in texts]
-    bodies = [{"id": "c", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    bodies.append({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    return b"".join(b"data: %b\n\n" % msgspec.json.encode(body) for body in bodies) + b"data: [DONE]\n\n"
-
-
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
     with ScriptedServer(Reply(body=streamed("Hello."))) as server:
         yield server
-
-
-def kept(place: Path, note: str = "") -> AgentHistory:
-    """The last conversation in the store; with a note, if one is given, by another writer."""
-    with SqliteStore(place / "antiphon" / "history.db") as store:
-        history = store.open("last")
-        if note:
-            history.append(DebugLogEntry("test", note))
-        return history
-
-
-def inputs(history: AgentHistory) -> list[str]:
-    return [text_of(entry.content) for entry in history.effective if isinstance(entry, ModelInputEntry)]
-
-
-def outputs(history: AgentHistory) -> list[str]:
-    return [entry.response_markdown for entry in history.effective if isinstance(entry, ModelOutputEntry)]
 
 
 def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path) -> None:
@@ -168,23 +139,6 @@ def test_thoughts_are_folded_and_control_characters_shown(server: ScriptedServer
         assert b"sk-secret" not in terminal.raw
 
 
-def test_an_answer_is_made_again_in_a_branch(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "chat") as terminal:
-        terminal.sees("Ctrl-D: quit")
-        terminal.send("/regenerate")
-        terminal.sees("there is no message to answer again")
-        terminal.send("who are you?")
-        terminal.sees("1 round")
-        terminal.send("/regenerate")
-        terminal.sees("the first answer stays in", "version 2")
-        terminal.type(LEAVE)
-        assert terminal.ends() == 0
-    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
-        branch, first = (store.open(info.id) for info in store.list())
-    assert inputs(branch) == inputs(first) == ["who are you?"]
-    assert len(outputs(branch)) == len(outputs(first)) == 1
-
-
 def test_mistakes_in_commands_are_explained(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", columns=80, rows=60) as terminal:
         terminal.sees("Ctrl-D: quit")
@@ -203,28 +157,6 @@ def test_mistakes_in_commands_are_explained(tmp_path: Path) -> None:
         assert terminal.ends() == 0
 
 
-def test_another_model_answers_too_and_both_are_shown(server: ScriptedServer, tmp_path: Path) -> None:
-    with with_model(server, tmp_path, "--model", "offline/plain") as terminal:
-        terminal.sees("Ctrl-D: quit")
-        terminal.send("/compare")
-        terminal.sees("usage: /compare MODEL")
-        terminal.send("/compare openai/gpt-test")
-        terminal.sees("there is no message to answer again")
-        terminal.send("who are you?")
-        terminal.sees("1 round")
-        terminal.send("/compare openai/gpt-test")
-        terminal.sees("offline/plain (original)", "openai/gpt-test answered in", "Still in", "offline/plain · ")
-        terminal.send("/resume 1")
-        terminal.sees("openai/gpt-test · ")  # the other answer, with the model that gave it
-        terminal.type(LEAVE)
-        assert terminal.ends() == 0
-    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
-        branch, first = (store.open(info.id) for info in store.list())
-    assert inputs(branch) == inputs(first) == ["who are you?"]
-    assert outputs(branch) == ["Hello."]
-    assert len(outputs(first)) == 1
-
-
 def test_a_conversation_is_saved_to_read_elsewhere(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--language", "zh", columns=250) as terminal:
         terminal.sees("Ctrl-D 退出")
@@ -240,66 +172,6 @@ def test_a_conversation_is_saved_to_read_elsewhere(tmp_path: Path) -> None:
     assert "## 你\n\n你是谁？" in (tmp_path / "talk.md").read_text()
     assert '<html lang="zh">' in (tmp_path / "talk.html").read_text()
     assert b"model_output" in (tmp_path / "talk.json").read_bytes()
-
-
-def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_path: Path) -> None:
-    environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "offline/plain"}
-    with Terminal(tmp_path, "chat", environment=environment) as terminal:
-        terminal.sees("named by ANTIPHON_MODEL")
-        terminal.send("hello")
-        terminal.sees("1 round")
-        terminal.send("/model")
-        terminal.sees("→ offline/plain", "openai/gpt-5.5 OPENAI_API_KEY is set", "/key PROVIDER paste an API key")
-        terminal.send("/model gtp-5.5")
-        terminal.sees("unknown model 'gtp-5.5'; did you mean openai/gpt-5.5?")
-        terminal.send("/model anthropic/claude-x")
-        terminal.sees("anthropic/claude-x needs a key: set ANTHROPIC_API_KEY")
-        terminal.send("/model gpt")
-        terminal.sees("Model set to openai/gpt-5.5")
-        terminal.send("and you?")
-        terminal.sees("offline/plain → openai/gpt-5.5", "Hello.")
-        terminal.send("/history rounds")
-        terminal.sees("1.1 offline/plain", "2.1 openai/gpt-5.5")
-    origins = [entry.origin for entry in kept(tmp_path).entries if isinstance(entry, ModelOutputEntry)]
-    assert [origin.provider for origin in origins if origin] == ["offline", "openai"]
-
-
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_a_pasted_key_is_used_and_never_shown(server: ScriptedServer, tmp_path: Path, is_stored: bool) -> None:
-    secret = "sk-pasted-in-the-terminal"
-    environment = {"OPENAI_BASE_URL": f"{server.url}/v1"}
-    with Terminal(tmp_path, "chat", environment=environment) as terminal:
-        terminal.sees("/key PROVIDER paste an API key")
-        terminal.send("/key unknown")
-        terminal.sees("no provider 'unknown' that takes a key")
-        terminal.send("/key openai")
-        terminal.sees("key of openai (not shown) ›")
-        terminal.type(f"\x1b[200~{secret}\x1b[201~\r")
-        terminal.sees("store it on this machine? y/n ›")
-        terminal.send("y" if is_stored else "n")
-        terminal.sees("Key of openai set.", "Model set to openai/gpt-5.5")
-        terminal.send("hi")
-        terminal.sees("Hello.")
-        terminal.type(LEAVE)
-        assert terminal.ends() == 0
-        assert secret.encode() not in terminal.raw
-    assert server.received[-1].headers["authorization"] == f"Bearer {secret}"
-    file = tmp_path / "antiphon" / "keys.json"
-    assert file.exists() == is_stored
-    others = [path for path in file.parent.iterdir() if path.is_file() and path != file]
-    assert others
-    assert not any(secret.encode() in path.read_bytes() for path in others)
-
-
-def test_a_key_typed_after_the_command_is_refused_and_not_kept(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "chat") as terminal:
-        terminal.sees("/key PROVIDER paste an API key")
-        terminal.send("/key openai sk-typed-by-mistake")
-        terminal.sees("do not type a key after the command", "› /key openai …")
-        terminal.type(LEAVE)
-        assert terminal.ends() == 0
-    history = tmp_path / "antiphon" / "input.history"
-    assert not history.exists() or "sk-typed" not in history.read_text()
 
 
 def test_an_approval_is_readable_in_a_small_terminal(tmp_path: Path) -> None:
