@@ -113,7 +113,7 @@ def test_the_order_of_names_in_arguments_counts() -> None:
     assert (report.difference.path, report.difference.change) == ("messages[1].content[0].input.cc", "moved")
 
 
-def test_a_breakpoint_that_moves_and_text_as_a_block_change_nothing() -> None:
+def test_moved_breakpoints_and_text_blocks_are_the_same_prefix() -> None:
     first = anthropic("Hi.")
     second = anthropic("Hi.", "Yes?", "Go.")
     second["messages"][0] = {"role": "user", "content": "Hi."}

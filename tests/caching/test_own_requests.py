@@ -97,7 +97,7 @@ def test_a_live_screen_is_not_stored_and_costs_no_hit(upstream: StrictUpstream) 
         assert report.predicted_tokens == before.tokens - before.segments[-1].tokens
 
 
-def test_nothing_is_marked_where_that_is_not_wanted(upstream: StrictUpstream) -> None:
+def test_nothing_is_marked_with_cache_prompt_off(upstream: StrictUpstream) -> None:
     bodies = run(upstream, settings={"cache_prompt": False})
     assert {report.verdict for _, report in examined(bodies)} == {"no_breakpoints"}
     assert "cache_control" not in str(bodies)

@@ -54,7 +54,7 @@ def exported(store: HistoryStore) -> dict[str, list[bytes]]:
     return {info.id: list(store.export_lines(info.id)) for info in store.list(limit=1000)}
 
 
-def test_there_and_back_again(tmp_path: Path, postgres: str, antiphon: Antiphon) -> None:
+def test_a_copy_to_a_server_and_back_is_equal(tmp_path: Path, postgres: str, antiphon: Antiphon) -> None:
     here, back = tmp_path / "chats.db", tmp_path / "new" / "back.db"
     with SqliteStore(here) as store:
         ids = filled(store)

@@ -149,7 +149,7 @@ def test_an_agent_cannot_call_the_tools_of_another() -> None:
     assert "Unknown tool" in next(iter(results_in(chat.history.entries).values()))
 
 
-def test_after_a_rollback_past_a_hand_off_the_earlier_agent_is_on_stage() -> None:
+def test_a_rollback_past_a_hand_off_restores_the_earlier_agent() -> None:
     chat = Conversation(ScriptedModel())
     agents = pair("I dig.", call("hand_off_to_singer"), "I dig again.", singer_turns=["La."])
     loop = ToolLoop(chat, agents=agents)
@@ -162,7 +162,7 @@ def test_after_a_rollback_past_a_hand_off_the_earlier_agent_is_on_stage() -> Non
     assert chat.history.system_instruction == "You dig."
 
 
-def test_an_agent_that_is_gone_makes_way_for_the_first() -> None:
+def test_a_missing_agent_is_replaced_by_the_first() -> None:
     chat = Conversation(ScriptedModel())
     ToolLoop(chat, agents=pair(call("hand_off_to_singer"), singer_turns=["La."])).run_sync("Sing!")
     only = Agent("baker", "You bake.", model=ScriptedModel("Bread."))

@@ -299,7 +299,7 @@ def test_a_tool_that_stops_its_own_loop() -> None:
     assert last_reason(asyncio.run(play())) == "interrupted"
 
 
-def test_what_one_stops_listening_to_is_interrupted_without_a_loop_too() -> None:
+def test_leaving_a_stream_interrupts_it_without_a_running_loop() -> None:
     async def play() -> Conversation:
         chat = Conversation(ScriptedModel(["A long answer, sent in pieces.", call("work")]), tools=Workshop().tools())
         chat.add("Go.")

@@ -312,7 +312,7 @@ def test_resuming_without_an_open_turn() -> None:
     assert chat.history.version == 0
 
 
-def test_a_tool_that_asks_the_model_in_mid_turn_does_not_make_it_endless() -> None:
+def test_a_tool_that_adds_a_message_does_not_make_the_turn_endless() -> None:
     chat: Conversation
 
     @tool

@@ -177,7 +177,7 @@ def test_an_upstream_that_never_stops_is_stopped(gateway: Rig, source: str, targ
     ],
     ids=["529", "500", "429", "closed"],
 )
-def test_a_bad_moment_is_sat_out(fault: Callable[[StrictUpstream], Fault], streams: bool) -> None:
+def test_one_failed_attempt_is_retried(fault: Callable[[StrictUpstream], Fault], streams: bool) -> None:
     with rig(retries=1) as gateway, gateway.client() as client:
         upstream = gateway.upstreams["openai-chat"]
         upstream.faults.append(fault(upstream))

@@ -143,7 +143,7 @@ def test_a_round_trip_of_parallel_calls(gateway: Rig, client: Client, source: st
 
 
 @everywhere
-def test_thinking_is_shown_and_not_sent_astray(
+def test_thinking_is_shown_and_sent_back_only_to_its_origin(
     gateway: Rig, client: Client, source: str, target: str, streams: bool
 ) -> None:
     upstream, model = gateway.upstreams[target], f"to-{target}"

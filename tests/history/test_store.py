@@ -370,7 +370,7 @@ def test_titles_tags_and_queries_may_hold_anything(store: HistoryStore) -> None:
             store.open(unknown)
 
 
-def test_half_a_character_is_refused_before_anything_is_written(store: HistoryStore) -> None:
+def test_lone_surrogates_are_refused_before_writing(store: HistoryStore) -> None:
     half = "rain \ud83c in Oslo"
     history = store.create("Rain", tags=["x"])
     doings: list[tuple[str, Callable[[], object]]] = [
@@ -394,7 +394,7 @@ def test_half_a_character_is_refused_before_anything_is_written(store: HistorySt
     assert (store.info(history.id).title, store.info(history.id).tags, store.runs.counts()) == ("Rain", ("x",), {})
 
 
-def test_what_only_informs_or_is_looked_for_may_hold_half_a_character(store: HistoryStore) -> None:
+def test_lone_surrogates_are_allowed_in_logs_and_queries(store: HistoryStore) -> None:
     half = "rain \ud83c in Oslo"
     run = store.runs.submit(ModelInputEntry.of("Is it?"), kind="chat")
     assert store.runs.cancel(run.id, half).reason == "rain ? in Oslo"

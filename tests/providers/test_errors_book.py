@@ -99,13 +99,13 @@ def read(row: Row) -> ProviderError:
 
 
 @pytest.mark.skipif(not ROWS, reason="the protocol book is not here")
-def test_the_book_was_read() -> None:
+def test_the_protocol_book_has_rows() -> None:
     assert len(ROWS) > 150
     assert {row.format for row in ROWS} == set(formats) - {"gemini-interactions"}, "no error of that API was recorded"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.words[:80])
-def test_every_recorded_error_is_what_it_is(row: Row) -> None:
+def test_every_recorded_error_has_its_kind(row: Row) -> None:
     expected = next(kind for words, kind in EXPECTED if re.search(words, row.words))
     assert read(row).kind == expected
 

@@ -74,7 +74,9 @@ async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[AttemptOutcome, 
 
 
 @pytest.mark.parametrize("work", [timed_out, waited_for, scoped, grouped, gathered])
-def test_what_happens_inside_stays_inside(work: Callable[[], Coroutine[Any, Any, str]]) -> None:
+def test_a_cancellation_inside_the_work_does_not_cancel_the_caller(
+    work: Callable[[], Coroutine[Any, Any, str]],
+) -> None:
     ending, cancelling = asyncio.run(stopped(work()))
     assert (ending.kind, ending.value) == ("done", "went on")
     assert not cancelling
@@ -187,7 +189,7 @@ def test_context_variables_stay_with_the_work() -> None:
     assert asyncio.run(main()) == ["set by the caller"] * 3
 
 
-def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None:
+def test_awaiting_a_foreign_object_is_an_error() -> None:
     class Odd:
         def __await__(self) -> Any:
             yield "nothing a loop knows"

@@ -54,7 +54,7 @@ def test_time_runs_out() -> None:
     assert len(cache) == 0
 
 
-def test_what_was_not_asked_for_longest_goes_first() -> None:
+def test_least_recently_used_entries_are_evicted_first() -> None:
     cache = ResultCache(max_entries=2)
     one, two, three = (cache.key(look, {"q": number}) for number in range(3))
     cache.put(one, result(), 10)

@@ -165,7 +165,7 @@ def test_cancelling_in_the_first_loop_turns_leaves_no_tasks(turns: int, count: i
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_observer_that_cannot_write_keeps_the_tool_from_running(count: int) -> None:
+def test_a_failing_observer_prevents_the_tool_call(count: int) -> None:
     ran: list[str] = []
 
     @tool

@@ -54,7 +54,7 @@ def test_a_tool_that_ignores_cancellation_is_stopped_anyway() -> None:
 
 # Python complains when it collects a coroutine that ignores being closed; so it should.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_tool_that_ignores_even_being_closed_is_never_woken_again() -> None:
+def test_a_tool_that_ignores_close_is_abandoned() -> None:
     steps: list[int] = []
 
     @tool(timeout=0.05)

@@ -178,7 +178,7 @@ def views(shown: Window, ids: Mapping[str, str]) -> Iterator[str]:
 
 
 @ON_DESKTOP
-def test_there_is_no_english_on_the_chinese_page(
+def test_the_chinese_page_has_no_english_text(
     chromium: Chromium, chat: tuple[Browser, Mapping[str, str]], screen: dict[str, Any]
 ) -> None:
     browser, ids = chat

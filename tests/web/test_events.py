@@ -151,7 +151,7 @@ def test_a_page_that_reloads_in_mid_stream_loses_no_event(
 
 @settings(max_examples=12)
 @given(reload_at=st.integers(0, 60))
-def test_a_page_that_forgot_everything_finds_the_open_round_again(browser: Browser, reload_at: int) -> None:
+def test_a_page_without_state_finds_the_open_round(browser: Browser, reload_at: int) -> None:
     """What a reload shows, and the events after its `last_event`, are the whole turn, nothing missing and nothing twice."""
     conversation = browser.create()
     start = browser.show(conversation)["last_event"]

@@ -133,7 +133,7 @@ def test_while_one_client_waits_for_the_store_another_is_served(tmp_path: Path, 
             assert browser.ask(other, "Are you there?")[-1].data["reason"] == "answered"
 
 
-def test_a_turn_begins_when_what_a_client_that_left_was_writing_is_written() -> None:
+def test_a_turn_waits_for_the_write_of_a_disconnected_client() -> None:
     """The log has one writer: without waiting, the turn would be refused, or the note."""
     jam = Jam()
 

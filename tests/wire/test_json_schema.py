@@ -15,7 +15,7 @@ from antiphon.wire.tool_calls import raw_json_object
 SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
 
 
-def test_a_schema_is_looked_into_once() -> None:
+def test_a_schema_is_inspected_once() -> None:
     looked: list[Any] = []
 
     def look(schema: Any) -> int:
@@ -29,7 +29,7 @@ def test_a_schema_is_looked_into_once() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"description": "x" * 40_000}, {"default": object()}])
-def test_what_is_long_or_no_json_is_looked_into_each_time(schema: dict[str, Any]) -> None:
+def test_long_and_invalid_schemas_are_not_cached(schema: dict[str, Any]) -> None:
     looked: list[Any] = []
     count = SchemaCache(looked.append)
     count(schema)

@@ -183,9 +183,7 @@ def test_a_broken_rule_reads_as_a_sentence() -> None:
         ("gemini", {"candidates": [{"index": 10**12, "content": {"role": "model", "parts": [{"text": "a"}]}}]}),
     ],
 )
-def test_an_answer_beyond_all_that_can_be_asked_for_ends_the_stream_and_fills_no_memory(
-    name: str, chunk: dict[str, Any]
-) -> None:
+def test_an_absurd_index_ends_the_stream_without_filling_memory(name: str, chunk: dict[str, Any]) -> None:
     reader, writer = formats[name].stream_reader(), formats[name].stream_writer("m")
     deltas = [*reader.feed(b"data: " + msgspec.json.encode(chunk) + b"\n\n"), *reader.close()]
     assert type(deltas[-1]) is Failed

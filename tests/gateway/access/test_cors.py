@@ -73,7 +73,7 @@ def test_programs_get_no_such_header(allowed: Rig) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_it_is_off_by_default_and_works_with_client_keys() -> None:
+def test_cors_is_off_by_default_and_works_with_client_keys() -> None:
     keys = [ClientKeySettings(name="page", key=hash_key("sk-page"))]
     with rig(keys=keys) as off, off.client("sk-page") as client:
         answer = client.post("/v1/chat/completions", BODY, {"origin": PAGE})

@@ -48,7 +48,9 @@ def operator(keys: tuple[ClientKeySettings, ...], peer: str, headers: dict[str, 
         ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
     ],
 )
-def test_without_keys_only_this_machine_is_the_operator(peer: str, headers: dict[str, str], is_operator: bool) -> None:
+def test_without_keys_only_loopback_clients_are_operators(
+    peer: str, headers: dict[str, str], is_operator: bool
+) -> None:
     assert operator((), peer, {**LOCAL, **headers}) == (LOCAL_OPERATOR if is_operator else None)
 
 

@@ -125,7 +125,7 @@ def test_70_megabytes_are_refused_before_they_are_read() -> None:
             assert raw.recv(1000).split()[1] == b"413"
 
 
-def test_a_bomb_is_413(gateway: Rig, client: Client) -> None:
+def test_a_decompression_bomb_is_413(gateway: Rig, client: Client) -> None:
     bomb = gzip.compress(b" " * (100 * KIB * KIB), 9)
     assert len(bomb) < 256 * KIB
     got = client.request("POST", "/v1/chat/completions", bomb, {"content-encoding": "gzip"})
@@ -166,7 +166,7 @@ def test_a_body_that_cannot_be_read_is_400(gateway: Rig, client: Client, name: s
 @pytest.mark.parametrize(
     "kind", ["text/plain", "text/html", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"]
 )
-def test_a_body_that_is_called_something_else_is_415(client: Client, kind: str) -> None:
+def test_a_body_of_another_content_type_is_415(client: Client, kind: str) -> None:
     got = client.request("POST", "/v1/messages", BODY, {"content-type": kind})
     assert got.status == 415
     assert got.error("anthropic").message

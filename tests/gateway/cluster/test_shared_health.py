@@ -338,7 +338,7 @@ def states(pool: CredentialPool) -> list[str]:
     return [status.models["m"].state if status.models else status.state for status in pool.status()]
 
 
-def test_what_one_learns_the_other_knows_and_no_secret_is_there(server: ValkeyServer) -> None:
+def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
     async def play() -> None:
         one, two, late = fresh(), fresh(), fresh()
         async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):

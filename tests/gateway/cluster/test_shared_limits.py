@@ -227,7 +227,7 @@ def test_without_the_store_each_process_counts_alone_without_waiting(server: Val
     asyncio.run(play())
 
 
-def test_what_was_used_long_before_the_store_is_back_is_not_held_against_anybody(server: ValkeyServer) -> None:
+def test_usage_of_an_outage_decays_until_the_store_is_back(server: ValkeyServer) -> None:
     async def play() -> None:
         clock = Clock()
         async with workers(server.address, 2, clock=clock) as (one, two):

@@ -69,7 +69,7 @@ def test_a_good_file(file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "\ufeff[gateway]\r\nport = 9000\r\n"])
-def test_little_is_enough(file: Path, text: str) -> None:
+def test_a_minimal_configuration_is_enough(file: Path, text: str) -> None:
     file.write_bytes(text.encode())
     assert load_config(file, {}).gateway.port in (8000, 9000)
 
@@ -285,7 +285,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         assert reason in str(problem)
 
 
-def test_two_bad_providers_do_not_hide_each_other_nor_what_follows(file: Path) -> None:
+def test_all_problems_of_two_invalid_providers_are_reported(file: Path) -> None:
     found = problems(
         file,
         '[[providers]]\nformat = 1\n[[providers]]\nname = "x"\nretries = -1\n[[models]]\nname = ""\ntargets = ["y/z"]',

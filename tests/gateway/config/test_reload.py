@@ -129,7 +129,7 @@ def test_what_does_not_change_is_not_applied(file: Path) -> None:
     run(story())
 
 
-def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
+def test_an_invalid_file_is_logged_once_and_the_old_one_stays_in_use(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -285,7 +285,7 @@ def test_a_change_before_the_watching_began_is_seen(file: Path) -> None:
     run(story())
 
 
-def test_a_pipe_is_left_alone(tmp_path: Path) -> None:
+def test_a_named_pipe_is_not_read_as_configuration(tmp_path: Path) -> None:
     async def story() -> None:
         served = Served()
         pipe = tmp_path / "pipe"

@@ -85,7 +85,7 @@ def test_a_body_without_a_model_is_refused(body: bytes) -> None:
         read_model_name(body)
 
 
-def test_who_makes_none_names_those_who_do() -> None:
+def test_a_provider_without_embeddings_names_those_with_them() -> None:
     openai = pytest.importorskip("openai")
     answer = error_response("openai-chat", embeddings_unsupported("claude-5", "anthropic", ["openai", "ollama"]))
     assert isinstance(answer.body, bytes)

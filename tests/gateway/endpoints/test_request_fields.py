@@ -16,7 +16,7 @@ class Point(Struct):
 
 
 @pytest.mark.parametrize(("given", "found"), [({}, 7), ({"n": ""}, 7), ({"n": "1"}, 1), ({"n": "0100"}, 100)])
-def test_a_number_or_its_default(given: dict[str, str], found: int) -> None:
+def test_a_query_number_has_a_default(given: dict[str, str], found: int) -> None:
     assert query_number(given, "n", 7, most=100) == found
 
 

@@ -195,7 +195,7 @@ def test_a_host_with_a_private_address_is_refused(addresses: list[str]) -> None:
         assert names.asked == ["rebound.test"]
 
 
-def test_one_inner_address_among_others_is_one_too_many() -> None:
+def test_a_name_with_one_private_address_is_refused() -> None:
     with ScriptedServer(PICTURE) as server:
         mixed = fetcher(resolve=Names(["127.0.0.1", "10.0.0.1"]))
         assert refused(mixed, f"http://rebound.test:{server.port}/") == "the address is not public"
@@ -329,7 +329,7 @@ def test_media_types_come_from_the_bytes(data: bytes, declared: str, kind: str |
 
 
 @given(st.binary(max_size=40), st.sampled_from(["", "image/png", "text/plain", "audio/mp4", "x"]))
-def test_any_bytes_are_judged(data: bytes, declared: str) -> None:
+def test_any_bytes_have_a_supported_media_type_or_none(data: bytes, declared: str) -> None:
     kind = sniff_bytes(data, declared)
     assert kind is None or kind.startswith(("image/", "audio/", "text/")) or kind == "application/pdf"
 

@@ -50,7 +50,7 @@ def ending_of(deltas: list[ModelOutputDelta]) -> tuple[object, ...]:
     crlf=st.booleans(),
     data=st.data(),
 )
-def test_a_skimmed_stream_ends_as_a_read_one(
+def test_scanned_usage_of_a_stream_equals_the_decoded_usage(
     name: str, words: list[str], ending: str, crlf: bool, data: st.DataObject
 ) -> None:
     stream = written(name, words, ending)
@@ -86,7 +86,7 @@ def test_text_between_usage_fields_is_not_parsed(name: str) -> None:
     assert len(skimmer.feed(stream[begun:])) < 20
 
 
-def test_a_host_with_habits_of_its_own_is_read() -> None:
+def test_a_stream_the_scanner_cannot_skim_is_decoded() -> None:
     reader = ResponseReader(formats["openai-chat"])
     assert UsageScanner.create(reader, "openai-chat", b'data: {"choices": [], "finish_reason" : null}\n\n') is reader
     assert UsageScanner.create(reader, "gemini", b'data: {"candidates": []}\n\n') is reader

@@ -14,6 +14,6 @@ def test_ids_grow_and_are_ids_across_blocks() -> None:
     assert all(first < second for first, second in pairwise(ids))
 
 
-def test_two_who_draw_ids_never_draw_the_same() -> None:
+def test_request_ids_of_two_generators_differ() -> None:
     first, second = (set(islice(new_request_ids(), 2000)) for _ in range(2))
     assert not first & second

@@ -101,7 +101,7 @@ def test_every_filter_finds_the_rows_that_it_describes(database: Database) -> No
         {"outcome": "ok' OR '1"},
     ],
 )
-def test_what_matches_nothing_ends(database: Database, wanted: dict[str, Any]) -> None:
+def test_a_search_without_matches_ends(database: Database, wanted: dict[str, Any]) -> None:
     assert numbers(database, **wanted) == []
 
 

@@ -74,7 +74,7 @@ def test_text_of_the_ledger_is_escaped(client: Client) -> None:
     assert "<b>laptop</b>" not in page
 
 
-def test_the_link_leads_to_older_rows_until_there_are_none(client: Client) -> None:
+def test_the_link_pages_to_older_rows_until_the_end(client: Client) -> None:
     path, shown = f"/status?key=phone&day={TODAY}", []
     for _ in range(10):
         page = client.request("GET", path, headers=BROWSER).body.decode()

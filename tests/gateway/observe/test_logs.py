@@ -193,7 +193,7 @@ def test_any_value_can_be_logged(value: object) -> None:
     assert len(line) < 20_000
 
 
-def test_a_value_that_holds_itself() -> None:
+def test_a_self_referencing_value_is_logged() -> None:
     ring: list[object] = []
     ring.append(ring)
     assert json.loads(logged("json", "ring", extra={"ring": ring}))["message"] == "ring"

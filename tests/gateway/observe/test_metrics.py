@@ -95,7 +95,7 @@ def test_a_request_is_counted_in_every_way_it_is_asked_for() -> None:
         assert value(text, name, **labels) == expected, (name, labels)
 
 
-def test_what_goes_up_and_down() -> None:
+def test_gauges_of_requests_and_connections() -> None:
     metrics = Metrics()
     metrics.requests_in_progress += 1
     metrics.requests_in_progress += 1
@@ -142,7 +142,7 @@ def test_a_reload_brings_its_own_routes() -> None:
     assert value(metrics.render(), "antiphon_requests_total", model="gpt-*") == 1
 
 
-def test_strangers_cannot_make_series() -> None:
+def test_unknown_clients_create_no_metric_series() -> None:
     metrics = Metrics(["claude-*"])
     for number in range(5000):
         metrics.request(
@@ -220,7 +220,7 @@ def test_counters_never_decrease_on_any_worker(tmp_path: Path) -> None:
     assert value(other.render(), "antiphon_requests_total") == 22
 
 
-def test_of_the_dead_the_counts_stay_and_the_gauges_go(tmp_path: Path) -> None:
+def test_ended_workers_keep_their_counts_and_lose_their_gauges(tmp_path: Path) -> None:
     now = [1000.0]
     alive, ended, crashed = (Metrics(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):

@@ -92,7 +92,7 @@ def test_a_record_is_always_small() -> None:
         (RequestRecord(id="1", status=200, error="stream_cut: it ended"), False, True),
     ],
 )
-def test_whose_fault_it_was(record: RequestRecord, is_refused: bool, is_failed: bool) -> None:
+def test_a_record_is_refused_or_failed(record: RequestRecord, is_refused: bool, is_failed: bool) -> None:
     assert (record.is_refused, record.is_failed) == (is_refused, is_failed)
 
 

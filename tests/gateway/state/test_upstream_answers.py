@@ -15,7 +15,7 @@ def answers(path: Path | str = "", *, seconds: float = 100.0, limit: int = 3, no
     return UpstreamAnswers(open_state_file(path), seconds=seconds, limit=limit, clock=lambda: now[0])
 
 
-def test_the_oldest_are_forgotten_over_the_limit_and_all_after_their_time() -> None:
+def test_the_oldest_are_evicted_over_the_limit_and_all_after_their_lifetime() -> None:
     now = [0.0]
     store = answers(now=now)
     for number in range(5):

@@ -112,7 +112,7 @@ def test_a_wrong_password_and_a_right_one(postgres_server: PostgresServer) -> No
         postgres_server.stop()
 
 
-def test_a_database_that_is_not_there_or_keeps_other_text(postgres_server: PostgresServer) -> None:
+def test_a_missing_database_and_another_encoding_are_reported(postgres_server: PostgresServer) -> None:
     with pytest.raises(StoreError, match=r'database "nowhere" does not exist.*createdb'):
         open_store(postgres_server.address("nowhere"))
     with psycopg.connect(postgres_server.address(), autocommit=True) as db:

@@ -59,7 +59,7 @@ def test_an_append_waits_for_a_running_claim_and_is_fenced_off(postgres: str) ->
         assert store.open(chat.id).version == zombie.version == 0
 
 
-def test_a_claim_waits_for_a_running_append_and_sees_its_entry(postgres: str) -> None:
+def test_a_claim_waits_for_a_running_append(postgres: str) -> None:
     with PostgresStore(postgres) as store:
         chat = store.create()
         with store._connections.transaction() as db:

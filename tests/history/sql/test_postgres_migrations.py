@@ -118,7 +118,7 @@ def test_a_migration_happens_whole_or_not_at_all(postgres: str) -> None:
         assert len(standing(store)) == len(GROWN)
 
 
-def test_a_migration_gives_way_to_a_reader_who_takes_long(postgres: str) -> None:
+def test_a_migration_releases_its_locks_for_a_long_reader(postgres: str) -> None:
     """It waits for the table without blocking others: an append succeeds at the same time."""
     with PostgresStore(postgres) as store:
         history = store.create()

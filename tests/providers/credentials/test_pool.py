@@ -94,7 +94,7 @@ def test_what_a_failure_does_to_a_key(kind: ErrorKind, expected: KeyState, reaso
     "kind",
     ["server", "overloaded", "timeout", "stream_cut", "invalid_request", "context_length", "not_found", "unknown"],
 )
-def test_what_is_not_the_keys_fault_is_not_held_against_it(kind: ErrorKind) -> None:
+def test_errors_of_the_request_do_not_cool_a_key(kind: ErrorKind) -> None:
     pool, _ = pool_of(FIRST)
     pool.acquire("m").failed(error(kind))
     assert state(pool) == "healthy"
@@ -462,7 +462,7 @@ def test_a_disabled_or_limited_key_is_not_tried_early() -> None:
         pool.acquire("m")
 
 
-def test_a_person_who_tries_again_gets_a_call_with_the_only_key_at_once() -> None:
+def test_a_retry_uses_the_only_key_at_once() -> None:
     pool, _ = pool_of(FIRST)
     pool.acquire("m").failed(error("authentication"))
     with pytest.raises(NoUsableCredential, match="retry in 5"):

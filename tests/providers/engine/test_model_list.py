@@ -112,7 +112,7 @@ def test_a_key_that_works(preset: str) -> None:
         assert [one.target for one in received] == ["/key"]
 
 
-def test_a_list_that_needs_no_key_proves_nothing() -> None:
+def test_a_model_list_without_a_key_does_not_verify_the_key() -> None:
     listed = Reply(body=b'{"data": []}', content_type="application/json")
     trial, received = trial_of("ollama", listed)
     assert trial.verdict == "no list"

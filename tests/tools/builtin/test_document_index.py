@@ -128,7 +128,7 @@ def test_concurrent_searches_share_an_index(folder: Path, tmp_path: Path) -> Non
     assert found == [1] * 8
 
 
-def test_what_does_not_belong_is_left_out(folder: Path, tmp_path: Path) -> None:
+def test_links_hidden_and_binary_files_are_left_out(folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "passwords.txt").write_text("zebra password")

@@ -88,7 +88,7 @@ def test_a_later_system_message_becomes_a_note_in_other_models() -> None:
     assert turns[0] == {"role": "user", "content": NOTED["text"]}
 
 
-def test_a_system_message_waits_for_an_answer_that_comes_to_something() -> None:
+def test_a_system_message_before_an_empty_answer_stays() -> None:
     turns, losses = messages_of(ASK, LATER, model(Text("")), ASK, model="claude-opus-4-8")
     assert [turn["role"] for turn in turns] == ["user", "system"]
     assert losses == ["messages[1]"]

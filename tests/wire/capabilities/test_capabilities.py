@@ -42,7 +42,7 @@ def load_tool(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_family_is_complete(family: object) -> None:
+def test_a_model_family_has_every_fact_and_its_source(family: object) -> None:
     row = next(known for known in FAMILIES if known is family)
     assert row.home
     assert set(row.home) <= set(FORMATS)

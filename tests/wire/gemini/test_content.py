@@ -120,7 +120,7 @@ def test_result_with_an_empty_list_of_parts_keeps_its_text() -> None:
 @pytest.mark.parametrize(
     "response", [{"result": 5}, {"error": {"code": 3}}, {"output": '{"a": 1}'}, {"output": [1]}, {}]
 )
-def test_a_response_is_spelled_again_as_it_was(response: dict[str, Any]) -> None:
+def test_a_response_keeps_its_field_spelling(response: dict[str, Any]) -> None:
     part = {"functionResponse": {"name": "f", "response": response}}
     read = read_parts(part)
     assert written(Message("user", read))[0]["parts"] == [part]
