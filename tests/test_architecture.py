@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 
-# Each may import itself and what stands above it.
+# Each may import itself and what is listed above it.
 MAP = [
     "closing",
     "text",

@@ -39,6 +39,13 @@ LIMITS = {
     r"\bas they do in life\b": 0,
     r"\boffers a key\b": 0,
     r"\bis theirs\b": 0,
+    r"\bstands for\b": 0,
+    r"\bwhat stands\b": 4,
+    r"\bfor ever\b": 0,
+    r"\bleads to\b": 0,
+    r"\bis to be\b": 0,
+    r"\bcomes to its end\b": 0,
+    r"\bgoes before\b": 0,
 }
 FOLDERS = ["src", "docs", "tests", "bench", "examples", "fuzz", "README.md", "CONTRIBUTING.md"]
 NAME = re.compile(

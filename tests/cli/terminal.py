@@ -24,7 +24,7 @@ from providers.scripted_server import ScriptedServer
 from support.antiphon_process import AntiphonProcess
 
 PATIENCE = 60.0
-"""How long to wait for something to appear, in seconds: a loaded machine is slow, a broken chat says nothing for ever."""
+"""How long to wait for something to appear, in seconds: a loaded machine is slow, a broken chat says nothing forever."""
 
 
 class Terminal:
@@ -79,7 +79,7 @@ class Terminal:
         self._resize(columns, rows)
 
     def sees(self, *texts: str, again: bool = False) -> str:
-        """Wait until all of these stand on the terminal, wrapped as may be; what stands there then.
+        """Wait until all of these stand on the terminal, wrapped or not; the text of the screen then.
 
         `again`: more often than they do now.
         """

@@ -24,7 +24,7 @@ class SeenRequest(Struct, frozen=True):
     headers: dict[str, str]
     body: bytes
     is_message: bool = False
-    """Whether it is a message of a WebSocket, shown as the POST that it stands for."""
+    """Whether it is a message of a WebSocket, shown as the equivalent POST."""
 
 
 class Wiretap(ScriptedServer):

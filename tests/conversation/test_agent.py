@@ -276,7 +276,7 @@ def test_an_endless_route_is_bounded_and_reported(most: int) -> None:
 def test_a_route_to_an_unknown_agent_raises() -> None:
     chat = Conversation(ScriptedModel())
     agents = [Agent("only", model=ScriptedModel("Done."))]
-    with pytest.raises(ConversationError, match="the route leads to 'unknown'; the agents are only"):
+    with pytest.raises(ConversationError, match="the route returned 'unknown'; the agents are only"):
         ToolLoop(chat, agents=agents, route=lambda agent, answer: "unknown").run_sync("Go.")
 
     def wrong(agent: Agent, answer: str) -> Any:

@@ -80,7 +80,7 @@ class StrictUpstream:
 
     @property
     def credential(self) -> tuple[str, str]:
-        """The header that carries the key, and what stands before the key in it."""
+        """The header that carries the key, and its prefix before the key."""
         return _CREDENTIALS[self.format]
 
     @property

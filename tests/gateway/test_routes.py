@@ -1,4 +1,4 @@
-"""The list of paths: what each leads to, and that the documentation has exactly these."""
+"""The list of paths: where each is routed, and that the documentation has exactly these."""
 
 from __future__ import annotations
 

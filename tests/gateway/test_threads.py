@@ -15,7 +15,7 @@ from antiphon.gateway.threads import run_in_thread
 
 
 class _Body:
-    """Stands for the body of a request: its weak reference shows whether it is still held."""
+    """In place of the body of a request: its weak reference shows whether it is still held."""
 
 
 class _StoreFailed(Exception):

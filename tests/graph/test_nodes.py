@@ -218,7 +218,7 @@ def test_events_and_messages_are_streamed(tmp_path: Path) -> None:
     assert [list(update) for mode, update in events_seen if mode == "updates"] == [["llm"], ["tools"], ["llm"]]
 
 
-# Bounds: a graph that loops for ever.
+# Bounds: a graph that loops forever.
 
 
 def stubborn() -> FunctionModel:

@@ -295,7 +295,7 @@ class Conversations(RuleBasedStateMachine):
         for _ in range(3):
             self.play_loop(Play(surface))
             self.decide(surface, ["approve"] * len(self.loop(surface).pending))
-        assert not self.chat(surface).turn.open_calls, "L8: the turn waits for ever"
+        assert not self.chat(surface).turn.open_calls, "L8: the turn waits forever"
         self.laws_hold()
 
 

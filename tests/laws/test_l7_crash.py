@@ -36,7 +36,7 @@ def says_the_same(entry: HistoryEntry, number: int) -> bool:
 
 
 def write_on(history: AgentHistory, pipe: int) -> None:
-    """Append for ever, and tell each entry whose append returned."""
+    """Append forever, and tell each entry whose append returned."""
     while True:
         stored = history.append(entry_number(history.version + 1))
         os.write(pipe, struct.pack("<I", stored.sequence_number))

@@ -159,7 +159,7 @@ def test_kill_nine_at_random_instants_repeats_no_finished_call(tmp_path: Path, s
     kills, is_over = 0, False
     while not is_over:
         kills += 1
-        assert kills < 80, "the turn never comes to its end"
+        assert kills < 80, "the turn never ends"
         read_end, write_end = os.pipe()
         arguments = [
             sys.executable,

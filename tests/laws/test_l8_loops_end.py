@@ -104,7 +104,7 @@ def test_the_time_budget_ends_a_stream(partial_text: str, is_streamed: bool) -> 
     async def endless(*_: object) -> AsyncIterator[str]:
         try:
             yield partial_text
-            await asyncio.Event().wait()  # a model that never comes to its end
+            await asyncio.Event().wait()  # a model that never ends
         finally:
             closed.append(True)
 

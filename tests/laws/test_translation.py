@@ -220,7 +220,7 @@ def strings(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_the_same_request_gives_the_same_bytes_and_a_longer_one_the_same_beginning(source: str, target: str) -> None:
-    """L9. Messages that end a request may be closed differently; what stands before them may not change."""
+    """L9. Messages that end a request may be closed differently; what comes before them may not change."""
     for body in list(everything(source))[:150]:
         request = formats[source].read_request(body)
         fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)

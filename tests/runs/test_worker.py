@@ -85,7 +85,7 @@ def test_cancel_of_running_run_is_recorded(place: Place) -> None:
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="once", timeout=None)
         async def wait() -> str:
-            """Waits for ever."""
+            """Waits forever."""
             started.set()
             await asyncio.sleep(1000)
             return "never"

@@ -53,7 +53,7 @@ def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) 
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="idempotent", timeout=None)
         async def wait() -> str:
-            """Waits for ever, the first time."""
+            """Waits forever, the first time."""
             at_work.set()
             try:
                 await asyncio.sleep(0 if run.attempts > 1 else 1000)
@@ -87,7 +87,7 @@ def test_cancelled_worker_hands_runs_back(place: Place) -> None:
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="idempotent", timeout=None)
         async def wait() -> str:
-            """Waits for ever."""
+            """Waits forever."""
             at_work.set()
             await asyncio.sleep(1000)
             return "never"

@@ -76,7 +76,7 @@ def placed(folder: Path, address: str = "") -> Place:
 
 
 def place_asked_for(request: pytest.FixtureRequest, folder: Path) -> Place:
-    """The place that a test is to be run in."""
+    """The place for a test."""
     return placed(folder, request.getfixturevalue("postgres") if request.param == "postgres" else "")
 
 

@@ -6,14 +6,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 SECONDS = 60.0
 
 
-def until(wanted: Callable[[], T], what: str = "") -> T:
+def until(wanted: Callable[[], Any], what: str = "") -> Any:
     """What `wanted` returns as soon as that is true."""
     deadline = time.monotonic() + SECONDS
     while not (found := wanted()):
@@ -22,7 +20,7 @@ def until(wanted: Callable[[], T], what: str = "") -> T:
     return found
 
 
-async def until_async(wanted: Callable[[], T], what: str = "") -> T:
+async def until_async(wanted: Callable[[], Any], what: str = "") -> Any:
     """The same in an event loop."""
     deadline = time.monotonic() + SECONDS
     while not (found := wanted()):

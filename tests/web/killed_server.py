@@ -46,7 +46,7 @@ def tools(marks: Path, *, hang: bool) -> list[Any]:
 
 
 async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
-    """Call the tool that the question names, then tell what came of it; `talk` talks for ever."""
+    """Call the tool that the question names, then tell what came of it; `talk` talks forever."""
     last = context[-1]
     if last.role == "tool_result":
         yield "It said: " + last.content[0].result_markdown

@@ -1,7 +1,7 @@
 """The gateways that the suite knows: how to point each at the mock providers, and how each wants to be addressed.
 
-Every configured model is called `conform-FORMAT` or `conform-FORMAT-newer` and leads to the mock provider of that format under
-the name of a real model, so that a gateway applies what it knows of that model.
+Every configured model is called `conform-FORMAT` or `conform-FORMAT-newer` and is routed to the mock provider of that format
+under the name of a real model, so that a gateway applies what it knows of that model.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ class AgentTeam(Participants):
             return None
         name, message = chosen if isinstance(chosen, tuple) else (chosen, "")
         if name not in self._agents:
-            raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
+            raise ConversationError(f"the route returned {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or CONTINUE_PROMPT
 
     def activate(self, agent: Agent, reason: str = "") -> None:

@@ -387,7 +387,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
 
     @property
     def token_limit(self) -> int | None:
-        """The size at which compaction is requested. `"auto"` stands for 80 % of the model's context window, if it is known."""
+        """The size at which compaction is requested. `"auto"` is 80 % of the model's context window, if it is known."""
         if self._token_limit != "auto":
             return self._token_limit
         return capabilities_for(self.model, "").compaction_limit  # a limit of the model, in every format

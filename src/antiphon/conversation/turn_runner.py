@@ -152,7 +152,7 @@ class TurnRunner:
                 self._last_yield = monotonic()
 
     def plan(self) -> CallPlan:
-        """What is to be done with the calls of the last output; changes nothing."""
+        """What to do with the calls of the last output; changes nothing."""
         turn = self._chat.turn
         if turn.ended or turn.has_failed:
             return CallPlan([], [], [])
@@ -194,7 +194,7 @@ class TurnRunner:
             number = turn.output.sequence_number
             self._chat.history.rollback(
                 number - 1,
-                "the answer was cut off; it is asked for again",
+                "the answer was cut off; it is requested again",
                 kept=[
                     entry.sequence_number
                     for entry in _effective_after(self._chat, number)

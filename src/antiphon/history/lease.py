@@ -284,7 +284,7 @@ def write_refused_error(conversation: str, holder: str, current: int, epoch: int
 
 
 def validate_duration(seconds: float) -> None:
-    """Raise `StoreError` for a lease that would last no time, or for ever."""
+    """Raise `StoreError` for a lease that would last no time, or forever."""
     if not 0 < seconds < float("inf"):
         raise StoreError(f"invalid lease duration {seconds:g}: expected a positive number of seconds")
 

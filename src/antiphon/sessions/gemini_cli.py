@@ -3,7 +3,7 @@
 The first line is the head. A line with an `id` adds a message, or replaces the one of that id (an answer is written again when
 its calls have results); `$set` replaces fields, among them all `messages`; `$rewindTo` removes a message and those after it.
 Earlier versions wrote the same as one JSON object, in `.json`. Answers hold their calls with the results in `toolCalls`; the
-results are repeated as a message of the user. `projects.json` says which PROJECT stands for which folder. Signatures of thoughts
+results are repeated as a message of the user. `projects.json` maps each PROJECT to its folder. Signatures of thoughts
 are not kept by the program.
 """
 
@@ -291,7 +291,7 @@ def _root(home: Path) -> Path:
 
 
 def _project_of(folder: Path) -> str:
-    """The folder that a folder of `tmp` stands for; empty if that is not recorded."""
+    """The project folder of a folder of `tmp`; empty if that is not recorded."""
     try:
         return (folder / ".project_root").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

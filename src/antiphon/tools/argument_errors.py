@@ -293,7 +293,7 @@ class _SchemaWalker:
 
 
 def resolve_reference(schema: Any, root: dict[str, Any]) -> Any:
-    """The schema a reference leads to. One that leads nowhere in this schema, or to itself, allows everything."""
+    """The schema that a reference names. An unknown or circular reference allows everything."""
     for _ in range(16):
         if not isinstance(schema, dict) or "$ref" not in schema:
             return schema

@@ -4,7 +4,7 @@ Only tools with `cache_seconds` are cached, and only their successes. Two calls 
 same tool and their arguments mean the same JSON: order of keys and spaces do not count. The cache is bounded in entries and in
 characters; the least recently used result is removed first.
 
-An executor has a cache of its own unless it is given one. Share one only among executors whose `state` leads to the same
+An executor has a cache of its own unless it is given one. Share one only among executors whose `state` gives the same
 answers: the state is not part of the key.
 """
 

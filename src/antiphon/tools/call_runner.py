@@ -76,7 +76,7 @@ class CallState(Struct, eq=False):
 
 
 class CallPlan(Struct):
-    """What is to be done with the calls of an output."""
+    """What to do with the calls of an output."""
 
     settled: list[tuple[CallState, ToolCallResult]]
     """Calls that do not run (again), with their results."""
@@ -116,7 +116,7 @@ class CallRunner(Struct, eq=False):
     _running: dict[str, CallState] = {}
 
     def plan(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
-        """What is to be done with the calls; changes nothing. `refusals` gives a reason for each call that must not run."""
+        """What to do with the calls; changes nothing. `refusals` gives a reason for each call that must not run."""
         plan = CallPlan([], [], [])
         executor = self.executor
         for state in calls:
@@ -278,7 +278,7 @@ def skipped_result(call: ToolCallRequest, reason: str) -> ToolCallResult:
 
 
 def apply_edit(state: CallState) -> ToolCallRequest:
-    """The call as it is to be run: with the arguments a person gave it, if one did."""
+    """The call with the arguments that a person gave it, if one did."""
     if state.decision is not None and state.decision.arguments is not None:
         return structs.replace(state.call, arguments=state.decision.arguments)
     return state.call

@@ -1,6 +1,6 @@
 """ATIF documents as entries: the reverse of `atif.py`, for trajectories that other agents wrote.
 
-A step becomes the messages it stands for, and those are read as every import is (`conversation/interchange.py`): the sequence is
+A step becomes its messages, and those are read as every import is (`conversation/interchange.py`): the sequence is
 repaired, and what a history has no place for is reported. Media that a document names by a path are not opened: a document from
 somewhere else must not decide which files of this machine are read.
 """

@@ -29,7 +29,7 @@ class Loss(Struct, frozen=True):
 def foreign_reason(origin: str, name: str) -> str:
     """Why an extra of another format is lost."""
     if name in SERVER_STATE.get(origin, ()):
-        return f"the turns it stands for are stored at {origin}; sent only the messages of this request"
+        return f"the turns it refers to are stored at {origin}; sent only the messages of this request"
     return f"specific to {origin}; dropped"
 
 

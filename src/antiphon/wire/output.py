@@ -48,7 +48,7 @@ _STATUSES: dict[int, ErrorKind] = {
 
 
 NOT_AN_ANSWER = "not_an_answer"
-"""The code of an error that stands for an answer that cannot be read. It may be billed, so it is not asked for again."""
+"""The code of the error for an answer that cannot be read. It may be billed, so it is not requested again."""
 
 
 _MAX_COUNT = 2**53

@@ -1,4 +1,4 @@
-"""Who is an operator: an admin key, or a program on this machine that no proxy stands for."""
+"""Who is an operator: an admin key, or a program on this machine that did not come through a proxy."""
 
 from __future__ import annotations
 

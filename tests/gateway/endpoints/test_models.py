@@ -35,7 +35,7 @@ MANY = tuple(ModelEntry(f"model-{number:02d}", "some") for number in range(53))
         (ROUTES, ["fast", "claude-sonnet-5", "smart/one"]),
         ([Route("*", ["a/x", "b/y"])], ["x"]),
         ([Route("*", ["a/*"]), Route("plain", ["a/x"])], ["plain"]),
-        # The short name leads to an earlier route, and so not to this model.
+        # The short name matches an earlier route, and so not this model.
         ([Route("claude-*", ["a/*"]), Route("*", ["b/claude-5"])], ["b/claude-5"]),
         ([Route("b/*", ["b/one"])], ["b/one"]),
         ([Route("b/*", ["b"])], []),

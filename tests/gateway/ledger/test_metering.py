@@ -66,7 +66,9 @@ def running(ledger_path: Path) -> Iterator[Rig]:
     keys = [ClientKeySettings(name="alice", key=hash_key("sk-alice"), admin=True)]
     ledger = LedgerSettings(address=str(ledger_path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(UsageLedger.__init__.__kwdefaults__, "interval", 0.02)
+        patch.setattr(
+            UsageLedger.__init__, "__kwdefaults__", {**(UsageLedger.__init__.__kwdefaults__ or {}), "interval": 0.02}
+        )
         with rig(structs.replace(FAST, hold_seconds=5.0), models=models, keys=keys, ledger=ledger) as gateway:
             yield gateway
 

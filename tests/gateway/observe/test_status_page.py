@@ -32,7 +32,7 @@ EVIL = "</title></style><script>alert('x')</script><img src=x onerror=\"y\">&amp
 
 
 class Page(HTMLParser):
-    """Reads a page strictly enough: every element is closed in turn, and what stands in it is kept."""
+    """Reads a page strictly enough: every element is closed in turn, and its text is kept."""
 
     VOID = frozenset({"meta", "br", "line", "rect", "path", "input"})
 

@@ -153,7 +153,7 @@ def play_graph(world: World, home: Home, play: Play) -> None:
             except (ModelCallFailed, GraphError):
                 break
             if log.version == version:
-                world.fault(f"L8: the graph leads to {lead}, which does nothing")
+                world.fault(f"L8: the graph goes to {lead}, which does nothing")
                 break
     finally:
         chats.close()

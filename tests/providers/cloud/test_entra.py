@@ -235,7 +235,7 @@ def test_bad_references(reference: str, message: str) -> None:
 
 
 class MsalNetwork:
-    """Stands for the network of msal, and keeps the form it posts."""
+    """Replaces the network of msal and keeps the form it posts."""
 
     def __init__(self) -> None:
         self.url = ""

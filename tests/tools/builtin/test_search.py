@@ -33,7 +33,7 @@ class Received(msgspec.Struct):
 
 
 class FakeTavily:
-    """A server on a real socket that plays answers one after the other, the last one for ever."""
+    """A server on a real socket that plays answers one after the other, the last one forever."""
 
     def __init__(self, answers: list[tuple[int, dict[str, str], bytes]]) -> None:
         self.answers = answers

@@ -339,7 +339,7 @@ def test_an_older_server_is_understood(old: Bench) -> None:
     }
     assert not old.server.has_changed
     old.call("old__tell")
-    old.runner.run(until(lambda: old.server.has_changed))
+    old.runner.run(until_async(lambda: old.server.has_changed))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[FORMAT=]NAME",
-        help="the model that leads to the mock provider of FORMAT (default: conform-FORMAT); with --client-only, just NAME",
+        help="the model that is routed to the mock provider of FORMAT (default: conform-FORMAT); with --client-only, just NAME",
     )
     parser.add_argument(
         "--upstream-ports",

@@ -66,7 +66,7 @@ def _preset_models(provider: Provider) -> Iterator[str]:
 
 
 def _names_leading_to(loaded: LoadedConfig, provider: str, model: str) -> Iterator[str]:
-    """The plain name if it leads to the provider, else the name with the provider before it, if that does."""
+    """The plain name if it is routed to the provider, else the name with the provider before it, if that does."""
     for name in (model, f"{provider}/{model}"):
         try:
             target = loaded.resolve(name)[0]

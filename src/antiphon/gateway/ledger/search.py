@@ -1,7 +1,7 @@
 """Search in the rows of the ledger, newest first, page by page.
 
 A page looks at a bounded number of rows before a cursor, whatever the ledger holds: the time is bounded too, and no further index
-slows the writer. If fewer rows match, the cursor leads to the rows before those. Rows are in the order in which they were
+slows the writer. If fewer rows match, the cursor continues with the rows before those. Rows are in the order in which they were
 written, which is the order of their times but for the seconds that a writer may be late.
 """
 

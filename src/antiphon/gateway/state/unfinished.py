@@ -1,6 +1,6 @@
 """`UnfinishedAnswers`: the stored objects of answers that have not been completed: queued, in progress, failed or cancelled.
 
-A complete answer is a row of `ResponseStore`. Until then, and for ever if it fails, its object is here, so that every worker can
+A complete answer is a row of `ResponseStore`. Until then, and forever if it fails, its object is here, so that every worker can
 show it and a client can cancel it at any worker. An answer whose process has died is overdue: it is shown as failed. The request
 is here too, for its input items, and so are the events of the stream, for clients that follow it at another worker.
 """

@@ -131,7 +131,7 @@ class SqliteDatabase(Database):
             db.execute(statement, [value for row in chunk for value in row])
 
     def time(self, name: str, values: Mapping[str, Any]) -> int:  # noqa: ARG002 - leases have more names
-        """The value of a name that stands for a time."""
+        """The value of a name of a time (`:now`, `:lease_end`, …)."""
         return wall_time()
 
     def lock(self, db: sqlite3.Connection, name: str, *, shared: bool = False) -> None:

@@ -67,7 +67,7 @@ class Plan(Struct, frozen=True):
 class TaskDraft(Struct, frozen=True, forbid_unknown_fields=True):
     """A task as a model writes it down."""
 
-    title: Annotated[str, Meta(description="What is to be done, in one line")]
+    title: Annotated[str, Meta(description="What to do, in one line")]
     notes: Annotated[str | None, Meta(description="Details, if any")] = None
     due: Annotated[str | None, Meta(description="When it is due, like 2026-03-01")] = None
     done: Annotated[bool | None, Meta(description="Whether it is done already")] = None

@@ -36,7 +36,7 @@ EFFORT_BUDGETS = {
     "xhigh": 32768,
     "max": 65536,
 }
-"""The tokens that an effort stands for, where a model takes only the one or the other."""
+"""The thinking budget of each effort, for models that take only one of the two."""
 EFFORTS = tuple(EFFORT_BUDGETS)
 
 _MAX_NAME_LENGTH = 256
@@ -97,7 +97,7 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     media: tuple[MediaKind, ...] | None = None
     """The kinds of media that it accepts; empty: it takes text only."""
     image_types: tuple[str, ...] | None = None
-    """The types of inline images that it accepts; `text/*` stands for all that begin like this. So for the other kinds."""
+    """The types of inline images that it accepts; `text/*` means every type that begins like this. So for the others."""
     document_types: tuple[str, ...] | None = None
     audio_types: tuple[str, ...] | None = None
     video_types: tuple[str, ...] | None = None
@@ -163,7 +163,7 @@ class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 def effort_for_budget(tokens: int) -> str:
-    """The largest effort that stands for at most so many tokens; below the smallest, `minimal`."""
+    """The largest effort whose budget is at most this number of tokens; below the smallest, `minimal`."""
     if tokens <= 0:
         return "none"
     return next((effort for effort in reversed(EFFORTS) if 0 < EFFORT_BUDGETS[effort] <= tokens), "minimal")
@@ -310,7 +310,7 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
         tuple[str, ...] | None, Meta(description="Types of inline images (formats `anthropic` and `gemini`).")
     ] = None
     document_types: Annotated[
-        tuple[str, ...] | None, Meta(description="Types of documents; `text/*` stands for all that begin like this.")
+        tuple[str, ...] | None, Meta(description="Types of documents; `text/*` means every type that begins like this.")
     ] = None
     audio_types: Annotated[tuple[str, ...] | None, Meta(description="Types of audio.")] = None
     video_types: Annotated[tuple[str, ...] | None, Meta(description="Types of video.")] = None

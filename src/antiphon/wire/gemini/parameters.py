@@ -116,7 +116,7 @@ def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list
 
 
 def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    """A budget that the model accepts, or the level that stands for it."""
+    """A budget that the model accepts, or the level that corresponds to it."""
     if budget == 0 and capabilities.accepts_thinking("off"):
         return {"thinkingBudget": 0}
     if budget != _DYNAMIC and (not capabilities.accepts_thinking("budget") or (budget == 0 and capabilities.efforts)):

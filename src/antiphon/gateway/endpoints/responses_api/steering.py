@@ -1,7 +1,7 @@
 """Steering over the WebSocket: user input for a response in progress (`response.steer`), which a successor answers.
 
 The response in progress is not cut: when it is complete, a successor with its settings continues it with the queued input. If it
-ends with calls of tools that the client runs, the input stays queued (`response.steer.pending`) and goes before the input of the
+ends with calls of tools that the client runs, the input stays queued (`response.steer.pending`) and precedes the input of the
 request that brings their results. Input that no successor took comes back in `response.steer.failed`.
 """
 
