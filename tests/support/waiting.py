@@ -11,7 +11,7 @@ from typing import Any
 SECONDS = 60.0
 
 
-def until(wanted: Callable[[], Any], what: str = "") -> Any:
+def until(wanted: Callable[..., Any], what: str = "") -> Any:
     """What `wanted` returns as soon as that is true."""
     deadline = time.monotonic() + SECONDS
     while not (found := wanted()):
