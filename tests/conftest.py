@@ -133,6 +133,16 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _local_servers_without_proxy() -> Iterator[None]:
+    """Reach the servers that tests start directly where the environment has a proxy for everything else."""
+    with pytest.MonkeyPatch.context() as patch:
+        if any(name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") for name in os.environ):
+            for name in ("NO_PROXY", "no_proxy"):
+                patch.setenv(name, ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost"])))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _default_logging() -> None:
     """Undo what a gateway, a command or a library in this process set: each test starts with Python's default levels."""

@@ -16,6 +16,7 @@ import socket
 import sys
 import termios
 import time
+import warnings
 from typing import Any
 
 PRELOADED = (
@@ -79,11 +80,13 @@ def become(command: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(command["environment"])
     time.tzset()
+    if action := os.environ.get("PYTHONWARNINGS"):
+        warnings.simplefilter(action)  # type: ignore[arg-type]
     sys.path[0:1] = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = ["antiphon", *command["arguments"]]
-    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace")  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
 
 
 if __name__ == "__main__":
