@@ -74,7 +74,8 @@ def test_entities_of_control_characters_are_escaped() -> None:
         assert not any(is_control(char) for char in drawn), (name, drawn)
 
 
-def test_image_addresses_are_shown() -> None:
+def test_image_addresses_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     text = "See ![a map](https://example.org/map.png), ![](https://example.org/2.png) and <img src='https://example.org/3'>."
     drawn = " ".join(Renderer().markdown(text).split())
     assert drawn == (
