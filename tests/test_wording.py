@@ -42,7 +42,6 @@ LIMITS = {
     r"\bstands for\b": 0,
     r"\bwhat stands\b": 4,
     r"\bfor ever\b": 0,
-    r"\bleads to\b": 0,
     r"\bis to be\b": 0,
     r"\bcomes to its end\b": 0,
     r"\bgoes before\b": 0,
