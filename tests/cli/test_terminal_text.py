@@ -131,3 +131,15 @@ def test_an_empty_pager_variable_means_no_pager(path: Path, history: AgentHistor
 def test_numbers_of_a_table_are_aligned_to_the_right_beside_wide_characters() -> None:
     lines = list(table(("key", "calls"), [("团队蓝", "7"), ("ops", "1,200")], right_from=1))
     assert lines == ["key     calls", "团队蓝      7", "ops     1,200"]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_tables_are_shortened_on_a_terminal_and_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    details = "models=['to-*', 'gpt-5*'], tokens_per_day=5000000"
+    line = list(table(("TARGET", "DETAILS"), [("team blue", details)]))[-1]
+    assert (details in line) is not is_terminal
+    assert not is_terminal or (len(line) <= 40 and line.endswith("…"))

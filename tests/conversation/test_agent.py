@@ -282,7 +282,7 @@ def test_a_route_to_an_unknown_agent_raises() -> None:
     def wrong(agent: Agent, answer: str) -> Any:
         return 5
 
-    with pytest.raises(ConversationError, match="the route leads to 5; the agents are only"):
+    with pytest.raises(ConversationError, match="the route returned 5; the agents are only"):
         ToolLoop(chat, agents=agents, route=wrong).run_sync()
     assert refusals(chat.history.snapshot()) == []
     assert ToolLoop(chat, agents=agents, route=lambda agent, answer: None).run_sync().text == "Done."

@@ -124,14 +124,15 @@ def format_time(time: datetime) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right_from: int | None = None) -> Iterable[str]:
-    """Columns under their heads; the last one takes the room that is left. Cells are escaped.
+    """Columns under their heads. On a terminal the last one is shortened to the room that is left. Cells are escaped.
 
     From the column `right_from` on, cells are aligned to the right, as numbers are.
     """
     shown = [heads, *([escape_control_chars(cell) for cell in row] for row in rows)]
     widths = [max(map(width_of, column)) for column in zip(*shown, strict=True)]
-    room = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths[:-1]) - 2 * (len(heads) - 1))
-    widths[-1] = min(widths[-1], room)
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size((120, 24)).columns - sum(widths[:-1]) - 2 * (len(heads) - 1)
+        widths[-1] = min(widths[-1], max(20, room))
     for number, row in enumerate(shown):
         cells = []
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
