@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,19 +113,16 @@ def test_a_search_of_an_unchanged_folder_waits_for_no_writer(folder: Path, tmp_p
 
 
 def test_concurrent_searches_share_an_index(folder: Path, tmp_path: Path) -> None:
-    found: list[int] = []
-
-    def look() -> None:
-        index = DocumentIndex(folder, tmp_path / "index.db")
-        found.append(len(index.search("rain").found))
+    def look(path: Path) -> int:
+        index = DocumentIndex(folder, path)
+        found = len(index.search("rain").found)
         index.close()
+        return found
 
-    threads = [threading.Thread(target=look) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [1] * 8
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(10):  # one of them creates the file while the others look at it
+            path = tmp_path / f"index-{number}.db"
+            assert list(pool.map(look, [path] * 8)) == [1] * 8
 
 
 def test_links_hidden_and_binary_files_are_left_out(folder: Path, tmp_path: Path) -> None:

@@ -186,9 +186,12 @@ class SqliteFile:
                 raise refused(f"cannot create {self.path}: {error.strerror or error}") from error
 
     def _check_header(self, db: sqlite3.Connection) -> bool:
-        (application_id,) = db.execute("PRAGMA application_id").fetchone()
-        (schema,) = db.execute("PRAGMA user_version").fetchone()
-        if not schema and db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+        # One statement, so that all three are of one moment: another process may be creating the tables.
+        application_id, schema, tables = db.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+            " FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
+        if not schema and not tables:
             return False
         if application_id != self._application_id:
             raise StoreDamaged(f"{self.path} is an SQLite database of another program; it was not modified")
