@@ -89,7 +89,7 @@ def test_the_life_of_a_key(gateway: Rig, admin: Callable[..., str]) -> None:
     deadline = time.monotonic() + 20
     while "team blue 3 0 " not in " ".join(
         (spent := admin("spend", "--since", "7d")).split()
-    ):  # rows are committed a few times a second
+    ):  # rows are committed once a second
         assert time.monotonic() < deadline, spent
         time.sleep(0.05)
     lines = spent.splitlines()

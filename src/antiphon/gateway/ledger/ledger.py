@@ -55,7 +55,7 @@ class UsageLedger:
         location: str = "",
         journal: Path | None = None,
         retention_days: int | None = None,
-        interval: float = 0.25,
+        interval: float = 1.0,
         max_pending: int = 100_000,
         on_written: Callable[[Sequence[UsageRow]], None] = lambda _: None,
     ) -> None:
