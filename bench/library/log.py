@@ -113,7 +113,7 @@ def durable_append(folder: Path) -> Iterator[Figure]:
             label,
             ours,
             theirs,
-            runs=9,
+            runs=25,
             scale=1e6 / rounds,
             unit="us",
             at_most=1.5,
