@@ -38,7 +38,7 @@ def test_a_history_begins_with_entries_of_a_log() -> None:
     text: Any = "Hi."
     with pytest.raises(InvalidEntry, match="a history takes HistoryEntry values, not str"):
         AgentHistory([text])
-    with pytest.raises(SequenceError, match=r"entry 0 .* belongs; new entries have no number: append them"):
+    with pytest.raises(SequenceError, match=r"entry 0 .* position 1; new entries have no number: append them"):
         AgentHistory([ModelInputEntry.of("Hi.")])
 
 

@@ -398,4 +398,6 @@ def test_reasoning_with_a_summary_of_an_unknown_shape_is_carried() -> None:
         item = {"type": "reasoning", "id": "rs_1", "summary": summary}
         request = RESPONSES.read_request({"model": "gpt-5", "input": [{"role": "user", "content": "Rain?"}, item]})
         for name in FORMATS:
-            formats[name].write_request(request)
+            body, losses = formats[name].write_request(request)
+            assert (item in body.get("input", ())) is (name == "openai-responses"), name
+            assert bool(losses) is (name != "openai-responses"), name

@@ -371,7 +371,7 @@ class AgentHistory:
             )
             hint = "" if entry.sequence_number else "; new entries have no number: append them"
             raise SequenceError(
-                f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs{hint}"
+                f"entry {entry.sequence_number} ({entry.kind}) of {self._name} is at position {number}{hint}"
             )
         if _FAST_PATH_KINDS.issuperset(map(type, log)):
             return
