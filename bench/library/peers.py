@@ -101,7 +101,7 @@ def _work(folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 def _converter(source: str, target: str, body: Any) -> Callable[[], Any]:
-    read, compose = formats[source].read_request, formats[target].compose_request
+    read, compose = formats[source].read_request, formats[target].build_request
     return lambda: compose(repair(read(body), target).request)
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from antiphon.history import encode_entry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore
+from antiphon.history.sql.postgres import PostgresStore
 from bench.library.log import conversation
 
 ROUNDS, RUNS, THREADS, SIZE = 300, 5, 8, 10_000

@@ -18,7 +18,7 @@ from pathlib import Path
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, Run
 from antiphon.history.location import is_postgres_url, open_store
-from antiphon.providers.scripted import FunctionModel, Said, call
+from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.runs import RunBook, Runs
 from antiphon.tools import tool
 
@@ -37,7 +37,7 @@ async def look(city: str) -> str:
 
 @book.kind("bench")
 def turn(history: AgentHistory, _: Run) -> ToolLoop:
-    def answer(*_: object) -> Said:
+    def answer(*_: object) -> ScriptedAnswer:
         rounds = sum(entry.kind == "model_output" for entry in history.entries)
         return [call("look", city=("Oslo", "Rome")[rounds])] if rounds < 2 else "Rain everywhere."
 

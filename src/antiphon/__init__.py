@@ -123,7 +123,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.history.location import (
         open_store as open_store,
     )
-    from antiphon.history.postgres import (
+    from antiphon.history.sql.postgres import (
         PostgresStore as PostgresStore,
     )
     from antiphon.parts import (
@@ -307,7 +307,7 @@ _EXPORTS = {
         "ToolCallStartedEntry",
     ),
     "antiphon.history.location": ("open_store",),
-    "antiphon.history.postgres": ("PostgresStore",),
+    "antiphon.history.sql.postgres": ("PostgresStore",),
     "antiphon.parts": (
         "Audio",
         "Document",

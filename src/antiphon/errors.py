@@ -1,7 +1,7 @@
 """The exceptions Antiphon raises, in one small tree.
 
 Each message says what failed, where (file, line, conversation, entry) and what to do. Catch `AntiphonError` to catch them
-all; a bare `ValueError` or `sqlite3.Error` reaching a caller is a bug. Names of version 0.1 stay as aliases at the end.
+all; a bare `ValueError` or `sqlite3.Error` reaching a caller is a bug.
 """
 
 from __future__ import annotations
@@ -237,11 +237,6 @@ class NoUsableCredential(CredentialError):
         self.retry_after = retry_after
         self.kind = kind
 
-    @property
-    def soonest(self) -> float | None:
-        """The name of `retry_after` in version 0.1."""
-        return self.retry_after
-
 
 class TransportError(AntiphonError):
     """An HTTP exchange that did not complete. `code` is a machine-readable reason."""
@@ -257,17 +252,3 @@ class MediaFetchError(AntiphonError):
 
 class GatewayStartError(AntiphonError):
     """The gateway cannot start."""
-
-
-NotAppendable = InvalidEntry
-OutOfSequence = SequenceError
-SharedStoreAway = SharedStoreUnavailable
-RunRefused = RunStateError
-RunBookRefused = RunConfigError
-ImportRefused = ImportFormatError
-PlanRefused = PlanError
-DocumentsUnreadable = DocumentFolderError
-RunOvertaken = StaleRunError
-TurnOver = TurnLimitReached
-MediaRefused = MediaFetchError
-ServeRefused = GatewayStartError

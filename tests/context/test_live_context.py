@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.context import LiveContextOptions, TokenLedger, render_live_context
-from antiphon.errors import ContextError, NotAppendable
+from antiphon.errors import ContextError, InvalidEntry
 from antiphon.history import (
     AgentHistory,
     ContextEntryRole,
@@ -57,7 +57,7 @@ def test_what_was_injected_can_be_recorded_and_the_decorated_entry_cannot(histor
     record = context.injected()
     assert record == LiveContextInjectedEntry("12:00", 6)
     history.append(record)
-    with pytest.raises(NotAppendable, match=r"DecoratedContextEntry.*append its `entry`"):
+    with pytest.raises(InvalidEntry, match=r"DecoratedContextEntry.*append its `entry`"):
         history.append(context[-1])  # type: ignore[type-var]
     assert history.version == 7
 

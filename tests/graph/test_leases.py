@@ -19,7 +19,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 
-from antiphon.errors import GraphError, LeaseHeld, RunOvertaken
+from antiphon.errors import GraphError, LeaseHeld, StaleRunError
 from antiphon.graph import Conversations, ConversationState, LLMNode
 from antiphon.history import SqliteStore
 from antiphon.providers.call import ModelCallFailed
@@ -215,7 +215,7 @@ def test_lease_is_renewed_during_long_step(tmp_path: Path) -> None:
         @tool(effect="read")
         def slow() -> str:
             "Takes longer than a lease."
-            first = others.leased(question["conversation"])
+            first = others.current_lease(question["conversation"])
             assert first is not None
             while datetime.now(UTC) <= first.expires:
                 time.sleep(0.1)
@@ -240,12 +240,12 @@ def test_lease_is_released_when_run_ends_or_fails(tmp_path: Path) -> None:
 
         with pytest.raises(ModelCallFailed):
             graph.invoke(question, thread())
-        assert chats.store.leased(question["conversation"]) is None
+        assert chats.store.current_lease(question["conversation"]) is None
         asyncio.run(leave_early())
         until = time.monotonic() + 60
-        while chats.store.leased(question["conversation"]) is not None and time.monotonic() < until:
+        while chats.store.current_lease(question["conversation"]) is not None and time.monotonic() < until:
             time.sleep(0.01)
-        assert chats.store.leased(question["conversation"]) is None
+        assert chats.store.current_lease(question["conversation"]) is None
         state = graph.invoke(None, thread())
         assert chats.is_over(state)
 
@@ -254,12 +254,12 @@ def test_unbound_graph_releases_idle_lease(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Done.", "Again."), idle=0.1) as chats:
         graph = loop_graph(chats, is_bound=False)
         state = graph.invoke(chats.ask("Go."), thread())
-        assert chats.store.leased(state["conversation"]) is not None
+        assert chats.store.current_lease(state["conversation"]) is not None
         state = graph.invoke(chats.ask("Again.", state=state), thread())  # the same process continues with it
         until = time.monotonic() + 60
-        while chats.store.leased(state["conversation"]) is not None and time.monotonic() < until:
+        while chats.store.current_lease(state["conversation"]) is not None and time.monotonic() < until:
             time.sleep(0.01)
-        assert chats.store.leased(state["conversation"]) is None
+        assert chats.store.current_lease(state["conversation"]) is None
 
 
 def test_stale_run_raises(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_stale_run_raises(tmp_path: Path) -> None:
         def late() -> None:
             try:
                 graph.invoke(question, thread())
-            except RunOvertaken as error:
+            except StaleRunError as error:
                 raised.append(error)
 
         thread_of_it = threading.Thread(target=late)

@@ -13,7 +13,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
 from antiphon.conversation import Bounds, RoundStarted, TextDelta, ToolCallFinished, Turn, rounds_of
-from antiphon.errors import GraphError, TurnOver
+from antiphon.errors import GraphError, TurnLimitReached
 from antiphon.graph import (
     AskNode,
     ConversationNode,
@@ -62,7 +62,7 @@ def test_graph_runs_turn_with_tools(tmp_path: Path, is_awaited: bool) -> None:
         assert state["version"] == history.version
         assert kinds(history.entries) == TURN
         assert refusals(history.snapshot()) == []
-        assert chats.store.leased(state["conversation"]) is None, "given back at the end of the run"
+        assert chats.store.current_lease(state["conversation"]) is None, "given back at the end of the run"
         assert (chats.is_over(state), chats.has_calls(state), chats.needs_person(state)) == (True, False, False)
 
 
@@ -236,7 +236,7 @@ def test_max_rounds_ends_turn(tmp_path: Path) -> None:
         history = log_of(tmp_path, state)
         assert rounds_of(history.snapshot())[-1].ended == "max_rounds"
         assert kinds(history.entries)[-1] == "model_output"
-        with pytest.raises(TurnOver, match="max_rounds"):
+        with pytest.raises(TurnLimitReached, match="max_rounds"):
             LLMNode(chats)(state)
 
 
@@ -251,14 +251,14 @@ def test_endless_hand_overs_are_limited(tmp_path: Path, limit: int) -> None:
         builder.add_edge("llm", "llm")
         graph = chats.bind(builder.compile())
         question = chats.ask("Think.")
-        expected: Any = GraphRecursionError if limit == 4 else TurnOver
+        expected: Any = GraphRecursionError if limit == 4 else TurnLimitReached
         with pytest.raises(expected, match=r"recursion|6 times"):
             graph.invoke(question, {"recursion_limit": limit})
         history = log_of(tmp_path, question)
         assert refusals(history.snapshot()) == []
         assert kinds(history.entries).count("model_output") == (4 if limit == 4 else 7)
         assert chats.conversation(question).turn.ended == ("" if limit == 4 else "max_hand_overs")
-        assert chats.store.leased(question["conversation"]) is None
+        assert chats.store.current_lease(question["conversation"]) is None
 
 
 def test_failed_answer_with_calls_routes_to_llm(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_human_node_applies_decision(
         (asked,) = stopped.value["calls"]
         assert (asked["tool"], asked["arguments"]) == ("book", '{"to":"Oslo"}')
         assert chats.needs_person(waiting)
-        assert chats.store.leased(waiting["conversation"]) is None, "no lease is held while a person thinks"
+        assert chats.store.current_lease(waiting["conversation"]) is None, "no lease is held while a person thinks"
         if isinstance(resumed_with, dict) and "ID" in resumed_with:
             resumed_with = {asked["id"]: resumed_with["ID"]}
         command: Any = Command(resume=resumed_with)

@@ -110,7 +110,7 @@ def test_parallel_forks_survive_one_failure(tmp_path: Path, is_awaited: bool) ->
         assert kinds(log_of(tmp_path, state).entries) == ["model_input", "model_input", "model_output"]
         forks = [info for info in chats.store.list() if info.parent == state["conversation"]]
         assert len(forks) == 3
-        assert [chats.store.leased(info.id) for info in chats.store.list()] == [None] * 4
+        assert [chats.store.current_lease(info.id) for info in chats.store.list()] == [None] * 4
 
 
 def test_inner_graph_continues_conversation(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_graph_on_postgresql(postgres: str, postgres_server: PostgresServer) -> 
         graph = loop_graph(chats, saver)
         first = graph.invoke(chats.ask("Look."), thread(), durability="sync")
         second = graph.invoke(chats.ask("Again.", state=first), thread(), durability="sync")
-        assert chats.store.leased(second["conversation"]) is None
+        assert chats.store.current_lease(second["conversation"]) is None
         back = next(one for one in graph.get_state_history(thread()) if one.values.get("version") == first["version"])
         state = graph.invoke(chats.ask("Otherwise.", state=first, at=first["version"]), back.config)
         history = chats.store.open(state["conversation"])

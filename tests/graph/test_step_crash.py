@@ -181,7 +181,7 @@ class Scene:
         with SqliteStore(self.place / "chats.db") as store:
             epoch, until = self.epoch, time.monotonic() + 20
             while time.monotonic() < until:
-                lease = store.leased(self.question["conversation"])
+                lease = store.current_lease(self.question["conversation"])
                 if lease is not None and lease.epoch > epoch:
                     self.epoch = lease.epoch
                     return

@@ -34,11 +34,11 @@ def test_a_lease_is_held_by_one_until_it_is_given_back(any_store: HistoryStore) 
     lease = claimed(any_store, chat.id)
     assert (lease.conversation, lease.holder) == (chat.id, "one")
     assert timedelta(seconds=50) < lease.expires - datetime.now(UTC) < timedelta(seconds=70)
-    assert any_store.leased(chat.id) == lease
+    assert any_store.current_lease(chat.id) == lease
     assert any_store.claim(chat.id, "two") is None
     assert any_store.claim(chat.id, "one") is None  # the same name does not prove the same holder
     any_store.release(lease)
-    assert any_store.leased(chat.id) is None
+    assert any_store.current_lease(chat.id) is None
     assert claimed(any_store, chat.id, "two").epoch > lease.epoch
 
 
@@ -82,7 +82,7 @@ def test_a_zombie_writes_nothing(any_store: HistoryStore) -> None:
         with pytest.raises(LeaseLost, match=chat.id):
             trial()
     any_store.release(lease)  # not its lease any more: nothing happens
-    assert any_store.leased(chat.id) == other
+    assert any_store.current_lease(chat.id) == other
     append_text(heir, "mine")
     assert any_store.open(chat.id).version == 2
     assert zombie.version == 1  # what was refused is not in the memory either
@@ -91,7 +91,7 @@ def test_a_zombie_writes_nothing(any_store: HistoryStore) -> None:
 def test_a_lease_is_renewed_from_now_on(any_store: HistoryStore) -> None:
     chat = any_store.create()
     lease = claimed(any_store, chat.id, seconds=OVER_AT_ONCE)
-    assert any_store.leased(chat.id) is None
+    assert any_store.current_lease(chat.id) is None
     renewed = any_store.renew(lease, LONG)
     assert renewed.epoch == lease.epoch
     assert renewed.expires > lease.expires
@@ -218,7 +218,7 @@ def test_older_program_with_the_file_open_reads_on_and_its_appends_are_refused(t
         append_text(chat)
     _make_old(path)
     with SqliteStore(path, read_only=True) as reader:
-        assert reader.leased(chat.id) is None
+        assert reader.current_lease(chat.id) is None
         assert reader.runs.list() == []
         assert reader.runs.counts() == {}
         assert reader.open(chat.id).version == 1

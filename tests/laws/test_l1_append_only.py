@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from antiphon.errors import OutOfSequence
+from antiphon.errors import SequenceError
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -103,15 +103,15 @@ class AppendOnly(RuleBasedStateMachine):
     @rule(data=st.data())
     def refuse_what_does_not_fit(self, data: st.DataObject) -> None:
         outside = data.draw(st.sampled_from([-1, len(self.log) + 1, len(self.log) + 7]))
-        with pytest.raises(OutOfSequence):
+        with pytest.raises(SequenceError):
             self.history.rollback(outside)
         hidden = {entry.sequence_number for entry in self.log} - {entry.sequence_number for entry in self.views[-1]}
         for number in [0, len(self.log) + 1, *sorted(hidden)[:3]]:
-            with pytest.raises(OutOfSequence):
+            with pytest.raises(SequenceError):
                 self.history.rollback(0, kept=[number])
-        with pytest.raises(OutOfSequence):
+        with pytest.raises(SequenceError):
             self.history.fork(outside)
-        with pytest.raises(OutOfSequence):
+        with pytest.raises(SequenceError):
             self.history.append(SetSystemInstructionEntry("x", sequence_number=len(self.log) + 2))
 
     @invariant()

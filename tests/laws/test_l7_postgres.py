@@ -17,8 +17,8 @@ import pytest
 from antiphon.errors import StoreError, WriterConflict
 from antiphon.history import ModelInputEntry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
+from antiphon.history.sql.postgres import PostgresStore
 from laws.test_l7_crash import check_whole, do_everything, says_the_same, write_on
 from support.child_process import in_a_process, reported_numbers
 from support.postgres_server import PostgresServer

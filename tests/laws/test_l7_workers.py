@@ -99,9 +99,9 @@ def test_a_zombie_writes_nothing_and_keeps_running(place: Place) -> None:
     with place.open() as store, WorkerProcess(place) as zombie:
         run = ask(store, ["look"], ["hold_put"], ["look"])
         until(lambda: place.began("hold_put"))
-        beat = store.leased(run.conversation)
+        beat = store.current_lease(run.conversation)
         until(
-            lambda: store.leased(run.conversation) != beat
+            lambda: store.current_lease(run.conversation) != beat
         )  # just after a beat, so that it holds no lock of the store
         zombie.signal(signal.SIGSTOP)
         place.go()
@@ -127,7 +127,7 @@ def test_a_stopped_worker_hands_its_runs_over_immediately(place: Place) -> None:
         stopped.signal(signal.SIGTERM)
         assert stopped.wait() == 0
         waiting = store.runs.get(run.id)
-        assert (waiting.standing, waiting.reason) == ("waiting", "handed back by a worker that stopped")
+        assert (waiting.display_state, waiting.reason) == ("waiting", "handed back by a worker that stopped")
         turn = Turn.of(store.open(run.conversation).snapshot())
         assert (turn.ended, len(turn.open_calls)) == ("", 1), "the turn is not over and was not interrupted"
         place.go()
@@ -163,7 +163,7 @@ def test_a_second_stop_signal_does_not_wait(everyday_place: Place) -> None:
         assert stopped.is_alive
         stopped.signal(signal.SIGTERM)
         assert stopped.wait() == 0
-        assert store.runs.get(run.id).standing == "waiting"
+        assert store.runs.get(run.id).display_state == "waiting"
 
 
 def test_a_run_that_kills_its_workers_is_given_up(everyday_place: Place) -> None:
@@ -174,7 +174,7 @@ def test_a_run_that_kills_its_workers_is_given_up(everyday_place: Place) -> None
         while not store.runs.get(run.id).is_over:
             with WorkerProcess(place, "--once", lease=0.2) as worker:
                 deaths += worker.wait() == -signal.SIGKILL
-            until(lambda: store.leased(run.conversation) is None)
+            until(lambda: store.current_lease(run.conversation) is None)
         given_up = store.runs.get(run.id)
         assert given_up.state == "failed"
         assert "5 workers in a row" in given_up.reason

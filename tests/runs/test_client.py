@@ -64,7 +64,7 @@ def suspended(store: HistoryStore, book: RunBook) -> Run:
     run = Runs(store, book).submit("Fly me there.", kind="trip")
     play(store, book)
     assert store.runs.get(run.id).state == "suspended"
-    assert store.leased(run.conversation) is None, "no lease is held"
+    assert store.current_lease(run.conversation) is None, "no lease is held"
     return run
 
 
@@ -101,7 +101,7 @@ def test_approve_from_another_process(place: Place) -> None:
     with place.open() as store:
         (waiting,) = Runs(store).pending(run.id)
         assert waiting.tool_name == "book_flight"
-        assert Runs(store).approve(run.id).standing == "waiting"
+        assert Runs(store).approve(run.id).display_state == "waiting"
         play(store, book)
         assert store.runs.get(run.id).state == "done"
         assert "booked: Oslo" in Runs(store).answer(run.id)
@@ -173,7 +173,7 @@ def test_decision_before_settle_wakes_run(place: Place) -> None:
             loop = ToolLoop(Conversation(model, tools=[book_flight], history=history))
             yield loop
             if not decided:
-                while store.leased(run.conversation) is not None:
+                while store.current_lease(run.conversation) is not None:
                     time.sleep(0.05)
                 decided.append(loop.pending[0].tool_call_id)
                 ToolLoop(Conversation(history=store.open(run.conversation))).approve(decided[0])
@@ -227,7 +227,7 @@ def test_rejected_submit_closes_no_calls(place: Place) -> None:
         with pytest.raises(RunStateError, match=run.id):
             Runs(store).submit("Where were we?", conversation=run.conversation)
         assert len(Runs(store).pending(run.id)) == 1
-        assert store.leased(run.conversation) is None
+        assert store.current_lease(run.conversation) is None
 
 
 def test_late_cancel_leaves_newer_turn_alone(place: Place) -> None:

@@ -60,7 +60,7 @@ def test_resume_run_finishes_turn_once(store: SqliteStore) -> None:
     version = store.open(conversation).version
     assert resume_run(store, conversation[:10], build) == "answered"
     assert store.open(conversation).version == version
-    assert store.leased(conversation) is None
+    assert store.current_lease(conversation) is None
     assert set(world.began.values()) == {1}
 
 
@@ -102,7 +102,7 @@ def test_failed_model_call_is_delivered_again(store: SqliteStore) -> None:
     with pytest.raises(ModelCallFailed) as failed:
         resume_run(store, conversation, built(model))
     assert failed.value.error.retry_after == 7.0
-    assert store.leased(conversation) is None
+    assert store.current_lease(conversation) is None
     assert resume_run(store, conversation, built(model)) == "answered"
 
 
@@ -161,7 +161,7 @@ def test_lost_lease_stops_writes(store: SqliteStore) -> None:
     @tool(effect="idempotent", timeout=None)
     async def lose() -> str:
         "Another takes the conversation over."
-        lease = store.leased(conversation)
+        lease = store.current_lease(conversation)
         assert lease is not None
         store.release(lease)
         assert store.claim(conversation, "another") is not None
@@ -171,7 +171,7 @@ def test_lost_lease_stops_writes(store: SqliteStore) -> None:
     with pytest.raises(LeaseLost):
         resume_run(store, conversation, built(ScriptedModel([call("lose")]), lose), lease_seconds=0.6)
     assert store.open(conversation).entries[-1].kind == "tool_call_started"
-    held = store.leased(conversation)
+    held = store.current_lease(conversation)
     assert held is not None
     assert held.holder == "another"
 
@@ -199,7 +199,7 @@ def test_cancelled_delivery_leaves_turn_resumable(store: SqliteStore) -> None:
 
     asyncio.run(stop())
     assert store.open(conversation).entries[-1].kind == "tool_call_started"
-    assert store.leased(conversation) is None
+    assert store.current_lease(conversation) is None
     assert resume_run(store, conversation, build) == "answered"
 
 

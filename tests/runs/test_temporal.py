@@ -182,7 +182,7 @@ def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str
         history = stage.history(handle)
         assert "cancelled while it was running" in next(iter(results_in(history.entries).values()))
         assert Conversation(history=history).turn.ended == "interrupted"
-        assert store.leased(history.id) is None
+        assert store.current_lease(history.id) is None
         assert refusals(history.snapshot()) == []
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(await handle.fetch_history())
 
@@ -315,7 +315,7 @@ def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteSt
         async with stage.worker(kinds(stuck), graceful_shutdown_timeout=timedelta(seconds=0.2)):
             handle = await stage.start("Work.")
             await running.wait()
-        assert store.leased(stage.history(handle).id) is None, "given back at once"
+        assert store.current_lease(stage.history(handle).id) is None, "given back at once"
         async with stage.worker(kinds(quick)):
             assert (await handle.result()).reason == "answered"
         assert list(results_in(stage.history(handle).entries).values()) == ["done"]

@@ -90,7 +90,7 @@ def test_turn_runs_step_by_step(store: SqliteStore) -> None:
         standing = rig.played(standing)
         states.append(standing.state)
         assert standing.version == rig.history.version
-        assert store.leased(rig.id) is None
+        assert store.current_lease(rig.id) is None
     assert states == ["model", "calls", "model", "calls", "model", "over"]
     assert (standing.reason, standing.rounds) == ("answered", 3)
 
@@ -142,7 +142,7 @@ def test_cut_off_answer_is_requested_again(store: SqliteStore) -> None:
     second = failure(lambda: rig.played(standing))
     assert (second.type, second.next_retry_delay) == ("server", None)
     assert rig.played(standing).reason == "answered"
-    assert store.leased(rig.id) is None
+    assert store.current_lease(rig.id) is None
 
 
 def test_permanent_errors_are_not_retried(store: SqliteStore) -> None:
@@ -269,4 +269,4 @@ def test_step_is_interrupted_or_handed_back(
         assert failure(lambda: asyncio.run(cut())).type == "Left"
         assert rig.history.entries[-1].kind == "tool_call_started", "the log ends as a kill would have left it"
         assert rig.played(TurnStatus()).state == "calls", "and the turn continues"
-    assert store.leased(rig.id) is None
+    assert store.current_lease(rig.id) is None

@@ -28,10 +28,10 @@ def test_worker_finishes_run(place: Place) -> None:
         run = Runs(store).submit("Hello?")
         worker = play(store, saying("Hello."))
         done = store.runs.get(run.id)
-        assert (done.standing, done.reason, done.attempts) == ("done", "answered", 1)
+        assert (done.display_state, done.reason, done.attempts) == ("done", "answered", 1)
         assert Runs(store).answer(run.id) == "Hello."
         assert worker.settled_count == 1
-        assert store.leased(run.conversation) is None
+        assert store.current_lease(run.conversation) is None
 
 
 def test_concurrent_runs_are_limited_by_slots(place: Place) -> None:
@@ -98,7 +98,7 @@ def test_cancel_of_running_run_is_recorded(place: Place) -> None:
             async with working(worker_of(store, book, lease_seconds=1)):
                 await started.wait()
                 asked = Runs(store).cancel(run.id, "no longer needed")
-                assert (asked.standing, asked.is_cancelled) == ("running", True)
+                assert (asked.display_state, asked.is_cancelled) == ("running", True)
                 cancelled = await Runs(store).wait(run.id)
             assert cancelled.state == "cancelled"
             history = store.open(run.conversation)
@@ -155,7 +155,7 @@ def test_log_of_newer_version_is_left_alone(place: Place, caplog: pytest.LogCapt
         play(store, saying("Hello."))
         for run in runs:
             known = store.runs.get(run.id)
-            assert (known.standing, store.open(run.conversation).version) == ("waiting", 2)
+            assert (known.display_state, store.open(run.conversation).version) == ("waiting", 2)
             assert "newer version" in known.reason
             assert known.due > known.updated
     assert len([line for line in caplog.messages if "newer version" in line]) == 1

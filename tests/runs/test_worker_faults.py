@@ -139,7 +139,7 @@ def test_worker_waits_for_read_only_store_until_stopped(tmp_path: Path, caplog: 
             assert not working.done()
             worker.stop()
             await working
-            assert replica.runs.get(run.id).standing == "waiting"
+            assert replica.runs.get(run.id).display_state == "waiting"
 
     asyncio.run(through())
     assert len([line for line in caplog.messages if "the store is unavailable" in line]) == 1

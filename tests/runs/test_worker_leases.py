@@ -29,11 +29,11 @@ def test_blocking_tool_keeps_lease(place: Place) -> None:
             @tool(effect="once")
             async def block() -> str:
                 """Holds up everything, for longer than the lease lasts."""
-                first = store.leased(run.conversation)
+                first = store.current_lease(run.conversation)
                 assert first is not None
                 while datetime.now(UTC) <= first.expires:
                     time.sleep(0.1)
-                held.append(store.leased(run.conversation) is not None)
+                held.append(store.current_lease(run.conversation) is not None)
                 return "moved"
 
             return ToolLoop(Conversation(planned([["block"]]), tools=[block], history=history))
@@ -70,7 +70,7 @@ def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) 
             run = Runs(store).submit("Go.")
             async with working(worker_of(store, book, lease_seconds=1)):
                 await at_work.wait()
-                lease = store.leased(run.conversation)
+                lease = store.current_lease(run.conversation)
                 assert lease is not None
                 store.release(lease)  # as if it had expired and been claimed
                 assert (await Runs(store).wait(run.id)).state == "done"
@@ -102,7 +102,7 @@ def test_cancelled_worker_hands_runs_back(place: Place) -> None:
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await working
-            assert store.runs.get(run.id).standing == "waiting"
+            assert store.runs.get(run.id).display_state == "waiting"
             assert len(Turn.of(store.open(run.conversation).snapshot()).open_calls) == 1
 
     asyncio.run(cancel())
@@ -117,7 +117,7 @@ def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCap
             @tool(effect="once")
             async def block() -> str:
                 """Is stuck until another worker could claim the conversation."""
-                while store.leased(run.conversation) is not None:
+                while store.current_lease(run.conversation) is not None:
                     time.sleep(0.05)
                 return "moved"
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from antiphon.history import HistoryStore, SqliteStore
-from antiphon.history.postgres import PostgresStore
+from antiphon.history.sql.postgres import PostgresStore
 
 
 def table(store: HistoryStore, query: str) -> list[tuple[Any, ...]]:

@@ -34,7 +34,7 @@ from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
 from antiphon.conversation.replay import Replay
-from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
+from antiphon.errors import DocumentFolderError, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
@@ -138,7 +138,7 @@ class ChatSession:
         self.setup = ModelSetup(environ, self.folder)
         model = self.find_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
-            raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
+            raise DocumentFolderError(f"no folder {settings.folder}; give an existing one with --folder")
         self.mcp = McpServers(self.folder, settings.tools)
         """The MCP servers of the settings."""
         self.store = open_chat_store(settings.store)

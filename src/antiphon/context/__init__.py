@@ -1,7 +1,6 @@
 """From the log to what a model sees: live context, window, token counts."""
 
 from antiphon.context.live import (
-    LeftOut,
     LiveContext,
     LiveContextOptions,
     LiveContextRenderer,
@@ -21,7 +20,6 @@ from antiphon.context.tokens import (
 __all__ = [
     "CharacterEstimate",
     "CounterChain",
-    "LeftOut",
     "LiveContext",
     "LiveContextOptions",
     "LiveContextRenderer",

@@ -84,9 +84,6 @@ class OmittedEntries(Struct, frozen=True):
     why: Literal["window", "compaction", "written by a newer version"]
 
 
-LeftOut = OmittedEntries  # the name in version 0.1
-
-
 class LiveContext(list[ContextEntry]):
     """The rendered entries and a report of what was left out.
 

@@ -283,11 +283,6 @@ class GraphStep:
             return []
         return self._entries_since(self._mark)
 
-    @property
-    def done(self) -> list[HistoryEntry]:
-        """The former name of `replayed_entries`."""
-        return self.replayed_entries
-
     def _entries_since(self, mark: StepMark) -> list[HistoryEntry]:
         new = takewhile(lambda entry: entry.sequence_number > mark.number, reversed(self.chat.history.effective))
         return list(new)[::-1]

@@ -136,11 +136,6 @@ class Run(Struct, frozen=True, kw_only=True):
         """The state in one word; a waiting run that is leased is `running`."""
         return "running" if self.state == "waiting" and self.lease is not None else self.state
 
-    @property
-    def standing(self) -> str:
-        """The earlier name of `display_state`."""
-        return self.display_state
-
 
 class HistoryStore(Closable):
     """Stored conversations."""
@@ -241,10 +236,6 @@ class HistoryStore(Closable):
     @abstractmethod
     def current_lease(self, conversation: str) -> Lease | None:
         """The lease under which a conversation is held now, if it is."""
-
-    def leased(self, conversation: str) -> Lease | None:
-        """The earlier name of `current_lease`."""
-        return self.current_lease(conversation)
 
     @property
     @abstractmethod

@@ -46,7 +46,6 @@ Item: TypeAlias = str | OutputPart | ModelOutputDelta
 ScriptedAnswer: TypeAlias = str | OutputPart | Sequence[Item] | ModelOutput | ProviderError | Failed
 """An answer in any accepted form."""
 
-Said = ScriptedAnswer  # its earlier name
 
 Turn: TypeAlias = (
     ScriptedAnswer | Callable[[Sequence[ContextEntry], ProviderCallOptions], ScriptedAnswer | Awaitable[ScriptedAnswer]]

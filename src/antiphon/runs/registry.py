@@ -128,6 +128,3 @@ def load_run_book(path: str) -> RunBook:
     if not len(book):
         raise RunConfigError(f"{path} has no kinds of runs; register one with @{name}.kind(…)")
     return book
-
-
-book_at = load_run_book  # its earlier name

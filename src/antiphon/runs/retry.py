@@ -86,9 +86,6 @@ class RunRetryPolicy(Struct, frozen=True, kw_only=True):
         return uniform(bound / 2, bound)
 
 
-Patience = RunRetryPolicy  # its earlier name
-
-
 class RunProgress(Struct):
     """`unproductive_claims` since the last progress, and `failures`: failed model calls in a row."""
 

@@ -51,9 +51,6 @@ class TurnStatus:
     """The error of a decision that could not be recorded."""
 
 
-Standing = TurnStatus
-
-
 @dataclass(frozen=True)
 class Decision:
     """A person's decision on a call: `approve`, `deny`, or `edit` with other arguments."""

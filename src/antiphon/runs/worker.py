@@ -85,11 +85,6 @@ class Worker:
         self._changed = asyncio.Event()
         self._clock_offset = timedelta()  # how far the store's clock is ahead of ours
 
-    @property
-    def played(self) -> int:
-        """The former name of `settled_count`."""
-        return self.settled_count
-
     def stop(self) -> None:
         """Claim no more runs, and end when the running ones are over or after the grace period. Call again to end at once."""
         self._stop_now = self._is_stopping

@@ -13,7 +13,7 @@ from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.session import TurnSettings, open_chat_store, resume_conversation
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
-from antiphon.errors import ServeRefused
+from antiphon.errors import GatewayStartError
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import GatewaySettings
@@ -56,7 +56,7 @@ def serve_chat(
     `turns` has the limits of turns; `token_limit` is one of them.
     """
     if host != "localhost" and not is_loopback(host):
-        raise ServeRefused(
+        raise GatewayStartError(
             f"the chat without keys is for this machine alone, not for {host}; `antiphon serve` has keys"
         )
     setup = ModelSetup(os.environ if environ is None else environ, data_folder_for(store), model)

@@ -194,8 +194,6 @@ class Format:
         """
         return self._scan_request(body)
 
-    outline_request = scan_request
-
     def write_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Written:
@@ -238,8 +236,6 @@ class Format:
             return Written(body, [flat.locate(loss) for loss in losses])
         return Written(self._request.write_request(request, losses, options), losses)
 
-    compose_request = build_request
-
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
         """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
         return self._must_flatten(request) or self._request.needs_whole_request(request, new)
@@ -265,8 +261,6 @@ class Format:
         """The usage of a response, reading little else of it. Raises `WireError` if it is not a response of this format."""
         usage = self._scan_usage(body)
         return self.read_response(body).usage if usage is None else usage
-
-    read_usage = scan_usage
 
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
         """A response body as this format's clients expect it, and the losses."""

@@ -24,7 +24,7 @@ from antiphon.history import (
     encode_entry,
 )
 from antiphon.history.codec import decode_rows, pack, row_checksum, row_entry, to_microseconds
-from antiphon.history.postgres import PostgresStore
+from antiphon.history.sql.postgres import PostgresStore
 from antiphon.history.sql.schema import FILE_SCHEMA
 from antiphon.parts import Image, ToolCallRequest, ToolCallResult
 from support.store_rows import table
@@ -252,7 +252,7 @@ def test_a_damaged_conversation_row_is_named_and_the_others_are_listed(
     assert other.id in [info.id for info in store.list()]
     assert (history.id in [info.id for info in store.list()]) is is_listed
     if is_listed:
-        assert store.leased(history.id) is not None
+        assert store.current_lease(history.id) is not None
         return
     assert f"the row of conversation '{history.id}'" in caplog.text
     for read in (store.open, store.info):
@@ -284,7 +284,7 @@ def test_a_file_from_before_checksums_is_read_as_it_is_and_then_brought_up(tmp_p
     before = path.read_bytes()
     with SqliteStore(path, read_only=True) as store:
         assert store.open(history.id).entries == history.entries
-        assert store.leased(history.id) is None
+        assert store.current_lease(history.id) is None
         assert len(store.search("pay")) == 1
         assert len(list(store.export_lines(history.id))) == 3
         assert not store.runs.list()

@@ -55,9 +55,9 @@ def test_a_clock_step_lets_no_second_writer_in(tmp_path: Path, step: Callable[[f
         step(by)
         with SqliteStore(store.path) as other:  # a process that starts after the step
             assert other.claim(chat.id, "two") is None
-            assert other.leased(chat.id) is not None
+            assert other.current_lease(chat.id) is not None
             assert other.runs.claim("two", 30.0, kinds={"k": 0}) is None
-            assert other.runs.get(run.id).standing == "running"
+            assert other.runs.get(run.id).display_state == "running"
             with pytest.raises(LeaseHeld):
                 other.open(chat.id).append(ModelInputEntry.of("without a lease"))
         renewed = store.renew(lease)
@@ -74,7 +74,7 @@ def test_an_expired_lease_can_be_claimed_after_a_clock_step(
         dead = claimed(store, chat.id, "dead")
         step(by)
         expire(store, dead)
-        assert store.leased(chat.id) is None
+        assert store.current_lease(chat.id) is None
         with SqliteStore(store.path) as other:
             heir = claimed(other, chat.id, "heir")
             assert heir.epoch > dead.epoch
@@ -89,7 +89,7 @@ def test_the_end_of_a_lease_is_shown_as_wall_time(tmp_path: Path, step: Callable
         chat = store.create()
         before = claimed(store, chat.id)
         step(HOURS)
-        after = store.leased(chat.id)
+        after = store.current_lease(chat.id)
         assert after is not None
         assert (after.expires - before.expires).total_seconds() == HOURS
 
@@ -110,9 +110,9 @@ def test_leases_end_with_the_boot(
     monkeypatch.setattr(lease_clock, "boot_id", lambda: "another boot")
     monkeypatch.setattr(lease_clock, "since_boot", lambda: since_boot() - 10_000_000)
     with SqliteStore(tmp_path / "chats.db", read_only=True) as reader:
-        assert reader.leased(chat.id) is None
+        assert reader.current_lease(chat.id) is None
     with SqliteStore(tmp_path / "chats.db") as store, SqliteStore(tmp_path / "chats.db") as second:
-        assert second.leased(other.id) is None
+        assert second.current_lease(other.id) is None
         heir = claimed(store, chat.id, "heir")
         assert heir.epoch > lost.epoch
         assert second.claim(chat.id, "two") is None

@@ -29,8 +29,8 @@ from antiphon.errors import (
 )
 from antiphon.history import DebugLogEntry, ModelInputEntry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
+from antiphon.history.sql.postgres import PostgresStore
 from antiphon.parts import Image
 from support.cut_proxy import CutProxy
 from support.postgres_server import PostgresServer

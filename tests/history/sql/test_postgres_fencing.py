@@ -16,8 +16,8 @@ import pytest
 from antiphon.errors import LeaseLost, RunStateError, UnknownConversation
 from antiphon.history import ModelInputEntry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
+from antiphon.history.sql.postgres import PostgresStore
 
 
 class Meanwhile:

@@ -12,8 +12,8 @@ import pytest
 from antiphon.errors import StoreError
 from antiphon.history import ModelInputEntry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
+from antiphon.history.sql.postgres import PostgresStore
 from antiphon.history.sql.schema import POSTGRES_MIGRATIONS as MIGRATIONS
 from antiphon.history.sql.schema import Migration, migrate
 from support.child_process import in_a_process, reported_numbers

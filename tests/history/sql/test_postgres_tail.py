@@ -13,9 +13,9 @@ import pytest
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
 from antiphon.history.sql import postgres_tail as tail
+from antiphon.history.sql.postgres import PostgresStore
 from antiphon.parts import Image
 from support.postgres_server import PostgresServer
 from support.store_rows import table

@@ -37,7 +37,7 @@ def test_a_run_is_the_question_in_a_new_conversation_and_a_row(any_store: Histor
     run = any_store.runs.submit(
         QUESTION, kind="weather", title="Rain", code=3, provider="anthropic", options={"city": "Oslo", "days": [1, 2]}
     )
-    assert (run.standing, run.kind, run.code, run.provider) == ("waiting", "weather", 3, "anthropic")
+    assert (run.display_state, run.kind, run.code, run.provider) == ("waiting", "weather", 3, "anthropic")
     assert run.options == {"city": "Oslo", "days": [1, 2]}
     assert any_store.info(run.conversation).title == "Rain"
     history = any_store.open(run.conversation)
@@ -102,7 +102,7 @@ def test_the_oldest_is_claimed_first_and_by_one(any_store: HistoryStore) -> None
     got = [claim(any_store, holder=f"worker {number}") for number in range(3)]
     assert [run.id for run in got] == [run.id for run in runs]
     assert [run.attempts for run in got] == [1, 1, 1]
-    assert {run.standing for run in got} == {"running"}
+    assert {run.display_state for run in got} == {"running"}
     assert any_store.runs.claim("late", 60, kinds=KINDS) is None
     assert any_store.runs.counts() == {"running": 3}
     assert [run.id for run in any_store.runs.list(state="running", limit=2)] == [runs[2].id, runs[1].id]
@@ -126,12 +126,12 @@ def test_the_run_of_a_worker_that_died_is_claimed_by_another(any_store: HistoryS
 def test_settling_gives_the_lease_back(any_store: HistoryStore) -> None:
     submitted(any_store)
     run = claim(any_store)
-    assert end(any_store, run, "suspended").standing == "suspended"
-    assert any_store.leased(run.conversation) is None
+    assert end(any_store, run, "suspended").display_state == "suspended"
+    assert any_store.current_lease(run.conversation) is None
     with pytest.raises(LeaseLost):
         end(any_store, run)
     any_store.open(run.conversation).append(QUESTION)  # a person may write now
-    assert any_store.runs.wake(run.id).standing == "waiting"
+    assert any_store.runs.wake(run.id).display_state == "waiting"
     assert end(any_store, claim(any_store)).is_over
 
 
@@ -203,7 +203,7 @@ def test_cancelling(any_store: HistoryStore) -> None:
     submitted(any_store)
     run = claim(any_store)
     asked = any_store.runs.cancel(run.id, "enough")
-    assert (asked.standing, asked.is_cancelled) == ("running", True)
+    assert (asked.display_state, asked.is_cancelled) == ("running", True)
     assert end(any_store, run, "waiting").state == "cancelled"  # it does not wait again
     submitted(any_store)
     run = claim(any_store)
@@ -218,7 +218,7 @@ def test_waking(any_store: HistoryStore) -> None:
     submitted(any_store)
     run = end(any_store, claim(any_store), "failed", "it broke")
     woken = any_store.runs.wake(run.id)
-    assert (woken.standing, woken.attempts, woken.reason) == ("waiting", 0, "")
+    assert (woken.display_state, woken.attempts, woken.reason) == ("waiting", 0, "")
     done = end(any_store, claim(any_store))
     assert any_store.runs.wake(done.id).state == "done"
     failed = end(any_store, _next(any_store, run.conversation), "failed")

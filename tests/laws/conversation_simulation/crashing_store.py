@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, Lease, SqliteStore
-from antiphon.history.postgres import PostgresStore
+from antiphon.history.sql.postgres import PostgresStore
 from support.planned_turns import Killed
 
 Observer: TypeAlias = Callable[[str, HistoryEntry], None]
@@ -122,5 +122,5 @@ class Home:
 
     def expire_lease(self, conversation: str) -> None:
         """Let the time pass for which a dead process held the conversation."""
-        if (lease := self.store.leased(conversation)) is not None:
+        if (lease := self.store.current_lease(conversation)) is not None:
             self.store.release(lease)

@@ -197,7 +197,7 @@ def test_a_rejected_key_has_its_next_probe_time(tmp_path: Path) -> None:
     story.play("401 m")
     with pytest.raises(NoUsableCredential, match="k is rejected for 120") as none:
         story.pool.acquire("m")
-    assert none.value.soonest == pytest.approx(5)
+    assert none.value.retry_after == pytest.approx(5)
     assert none.value.kind == "authentication"
     assert story.pool.retry_after("m") == pytest.approx(120)
     assert story.pool.retry_after("n") == 0

@@ -57,7 +57,7 @@ def test_a_rate_limit_cools_the_key_for_that_model_alone() -> None:
     pool.acquire("large").failed(error("rate_limit", 20.0))
     with pytest.raises(NoUsableCredential, match=r"sk-…aaaa is rate limited for 20\.0 s; retry in 20\.0 s") as none:
         pool.acquire("large")
-    assert none.value.soonest == 20.0
+    assert none.value.retry_after == 20.0
     assert none.value.kind == "rate_limit"
     assert pool.acquire("small").secret == FIRST
     assert state(pool) == "healthy"
@@ -186,7 +186,7 @@ def test_a_key_can_be_switched_off_and_on() -> None:
     assert state(pool) == "disabled"
     with pytest.raises(NoUsableCredential, match="mine is disabled; replace a key or enable one") as none:
         pool.acquire("m")
-    assert none.value.soonest is None
+    assert none.value.retry_after is None
     pool.enable("mine")
     assert state(pool) == "healthy"
     pool.acquire("m").succeeded()
@@ -349,7 +349,7 @@ class PoolMachine(RuleBasedStateMachine):
         try:
             return self.pool.acquire(model)
         except NoUsableCredential as none:
-            return none.soonest
+            return none.retry_after
 
     def acquire_after_enabling(self, model: str) -> tuple[Lease, str]:
         for name in NAMES:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.errors import DocumentsUnreadable, ToolError
+from antiphon.errors import DocumentFolderError, ToolError
 from antiphon.tools.builtin import document_index, search_tool
 from antiphon.tools.builtin.document_index import (
     READ_BYTES,
@@ -154,9 +154,9 @@ def test_of_a_huge_file_the_beginning_is_read(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DocumentsUnreadable, match="there is no folder"):
+    with pytest.raises(DocumentFolderError, match="there is no folder"):
         search_tool(tmp_path / "nowhere")
-    with pytest.raises(DocumentsUnreadable, match="there is no folder"):
+    with pytest.raises(DocumentFolderError, match="there is no folder"):
         search_tool(folder / "rain.md")
     tool = search_tool(folder)
     folder.rename(tmp_path / "gone")

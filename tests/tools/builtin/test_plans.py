@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.errors import PlanChanged, PlanRefused, StoreDamaged, ToolError, UnknownPlan
+from antiphon.errors import PlanChanged, PlanError, StoreDamaged, ToolError, UnknownPlan
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin import Plan, PlanChange, PlanStore, TaskDraft, TaskUpdate, plan_of, plan_tools, plans_of
 from antiphon.tools.builtin.plans import TASKS, apply_change, new_plan, one_plan, several_plans
@@ -252,7 +252,7 @@ def test_calls_of_conversations_without_ids_are_kept_apart(tmp_path: Path) -> No
 def test_a_refused_call_may_be_made_again() -> None:
     store = PlanStore()
     store.create("p")
-    with pytest.raises(PlanRefused):
+    with pytest.raises(PlanError):
         store.update("plan-1", PlanChange(remove_tasks=["t1"]), key="k")
     store.update("plan-1", PlanChange(add_tasks=["a"]))
     assert store.update("plan-1", PlanChange(remove_tasks=["t1"]), key="k").tasks == ()
@@ -298,7 +298,7 @@ def test_a_task_number_is_given_once(changes: list[PlanChange]) -> None:
     for change in changes:
         try:
             after = apply_change(plan, change, NOW)
-        except PlanRefused:
+        except PlanError:
             continue
         before, now = ({task.id for task in it.tasks} for it in (plan, after))
         assert len(now) == len(after.tasks)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.errors import ServeRefused
+from antiphon.errors import GatewayStartError
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon.gateway.routes import is_chat_path
@@ -137,7 +137,7 @@ def test_which_paths_are_the_chats(path: str, chats: bool) -> None:
 
 
 def test_the_chat_without_keys_is_for_this_machine(tmp_path: Path) -> None:
-    with pytest.raises(ServeRefused, match="for this machine alone"):
+    with pytest.raises(GatewayStartError, match="for this machine alone"):
         serve_chat(None, tmp_path / "history.db", host="0.0.0.0")
 
 

@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def configured_by(path: Path | None, overrides: dict[str, Any]) -> Configured:
-    """The configuration in the file, or that of the environment. Raises `ConfigRefused`."""
+    """The configuration in the file, or that of the environment. Raises `ConfigError`."""
     if path is None:
         offer = config_from_environment(os.environ, overrides=overrides)
         return Configured(offer.config, None, offer.summary)

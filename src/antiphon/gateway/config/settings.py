@@ -450,9 +450,6 @@ class ConfigError(AntiphonError):
         super().__init__("\n  ".join([f"{summary}:", *map(str, self.problems)]))
 
 
-ConfigRefused = ConfigError  # the name before 2.0
-
-
 def config_schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors."""
     return {

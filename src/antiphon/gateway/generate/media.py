@@ -112,8 +112,6 @@ class MediaFetcher:
             messages.append(message if parts == message.parts else structs.replace(message, parts=parts))
         return structs.replace(request, messages=tuple(messages)), losses
 
-    inline = inline_media  # the former documented name
-
     async def _fetch_many(self, urls: list[str]) -> dict[str, FetchedMedia | MediaFetchError]:
         allowance = _RequestBudget(self.limits)
         found: dict[str, FetchedMedia | MediaFetchError] = {}

@@ -115,8 +115,6 @@ class ResponseStore:
             )
             self._make_room(db, number or 0, now)
 
-    keep = store  # the former documented name
-
     def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
         """The full request: with the response it continues and the items it refers to. The same object if there are none.
 

@@ -1,3 +1,0 @@
-"""Documented import path; see `providers.credentials.secret`."""
-
-from antiphon.providers.credentials.secret import Credential as Credential
