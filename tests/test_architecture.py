@@ -21,6 +21,7 @@ MAP = [
     "text",
     "private_files",
     "errors",
+    "ids",
     "conform",
     "parts",
     "history",

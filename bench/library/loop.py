@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.history import ContextEntry, Origin, TokenUsage
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.history import ContextEntry, Origin
+from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_output

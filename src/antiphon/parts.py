@@ -1,4 +1,4 @@
-"""The value types a message is made of.
+"""The value types a message is made of, and what a call used.
 
 Parts are frozen tagged structs, independent of providers and stores; they encode to JSON directly
 (`{"type": "text", "text": "…"}`).
@@ -202,3 +202,38 @@ def media_part(media_type: str, data: str = "", *, url: str = "", name: str = ""
 def text_of(parts: Iterable[Part]) -> str:
     """The text and refusals of `parts`, concatenated."""
     return "".join([part.text for part in parts if isinstance(part, _TEXT_PARTS)])
+
+
+class TokenUsage(
+    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, repr_omit_defaults=True, gc=False
+):
+    """Tokens of one call, or of many added up.
+
+    The counts are inclusive, whatever the provider's habit: `prompt_tokens` has the cached ones in it, `completion_tokens`
+    the reasoning. `raw` is the provider's own object, of a single call, in the words of the wire format `format`.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    raw: dict[str, Any] | None = None
+    format: str = ""
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        """The sum. `raw` objects of different calls do not add up, so the sum has none."""
+        return TokenUsage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.total + other.total,
+        )
+
+    @property
+    def total(self) -> int:
+        """The provider's total, or the sum where it gave none."""
+        return self.total_tokens or self.prompt_tokens + self.completion_tokens

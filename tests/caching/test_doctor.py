@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.caching import CacheDoctor, CacheReport, outline_prompt
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices import PriceOverride, PriceTable
 
 from .bodies import MARK, RULES, TOOLS, anthropic, chat, gemini, responses

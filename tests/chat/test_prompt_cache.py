@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from antiphon.caching import CacheReport
 from antiphon.chat.prompt_cache import examine_conversation
-from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin, TokenUsage
-from antiphon.parts import Text
+from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin
+from antiphon.parts import Text, TokenUsage
 from caching.bodies import RULES
 
 CLAUDE = Origin("anthropic", "anthropic", "claude-sonnet-4-5")

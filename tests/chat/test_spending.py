@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.chat.spending import cost_of_entry, format_money, spending_of
 from antiphon.cli.chat.render import cost_lines, spending_note
-from antiphon.history import EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin, TokenUsage
-from antiphon.parts import Text
+from antiphon.history import EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin
+from antiphon.parts import Text, TokenUsage
 from antiphon.prices import cost_of
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)

@@ -12,9 +12,9 @@ import pytest
 
 import antiphon as ap
 from antiphon.cli import main
-from antiphon.history import EntryMetadata, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history import EntryMetadata, ModelOutputEntry, Origin
 from antiphon.history.location import open_location
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.tapes.tape import Exchange, RecordedAnswer, RecordedRequest, Tape
 
 RULES = "Answer in one sentence, and name the source of every number. " * 300

@@ -9,15 +9,8 @@ from collections import Counter
 import pytest
 
 from antiphon.context import CharacterEstimate, CounterChain, LocalTokenizer, ReportedUsage, TokenLedger
-from antiphon.history import (
-    AgentHistory,
-    ContextEntry,
-    EntryMetadata,
-    ModelInputEntry,
-    ModelOutputEntry,
-    TokenUsage,
-)
-from antiphon.parts import Image, Text
+from antiphon.history import AgentHistory, ContextEntry, EntryMetadata, ModelInputEntry, ModelOutputEntry
+from antiphon.parts import Image, Text, TokenUsage
 
 
 def reported(prompt: int, completion: int, reasoning: int = 0) -> EntryMetadata:

@@ -10,8 +10,7 @@ import pytest
 from antiphon.context.model_usage import model_calls_of
 from antiphon.conversation import Agent, Conversation, ToolLoop
 from antiphon.conversation.turn import rounds_of
-from antiphon.history import TokenUsage
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.prices import spend_of
 from antiphon.providers.scripted import ScriptedModel, call
 from antiphon.tools import tool

@@ -11,8 +11,7 @@ import pytest
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN
 from antiphon.conversation import CompactionNeeded, Conversation
 from antiphon.history import ContextEntry
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel
 from antiphon.wire.output import ModelOutput

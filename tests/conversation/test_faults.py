@@ -23,8 +23,7 @@ from antiphon.history import (
     ModelOutputEntry,
     RollbackEntry,
 )
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text, ToolCallRequest, ToolExecutionStatus
+from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedAnswer, ScriptedModel, call

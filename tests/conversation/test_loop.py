@@ -36,9 +36,8 @@ from antiphon.conversation import (
 )
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, ModelOutputEntry, ToolCallResultsEntry
-from antiphon.history.entries import TokenUsage
 from antiphon.history.transcript import entry_lines
-from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedAnswer, ScriptedModel, call
 from antiphon.tools import ToolContext, tool

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon.conversation import Conversation, Round, TextDelta, ToolLoop, Turn, rounds_of
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ModelOutput

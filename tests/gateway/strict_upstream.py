@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import structs
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text, text_of
+from antiphon.parts import Text, TokenUsage, text_of
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, UsageReported

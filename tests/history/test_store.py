@@ -31,7 +31,7 @@ from antiphon.history import (
     SqliteStore,
     ToolCallResultsEntry,
 )
-from antiphon.history.ids import is_id, new_id
+from antiphon.ids import is_id, new_id
 from antiphon.parts import Document, Image, Text, ToolCallRequest, ToolCallResult
 from support.history_strategies import conversations
 from support.store_rows import rows, table

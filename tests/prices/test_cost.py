@@ -10,7 +10,8 @@ from genai_prices import Usage, calc_price
 from genai_prices.data import providers
 from msgspec import structs
 
-from antiphon.history import EntryMetadata, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history import EntryMetadata, ModelOutputEntry, Origin
+from antiphon.parts import TokenUsage
 from antiphon.prices import PriceOverride, PriceTable, cost_of, spend_of
 from antiphon.prices.table import MAX_REMEMBERED, price_data
 

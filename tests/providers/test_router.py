@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import RoutingError
-from antiphon.history import ContextEntry, Origin, TokenUsage
-from antiphon.parts import Text, Thinking
+from antiphon.history import ContextEntry, Origin
+from antiphon.parts import Text, Thinking, TokenUsage
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool

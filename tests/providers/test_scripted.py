@@ -10,15 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from antiphon.errors import ScriptError, ScriptExhausted
-from antiphon.history import (
-    ContextEntry,
-    ModelInputEntry,
-    ModelOutputEntry,
-    Origin,
-    TokenUsage,
-    ToolCallResultsEntry,
-)
-from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, Origin, ToolCallResultsEntry
+from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.scripted import FunctionModel, ModelFunction, ScriptedModel, Turn, call

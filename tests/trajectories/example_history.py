@@ -12,10 +12,9 @@ from antiphon.history import (
     ModelInputEntry,
     ModelOutputEntry,
     Origin,
-    TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Image, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 
 CLAUDE = Origin("anthropic", "anthropic", "claude-sonnet-4-5")
 GPT = Origin("openai", "openai-chat", "gpt-5.5")

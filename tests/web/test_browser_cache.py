@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 import antiphon as ap
 from antiphon.gateway.config.settings import CacheDoctorSettings
-from antiphon.history import EntryMetadata, ModelOutputEntry, Origin, SqliteStore, TokenUsage
-from antiphon.parts import Text
+from antiphon.history import EntryMetadata, ModelOutputEntry, Origin, SqliteStore
+from antiphon.parts import Text, TokenUsage
 from gateway.rig import Rig, rig
 from gateway.strict_upstream import echo
 from web.conftest import axe_violations

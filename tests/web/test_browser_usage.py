@@ -10,8 +10,8 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 from antiphon.chat.spending import format_money, spending_of
-from antiphon.history import EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin, SqliteStore, TokenUsage
-from antiphon.parts import Text
+from antiphon.history import EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin, SqliteStore
+from antiphon.parts import Text, TokenUsage
 from web.rig import served
 from web.window import ON_PHONE, window
 

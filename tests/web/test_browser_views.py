@@ -27,10 +27,9 @@ from antiphon.history import (
     ModelOutputEntry,
     Origin,
     SqliteStore,
-    TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import PlanStore
 from web.conftest import axe_violations
 from web.rig import Browser, served

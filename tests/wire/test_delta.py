@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, WireError
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.wire import formats
 from antiphon.wire.delta import UsageReported
 from antiphon.wire.detect import detect_format

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.caching.difference import Difference
 from antiphon.caching.rules import CacheRules
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices.table import PriceTable
 
 Verdict: TypeAlias = Literal[

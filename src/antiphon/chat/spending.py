@@ -11,7 +11,8 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from msgspec import Struct
 
-from antiphon.history import HistoryEntry, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history import HistoryEntry, ModelOutputEntry, Origin
+from antiphon.parts import TokenUsage
 from antiphon.prices import cost_of, spend_of
 from antiphon.prices.table import PriceTable
 

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.history.entries import DebugLogEntry, EntryMetadata, HistoryEntry, ModelOutputEntry, Origin, TokenUsage
+from antiphon.history.entries import DebugLogEntry, EntryMetadata, HistoryEntry, ModelOutputEntry, Origin
+from antiphon.parts import TokenUsage
 
 _MODEL_CALLS = "model_calls"
 

@@ -24,10 +24,9 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
-    TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Native, Part, Text, TokenUsage, ToolCallRequest, ToolCallResult
 
 logger = logging.getLogger(__name__)
 

@@ -26,17 +26,10 @@ from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCa
 from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state
 from antiphon.errors import ApprovalPending, ConversationError
-from antiphon.history import (
-    AgentHistory,
-    HistoryStore,
-    ModelOutputEntry,
-    Origin,
-    RollbackEntry,
-    TokenUsage,
-)
-from antiphon.history.ids import new_id
+from antiphon.history import AgentHistory, HistoryStore, ModelOutputEntry, Origin, RollbackEntry
 from antiphon.history.location import open_history
-from antiphon.parts import ToolCallRequest, ToolCallResult
+from antiphon.ids import new_id
+from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.history import ModelOutputEntry, TokenUsage
-from antiphon.parts import ToolCallRequest, ToolCallResult
+from antiphon.history import ModelOutputEntry
+from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import RetryScheduled as RetryScheduled
 from antiphon.wire.output import ProviderError
 

@@ -28,8 +28,8 @@ from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
 from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
 from antiphon.errors import AntiphonError, ConversationError, InvalidOutput
-from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage, ToolCallResultsEntry
-from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
+from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.parts import InputPart, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import OnInterrupt

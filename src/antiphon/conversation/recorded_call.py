@@ -20,8 +20,8 @@ from msgspec import Struct, field, structs
 from antiphon.context import LiveContext
 from antiphon.context.model_usage import ModelCallUsage, with_model_calls
 from antiphon.errors import ConversationError
-from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin, TokenUsage
-from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
+from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.telemetry import switch

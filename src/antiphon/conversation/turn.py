@@ -31,13 +31,12 @@ from antiphon.history import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
-    TokenUsage,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
 from antiphon.history.snapshot import EffectiveSpans, effective_entries
-from antiphon.parts import ToolCallRequest, ToolExecutionStatus
+from antiphon.parts import TokenUsage, ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
 
 AGENT_PREFIX = "agent:"

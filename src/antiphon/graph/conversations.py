@@ -41,9 +41,9 @@ from antiphon.graph.step import (
     replay_status,
 )
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
-from antiphon.history.ids import new_id
 from antiphon.history.lease import default_holder
 from antiphon.history.location import open_store
+from antiphon.ids import new_id
 from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor

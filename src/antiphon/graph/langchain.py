@@ -28,13 +28,13 @@ from antiphon.history import (
     ModelOutputEntry,
     Origin,
     SetSystemInstructionEntry,
-    TokenUsage,
     ToolCallResultsEntry,
 )
 from antiphon.history.entries import KnownEntry
 from antiphon.parts import (
     Part,
     Text,
+    TokenUsage,
     ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,

@@ -31,8 +31,8 @@ from antiphon.history import (
     ModelOutputEntry,
     ToolCallFinishedEntry,
 )
-from antiphon.history.ids import new_id
 from antiphon.history.snapshot import SETTING_KINDS
+from antiphon.ids import new_id
 
 MISSING_EXTRA = 'LangGraph is not installed; install the extra: pip install "antiphon[graph]"'
 CATEGORY = "graph"

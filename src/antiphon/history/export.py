@@ -23,8 +23,8 @@ from antiphon.history.attachments import digest, extract_media, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.digest import FIRST_DIGEST, chain
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
-from antiphon.history.ids import is_id, new_id
 from antiphon.history.store import ConversationInfo, HistoryStore, check_tags, check_text
+from antiphon.ids import is_id, new_id
 
 
 class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):

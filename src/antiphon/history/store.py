@@ -22,8 +22,8 @@ from antiphon.errors import StoreError, UnknownRun
 from antiphon.history.agent_history import AgentHistory, StoreJournal
 from antiphon.history.digest import Tombstone, Verification
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.ids import ID_LENGTH
 from antiphon.history.lease import Lease
+from antiphon.ids import ID_LENGTH
 
 if TYPE_CHECKING:
     from antiphon.history.sql.log import Log

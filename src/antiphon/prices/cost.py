@@ -13,7 +13,8 @@ from decimal import Decimal
 from msgspec import Struct
 
 from antiphon.context.model_usage import model_calls_of
-from antiphon.history import HistoryEntry, TokenUsage
+from antiphon.history import HistoryEntry
+from antiphon.parts import TokenUsage
 from antiphon.prices.table import Price, PriceTable
 
 _MILLION = Decimal(1_000_000)

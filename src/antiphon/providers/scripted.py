@@ -22,8 +22,7 @@ from msgspec import Struct, structs
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.errors import ScriptError, ScriptExhausted
 from antiphon.history import ContextEntry, ContextEntryRole, Origin
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import OutputPart, Text, ToolCallRequest, as_parts, text_of
+from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, as_parts, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.reply import CUT_STREAM

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from antiphon.history.codec import SCHEMA
 from antiphon.history.export import CopyResult, ExportHead, copy_export, lines_of
-from antiphon.history.ids import derived_id, new_id
 from antiphon.history.store import HistoryStore
+from antiphon.ids import derived_id, new_id
 from antiphon.sessions.imported import Branch, ImportedSession
 from antiphon.text import replace_lone_surrogates
 

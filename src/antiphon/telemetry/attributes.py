@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.wire.request import ModelRequest
 
 Attributes: TypeAlias = dict[str, Any]

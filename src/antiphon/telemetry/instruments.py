@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.telemetry.attributes import Attributes
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from antiphon.errors import ExtraMissing
-from antiphon.history.entries import ContextEntry, TokenUsage
-from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.history.entries import ContextEntry
+from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.telemetry import messages
 from antiphon.telemetry.attributes import (
     LONGEST_NAME,

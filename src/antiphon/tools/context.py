@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from antiphon.context.model_usage import total_usage
 from antiphon.errors import ToolError
-from antiphon.history import AgentHistory, AgentHistorySnapshot, TokenUsage
+from antiphon.history import AgentHistory, AgentHistorySnapshot
+from antiphon.parts import TokenUsage
 from antiphon.telemetry import switch
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from antiphon.errors import CallRefused, ToolError
-from antiphon.history import ContextEntry, TokenUsage
-from antiphon.parts import OutputPart, ToolCallRequest, ToolCallResult
+from antiphon.history import ContextEntry
+from antiphon.parts import OutputPart, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.tools.tool import Tool
 from antiphon.wire.request import ModelRequest, ToolDefinition
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon import __version__
-from antiphon.history import HistoryEntry, ModelInputEntry, ModelOutputEntry, Origin, TokenUsage, ToolCallResultsEntry
+from antiphon.history import HistoryEntry, ModelInputEntry, ModelOutputEntry, Origin, ToolCallResultsEntry
 from antiphon.parts import (
     Audio,
     Document,
@@ -22,6 +22,7 @@ from antiphon.parts import (
     Refusal,
     Text,
     Thinking,
+    TokenUsage,
     ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,

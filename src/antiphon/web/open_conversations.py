@@ -20,8 +20,8 @@ from antiphon.chat.partial_answers import PartialAnswers
 from antiphon.conversation import Bounds, Conversation
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryStore
-from antiphon.history.ids import is_id
 from antiphon.history.store import ConversationInfo
+from antiphon.ids import is_id
 from antiphon.prices.table import PriceTable
 from antiphon.web.live_conversation import LiveConversation
 

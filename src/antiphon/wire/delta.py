@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.output import ModelOutput, ProviderError, StopReason
 
 

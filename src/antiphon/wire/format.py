@@ -23,8 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import NativeExtras
+from antiphon.parts import NativeExtras, TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError

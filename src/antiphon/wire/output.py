@@ -6,8 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import NativeExtras, OutputPart
+from antiphon.parts import NativeExtras, OutputPart, TokenUsage
 
 StopReason: TypeAlias = Literal[
     "", "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "paused", "malformed_call", "other"

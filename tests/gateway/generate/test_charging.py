@@ -19,8 +19,7 @@ from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import stream_options, with_usage_requested
 from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text, text_of
+from antiphon.parts import Text, TokenUsage, text_of
 from antiphon.prices import PriceOverride, PriceTable, cost_of
 from antiphon.providers.call import Attempt
 from antiphon.wire import FORMATS, formats

@@ -13,7 +13,7 @@ from antiphon.caching import CacheDoctor, outline_prompt
 from antiphon.gateway.config.settings import Config, LedgerSettings, ModelSettings
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.spend import spend
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices import cost_of
 from caching.bodies import RULES
 from gateway.rig import ENVIRONMENT, FAST, Client, Rig, provider_of, rig, serving

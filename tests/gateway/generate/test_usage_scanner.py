@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.gateway.generate.usage_scanner import UsageScanner
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import OutputPart, Text, ToolCallRequest
+from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest
 from antiphon.providers.engine.response_reader import ResponseReader, deltas_from_output
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, UsageReported

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice, pairwise
 
 from antiphon.gateway.http.messages import new_request_ids
-from antiphon.history.ids import is_id
+from antiphon.ids import is_id
 
 
 def test_ids_grow_and_are_ids_across_blocks() -> None:

@@ -17,7 +17,7 @@ from msgspec import structs
 from antiphon.gateway.config.settings import Config, LedgerSettings, ProviderSettings
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.spend import spend
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.endpoints.test_pass_through import host

@@ -18,8 +18,7 @@ from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend import spend
-from antiphon.history import TokenUsage
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, MODELS, Rig, path_of, rig

@@ -29,8 +29,8 @@ from antiphon.gateway.ledger.row import (
 )
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend, spent_by_key
 from antiphon.gateway.ledger.writer import TOKEN_COLUMNS, LedgerWriter
-from antiphon.history import TokenUsage
 from antiphon.history.sql.database import Database
+from antiphon.parts import TokenUsage
 from antiphon.prices import PriceOverride, PriceTable, cost_of
 from antiphon.prices.table import KINDS, Tiers, price_data
 

@@ -13,7 +13,7 @@ from antiphon.gateway.observe.recent import (
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendSummary
 from antiphon.gateway.observe.status import ReloadResult, Status, build_status
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
 from antiphon.providers.engine.target_health import CircuitStatus
 from antiphon.providers.routes import Target

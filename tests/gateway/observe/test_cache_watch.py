@@ -13,7 +13,7 @@ from msgspec import structs
 
 from antiphon.gateway.config.settings import CacheDoctorSettings, ClientKeySettings
 from antiphon.gateway.observe.logs import configure_logs
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import FAST, Client, Got, Rig, rig

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon.gateway.observe.instruments import Counter, Gauge, Histogram
 from antiphon.gateway.observe.metrics import STATES, Metrics
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState, ModelStatus
 from antiphon.repair.action import Action

@@ -16,8 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.tracing import RequestTracer
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.telemetry.spans import Telemetry
 from antiphon.wire.output import ProviderError

@@ -27,10 +27,9 @@ from antiphon.history import (
     HistoryEntry,
     ModelOutputEntry,
     Origin,
-    TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_part

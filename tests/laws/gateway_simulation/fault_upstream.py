@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct, field, structs
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text
+from antiphon.parts import Text, TokenUsage
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire.delta import PartStarted, Started, UsageReported
 from antiphon.wire.output import ModelOutput

@@ -18,8 +18,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import structs
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import path_of

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history import TokenUsage
-from antiphon.parts import Text, Thinking, ToolCallRequest
+from antiphon.parts import Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, UsageReported

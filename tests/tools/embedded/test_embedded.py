@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.tools.embedded import DIALECTS, EmbeddedCalls, find_calls
 from antiphon.wire.delta import (
     Assembler,

@@ -22,8 +22,7 @@ from antiphon.gateway.config.settings import (
 )
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.spend import spend
-from antiphon.history import TokenUsage
-from antiphon.parts import ToolCallRequest
+from antiphon.parts import TokenUsage, ToolCallRequest
 from antiphon.prices.table import PriceOverride, PriceTable
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import Loss, ModelOutput, ProviderError
 from antiphon.wire.anthropic.errors import read_error, write_error
 from antiphon.wire.anthropic.request import read_request, write_request

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Audio, Native, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Audio, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import ModelOutputDelta, ProviderError
 from antiphon.wire.anthropic.response import read_response
 from antiphon.wire.anthropic.stream_writer import StreamWriter

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.parts import Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini.errors import read_error, write_error
 from antiphon.wire.gemini.request import read_request
 from antiphon.wire.gemini.response import read_response, write_response

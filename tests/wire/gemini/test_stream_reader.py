@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Native, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,

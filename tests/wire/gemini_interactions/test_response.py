@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from support.history_strategies import output_parts
 from support.interactions_spec import FORMAT, carried_records, problems, specification

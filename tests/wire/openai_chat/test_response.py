@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Audio, Document, Image, Native, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Audio, Document, Image, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.errors import read_error, write_error
 from antiphon.wire.openai_chat.response import read_response, read_usage, write_response, write_usage

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import (
     Text,
+    TokenUsage,
 )
 from antiphon.wire.delta import (
     Failed,

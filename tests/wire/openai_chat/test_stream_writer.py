@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import (
     Audio,
     Document,
@@ -19,6 +18,7 @@ from antiphon.parts import (
     Refusal,
     Text,
     Thinking,
+    TokenUsage,
     ToolCallRequest,
 )
 from antiphon.wire.delta import (

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.errors import read_error, write_error
 from antiphon.wire.openai_responses.response import read_response, write_response

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import ToolCallRequest
+from antiphon.parts import TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,

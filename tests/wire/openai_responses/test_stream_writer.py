@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, Native, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,
     Finished,

@@ -28,9 +28,8 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     Origin,
-    TokenUsage,
 )
-from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolCallResult, text_of
+from antiphon.parts import OutputPart, Text, TokenUsage, ToolCallRequest, ToolCallResult, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.engine.response_reader import deltas_from_output

@@ -22,9 +22,10 @@ from antiphon.chat.markdown import markdown_parser
 from antiphon.chat.spending import Spending, format_money
 from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of, wrapped
 from antiphon.conversation import Round, rounds_of
-from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry, TokenUsage
+from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry
 from antiphon.history.entries import TITLES
 from antiphon.history.transcript import entry_lines
+from antiphon.parts import TokenUsage
 from antiphon.tools.builtin import Plan
 
 logger = logging.getLogger(__name__)

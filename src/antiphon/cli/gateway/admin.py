@@ -253,7 +253,7 @@ def _spend_lines(spent: dict[str, Any], by: str) -> Iterator[str]:
     """The same table as `antiphon spend` prints."""
     from antiphon.cli.gateway.spend import spend_table
     from antiphon.gateway.ledger.spend import DIMENSIONS, SpendRow
-    from antiphon.history import TokenUsage
+    from antiphon.parts import TokenUsage
 
     rows = [
         SpendRow(

@@ -20,8 +20,8 @@ from antiphon.conversation.events import LoopEvent, PartialOutput
 from antiphon.conversation.output.partial_json import PartialJson
 from antiphon.conversation.participants import Participants
 from antiphon.errors import ConversationError, InvalidArguments, InvalidOutput, InvalidTool
-from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.history import ModelInputEntry, ModelOutputEntry
+from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry

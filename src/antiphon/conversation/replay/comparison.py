@@ -25,10 +25,9 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
-    TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import ToolCallRequest, ToolCallResult, text_of
+from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult, text_of
 from antiphon.prices import spend_of
 
 REPLAY_NOTE = "replay"

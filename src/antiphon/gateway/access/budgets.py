@@ -24,7 +24,7 @@ from msgspec import Struct
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.refusals import LimitReached
 from antiphon.gateway.utc_time import DAY_SECONDS, date_of
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
 from antiphon.providers.routes import Target

@@ -21,8 +21,8 @@ from antiphon.gateway.admin.audit import Change, write_audit
 from antiphon.gateway.config.settings import KeyRules
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.utc_time import now_microseconds, time_at
-from antiphon.history.ids import new_id
 from antiphon.history.sql.database import Database
+from antiphon.ids import new_id
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from math import inf
 
 from antiphon.gateway.cluster.redis_store import PREFIX, Command, SharedStore
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, HealthSource, SharedHealth
 
 _MARKER_KEY = f"{PREFIX}mark"

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -23,7 +23,7 @@ from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state.background import follow_stored
 from antiphon.gateway.state.store import StoredResponse, own_messages, previous_response_id
 from antiphon.gateway.threads import run_in_thread
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
 from antiphon.wire.output import ModelOutput, ProviderError

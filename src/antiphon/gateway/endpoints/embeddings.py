@@ -28,7 +28,7 @@ from antiphon.gateway.generate.prepare import read_model_name, replace_model, to
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall

@@ -25,7 +25,7 @@ from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.forward import ErrorResponse, ForwardedRequest
 from antiphon.providers.engine.model_call import ModelCall

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 
 if TYPE_CHECKING:
     from antiphon.gateway.ledger.row import Metering

@@ -47,7 +47,7 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import run_in_thread
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, text_of
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.attempt import UpstreamRequest

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, UpstreamFailed
 from antiphon.wire import Format
 from antiphon.wire.delta import Finished, PartStarted, is_visible

@@ -1,6 +1,6 @@
 """A client's request and the response to it, independent of any HTTP library; and request ids.
 
-Request ids look like those of `history.ids` but are drawn a block at a time: the prefix (time and 70 random bits) is drawn once
+Request ids look like those of `antiphon.ids` but are drawn a block at a time: the prefix (time and 70 random bits) is drawn once
 a second, and the ids in a block count up. They sort by time and need not be hard to guess.
 """
 
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.gateway.http.body_stream import BodyStream
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 
 
 @lru_cache(maxsize=2)

@@ -20,8 +20,8 @@ from msgspec import Struct
 from antiphon.gateway.ledger.journal import RowJournal, has_segments, recover
 from antiphon.gateway.ledger.row import UsageRow
 from antiphon.gateway.ledger.writer import LedgerWriter
-from antiphon.history.ids import new_id
 from antiphon.history.sql.database import Database
+from antiphon.ids import new_id
 from antiphon.prices.table import PriceTable
 
 logger = logging.getLogger("antiphon.gateway")

@@ -16,7 +16,7 @@ from msgspec import structs
 from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.row import Metering, UsageRow, decode_variant, encode_variant, token_counts
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
 from antiphon.providers.call import Attempt

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from antiphon.gateway.ledger.row import PriceClass, decode_variant
 from antiphon.gateway.ledger.writer import TOKEN_COLUMNS
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
 

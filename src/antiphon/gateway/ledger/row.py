@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices.cost import cache_write_1h_tokens
 from antiphon.prices.table import ModelPrices, PriceTable, Tiers
 

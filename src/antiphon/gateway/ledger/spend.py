@@ -19,8 +19,8 @@ from antiphon.gateway.ledger.price_expressions import MILLION, PriceExpressions,
 from antiphon.gateway.ledger.row import DAY_MICROSECONDS, PriceClass, decode_variant
 from antiphon.gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS
 from antiphon.gateway.utc_time import date_of, day_of, microseconds_of
-from antiphon.history import TokenUsage
 from antiphon.history.sql.database import Database
+from antiphon.parts import TokenUsage
 from antiphon.prices.cost import cost_of
 from antiphon.prices.table import PriceTable
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from antiphon.caching.doctor import CacheDoctor
 from antiphon.caching.outline import outline_prompt
 from antiphon.caching.report import CacheReport
-from antiphon.history import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.prices.table import PriceTable
 
 logger = logging.getLogger("antiphon.gateway")

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.providers.engine.target_health import CircuitStatus

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from antiphon.errors import AntiphonError
 from antiphon.gateway.observe.cache_watch import CacheCheck, CacheRecord
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt, Fallback
 from antiphon.repair.action import Action
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible

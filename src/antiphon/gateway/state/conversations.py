@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import UnknownResponse
-from antiphon.history.ids import new_id
 from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.ids import new_id
 
 _ITEM_PREFIXES = {
     "message": "msg",

@@ -23,11 +23,11 @@ from antiphon.history.codec import StoredRow, damaged_entry, decode_row, decode_
 from antiphon.history.digest import FIRST_DIGEST, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
-from antiphon.history.ids import ID_LENGTH
 from antiphon.history.sql.database import ConnectionBroken
 from antiphon.history.sql.dialect import Dialect, EntryRow
 from antiphon.history.sql.leases import Leases
 from antiphon.history.store import ConversationRow, is_id_abbreviation, single_match
+from antiphon.ids import ID_LENGTH
 
 logger = logging.getLogger("antiphon.history")
 

@@ -22,9 +22,9 @@ import msgspec
 from antiphon.errors import RunStateError, StoreDamaged, TooManyRuns, UnknownRun
 from antiphon.history.entries import ModelInputEntry
 from antiphon.history.export import ExportHead
-from antiphon.history.ids import ID_LENGTH, new_id
 from antiphon.history.lease import Lease, lease_lost_error
 from antiphon.history.store import ENDED_STATES, Run, RunState, check_not_negative, is_id_abbreviation, single_match
+from antiphon.ids import ID_LENGTH, new_id
 
 if TYPE_CHECKING:
     from antiphon.history.sql.database import Rows

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from antiphon.history import TokenUsage
-from antiphon.parts import Text, Thinking
+from antiphon.parts import Text, Thinking, TokenUsage
 from antiphon.wire.delta import (
     Failed,
     Finished,

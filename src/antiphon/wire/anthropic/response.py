@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.ids import new_id
+from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import (
     build_block,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import WireError
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
 from antiphon.wire.codec.stream import DeltaWriter
 from antiphon.wire.delta import (

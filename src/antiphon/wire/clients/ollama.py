@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
 from antiphon.parts import (
     Image,
     Native,
@@ -27,6 +26,7 @@ from antiphon.parts import (
     Refusal,
     Text,
     Thinking,
+    TokenUsage,
     ToolCallRequest,
     ToolCallResult,
 )

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError

@@ -16,8 +16,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire.request import Message, ModelRequest
 
 Entry = TypeVar("Entry")

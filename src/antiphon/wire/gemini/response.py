@@ -15,9 +15,8 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import Native, NativeExtras, OutputPart, Part, ToolCallRequest, ToolCallResult
+from antiphon.ids import new_id
+from antiphon.parts import Native, NativeExtras, OutputPart, Part, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini import FORMAT
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import CONTENT_FIELDS

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.ids import new_id
+from antiphon.parts import NativeExtras, OutputPart, TokenUsage, ToolCallRequest
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import NAME, StepWriter, read_answer_steps, write_model_steps
 from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Native, NativeExtras, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, NativeExtras, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamReader
 from antiphon.wire.codec.stream import CUT
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, UsageReported

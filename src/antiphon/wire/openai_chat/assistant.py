@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 from antiphon.parts import (
     Audio,
     Document,

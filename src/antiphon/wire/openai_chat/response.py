@@ -19,9 +19,8 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
+from antiphon.ids import new_id
+from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
 from antiphon.wire.codec.typed_reader import UsageScanner
 from antiphon.wire.loss import Loss, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.history.entries import TokenUsage
+from antiphon.parts import TokenUsage
 from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
+from antiphon.ids import new_id
+from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss, lose_candidates, lose_native, other_fields
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items

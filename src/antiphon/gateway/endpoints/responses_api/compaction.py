@@ -21,9 +21,8 @@ from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, own_messages
 from antiphon.gateway.threads import run_in_thread
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import Text, ToolCallResult, text_of
+from antiphon.ids import new_id
+from antiphon.parts import Text, TokenUsage, ToolCallResult, text_of
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ProviderError

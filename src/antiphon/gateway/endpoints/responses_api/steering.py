@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon.history.ids import new_id
+from antiphon.ids import new_id
 
 MAX_QUEUED = 16
 """How much input may be queued for one response."""

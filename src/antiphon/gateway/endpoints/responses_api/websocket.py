@@ -37,9 +37,8 @@ from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.gateway.threads import run_in_thread
-from antiphon.history.entries import TokenUsage
-from antiphon.history.ids import new_id
-from antiphon.parts import ToolCallResult
+from antiphon.ids import new_id
+from antiphon.parts import TokenUsage, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ModelOutput, ProviderError

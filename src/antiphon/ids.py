@@ -1,4 +1,4 @@
-"""Ids of conversations: sorted as text they are sorted by time.
+"""Ids of conversations, runs and responses: sorted as text they are sorted by time.
 
 48 bits of milliseconds, then 80 random bits, written as 26 characters of Crockford's base 32 (no i, l, o, u: they can be
 read out and typed). Ids made in the same millisecond of one process count up, so they too keep their order.
