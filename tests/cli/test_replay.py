@@ -14,7 +14,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.cli import main
-from antiphon.cli.replay.comparison_table import comparison_lines
+from antiphon.cli.chat.comparison_table import comparison_lines
 from antiphon.cli.terminal import width_of
 from antiphon.providers.scripted import call
 from cli.chat.stored_chat import streamed

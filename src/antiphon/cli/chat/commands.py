@@ -23,10 +23,10 @@ from antiphon.chat.conversations.export import ENDINGS, ExportFormat, export
 from antiphon.chat.language import current_language, translate
 from antiphon.chat.setup.model_setup import check_provider, providers_with_keys
 from antiphon.chat.spending import spending_of
+from antiphon.cli.chat.comparison_table import comparison_lines
 from antiphon.cli.chat.mcp_command import McpCommand
 from antiphon.cli.chat.render import cost_lines, history_table, rounds_table, usage_line
 from antiphon.cli.formats.bodies import atomic_write
-from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.cli.terminal import format_time
 from antiphon.conversation.compaction import compact
 from antiphon.conversation.replay import Replay, compare

@@ -11,13 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from antiphon.errors import CredentialError
 from antiphon.providers.cloud.hosts import unwrap_response, wrap_request
 from antiphon.providers.cloud.signers import Signer, make_signer
-from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.presets import Preset
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
-from antiphon.wire.output import ErrorKind, ProviderError
 
 
 class Authentication:
@@ -52,7 +49,7 @@ class Authentication:
         return tuple(secret for signer in self._signers.values() for secret in signer.secrets)
 
     async def send(self, request: HttpRequest, key: str | None) -> HttpResponse:
-        """Send it with a key of the pool. Raises `TransportError`, and `UpstreamFailed` if there is no token."""
+        """Send it with a key of the pool. Raises `TransportError`, and `CredentialError` if there is no token."""
         if self._preset.host and request.method == "POST" and request.stream is None:
             request = wrap_request(self._preset.host, request)
         signer = None if key is None else self._signers.get(key)
@@ -66,14 +63,6 @@ class Authentication:
         return await unwrap_response(response)
 
     async def sign(self, request: HttpRequest, key: str | None) -> HttpRequest:
-        """The request with what the key adds to it. Raises `UpstreamFailed`."""
+        """The request with what the key adds to it. Raises `CredentialError`."""
         signer = None if key is None else self._signers.get(key)
-        if signer is None:
-            return request
-        failure: ProviderError
-        try:
-            return await signer.sign(request)
-        except CredentialError as error:
-            kind: ErrorKind = getattr(error, "kind", "authentication")
-            failure = ProviderError(str(error), kind, code="no_token")
-        raise UpstreamFailed(failure)
+        return request if signer is None else await signer.sign(request)

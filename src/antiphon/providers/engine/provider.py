@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from random import random as random_fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from antiphon.errors import ProviderSetupError
+from antiphon.errors import CredentialError, ProviderSetupError
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
 from antiphon.providers.engine.reply import UpstreamFailed
@@ -26,10 +26,12 @@ from antiphon.providers.transport.request import HttpRequest, HttpResponse, Time
 from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import ErrorKind, ProviderError
 
 if TYPE_CHECKING:
     from antiphon.providers.cloud.authentication import Authentication
+
+_T = TypeVar("_T")
 
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
 _PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible", "codebuddy"})
@@ -175,7 +177,7 @@ class Provider:
         """Send a request of an attempt, signed if its key is a token. Raises `TransportError` or `UpstreamFailed`."""
         if self._authentication is None:
             return self.transport.send(request)
-        return self._authentication.send(request, None if lease is None else lease.secret)
+        return _signed(self._authentication.send(request, None if lease is None else lease.secret))
 
     async def send_with_first_key(self, request: HttpRequest) -> HttpResponse:
         """Send a request that is not part of a call, such as for a list. It has no effect on the health of the key."""
@@ -184,7 +186,7 @@ class Provider:
             request = structs.replace(request, headers={**request.headers, **self.preset.credential_header(secret)})
         if self._authentication is None:
             return await self.transport.send(request)
-        return await self._authentication.send(request, secret)
+        return await _signed(self._authentication.send(request, secret))
 
     @property
     def has_tokens(self) -> bool:
@@ -194,7 +196,7 @@ class Provider:
     async def check_token(self) -> None:
         """Raise `UpstreamFailed` if its first key names a token source that gives no token."""
         if self._authentication is not None and self.pool is not None:
-            await self._authentication.sign(HttpRequest(url=self.base_url), self.pool.secrets[0])
+            await _signed(self._authentication.sign(HttpRequest(url=self.base_url), self.pool.secrets[0]))
 
     def _url_for(self, model: str, stream: bool = True) -> str:
         """The address of a call. Raises `UpstreamFailed` for a model that the host serves under another preset."""
@@ -209,3 +211,14 @@ class Provider:
             return url
         streamed, whole = _GEMINI_CALLS if self.format == "gemini" else self.preset.whole_call
         return url.replace(streamed, whole) if streamed else url
+
+
+async def _signed(sending: Awaitable[_T]) -> _T:
+    """What is sent or signed with a token. Raises `UpstreamFailed` if there is no token."""
+    failure: ProviderError
+    try:
+        return await sending
+    except CredentialError as error:
+        kind: ErrorKind = getattr(error, "kind", "authentication")
+        failure = ProviderError(str(error), kind, code="no_token")
+    raise UpstreamFailed(failure)

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.loss import other_fields
 
+FORMAT = "anthropic"
 _CHAT = "openai-chat"
 _CACHE_CONTROL = "cache_control"
 DIRECT_CALLER = {"type": "direct"}

@@ -13,8 +13,8 @@ from antiphon.chat.language import LANGUAGES, language_from_environment, transla
 from antiphon.chat.session import ChatSession, ChatSettings
 from antiphon.chat.setup.own_tools import own_tools
 from antiphon.cli.chat import add_turn_options, turn_settings
+from antiphon.cli.chat.comparison_table import comparison_lines
 from antiphon.cli.options import add_conversation, add_json, add_store, whole_number
-from antiphon.cli.replay.comparison_table import comparison_lines
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.conversation import Decision
 from antiphon.conversation.replay import Comparison, Replay, compare
