@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import io
 import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import pytest
+from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.access.client_keys import BUDGET_LIMITS, hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
-from antiphon.gateway.endpoints.pass_through import read_any_usage, upstream_url
+from antiphon.gateway.endpoints.body_relay import read_any_usage
+from antiphon.gateway.endpoints.pass_through import upstream_url
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
@@ -30,6 +34,10 @@ PNG = b"\x89PNG\r\n\x1a\n" + AUDIO
 SECRET = "sk-upstream-0123456789"
 
 
+Pieces: TypeAlias = bytes | list[bytes | float]
+"""A body; a number is a pause of so many seconds."""
+
+
 class Seen:
     """What a stand-in received."""
 
@@ -37,7 +45,7 @@ class Seen:
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.progress = threading.Condition()
         self.received_bytes = 0
-        self.reply: Callable[[str, str], tuple[int, dict[str, str], bytes] | None] = lambda method, path: None
+        self.reply: Callable[[str, str], tuple[int, dict[str, str], Pieces] | None] = lambda method, path: None
 
     @property
     def last(self) -> tuple[str, str, dict[str, str], bytes]:
@@ -102,15 +110,21 @@ def host() -> Iterator[tuple[str, Seen]]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             headers["digest"] = digest.hexdigest()
             seen.requests.append((self.command, self.path, headers, body))
+            data: Pieces
             status, returned, data = seen.reply(self.command, self.path) or answer_for(self.command, self.path)
             self.send_response(status)
             for name, value in returned.items():
                 if name == "x-goog-upload-url":
                     value = f"http://{self.headers['host']}{value}{'&' if '?' in value else '?'}upload_id=u1&key=leaked"
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(data)))
+            pieces = [data] if isinstance(data, bytes) else data
+            self.send_header("content-length", str(sum(len(piece) for piece in pieces if isinstance(piece, bytes))))
             self.end_headers()
-            self.wfile.write(data)
+            for sent in pieces:
+                if isinstance(sent, bytes):
+                    self.wfile.write(sent)
+                else:
+                    time.sleep(sent)
 
         do_GET = do_POST = do_DELETE = do_PUT = handle_any  # noqa: N815 - the names that http.server calls
 
@@ -172,6 +186,10 @@ def running() -> Iterator[Running]:
                 ClientKeySettings(name="all", key=hash_key("sk-all")),
                 ClientKeySettings(name="some", key=hash_key("sk-some"), models=("gpt-*",)),
                 ClientKeySettings(name="operator", key=hash_key("sk-operator"), admin=True),
+                *(
+                    ClientKeySettings(name=limit, key=hash_key(f"sk-{limit}"), **cast("Any", {limit: 1000}))
+                    for limit in ("requests_per_minute", "tokens_per_minute", *BUDGET_LIMITS)
+                ),
             ),
         )
         with serving(config, {"KEY": SECRET, "OTHER": "sk-other"}) as ports:
@@ -365,6 +383,97 @@ def test_requests_are_counted_with_their_usage(running: Running) -> None:
     assert 'antiphon_tokens_total{kind="completion",provider="openai"' in metrics
     assert read_any_usage(b'{"usage": {"prompt_tokens": 2}}').prompt_tokens == 2  # type: ignore[union-attr]
     assert [read_any_usage(body) for body in (b"[]", b"\xff", b'{"usage": 3}', b'{"usage": {}}')] == [None] * 4
+
+
+COUNTED, MONEY = ("tokens_per_minute", "tokens_per_day", "tokens_per_month"), ("budget_per_day", "budget_per_month")
+UNKNOWN_CHARGE = (
+    "/v1/batches",
+    "/v1/images/generations",
+    "/v1/audio/speech",
+    "/v1/rerank",
+    "/v1beta/models/gemini-2.5-flash:batchGenerateContent",
+)
+
+
+@pytest.mark.parametrize("limit", [*COUNTED, *MONEY])
+def test_a_key_with_a_limit_may_not_send_what_cannot_be_charged(running: Running, limit: str) -> None:
+    key, hosts = f"sk-{limit}", (running.openai, running.anthropic, running.gemini)
+    before = [len(seen.requests) for seen in hosts]
+    for path in (*UNKNOWN_CHARGE, *(["/v1/vector_stores"] if limit in MONEY else [])):
+        refused = running.request("POST", path, b"{}", key=key)
+        assert refused.status == 403, path
+        assert limit in refused.body.decode(), "the message names the limit"
+    assert running.request("POST", "/v1/messages/batches", b"{}", key=key, anthropic_version="2023-06-01").status == 403
+    assert [len(seen.requests) for seen in hosts] == before, "nothing was sent"
+    for method, path in (("GET", "/v1/batches"), ("POST", "/v1/moderations"), ("GET", "/v1/files/1/content")):
+        assert running.request(method, path, b"{}" if method == "POST" else None, key=key).status == 200, path
+
+
+def test_a_key_that_limits_only_requests_may_send_them(running: Running) -> None:
+    assert running.request("POST", "/v1/batches", b"{}", key="sk-requests_per_minute").status == 200
+
+
+PICTURE = b"iVBORw0KGgo" * 300_000
+USAGE = b'"usage":{"input_tokens":7,"output_tokens":11,"total_tokens":18}'
+STREAMED: dict[str, tuple[str, list[bytes | float]]] = {
+    "a stream of images": (
+        "text/event-stream",
+        [
+            b'event: image_generation.partial_image\ndata: {"b64_json":"' + PICTURE + b'"}\n\n',
+            b'event: image_generation.completed\ndata: {"b64_json":"' + PICTURE + b'",' + USAGE + b"}\n\n",
+        ],
+    ),
+    "a transcript": (
+        "text/event-stream; charset=utf-8",
+        [
+            b'data: {"type":"transcript.text.delta","delta":"\\"usage\\":{\\"input_tokens\\":99}"}\n\n',
+            b'data: {"type":"transcript.text.done","text":"x",' + USAGE + b"}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    "a large image": ("application/json", [b'{"data":[{"b64_json":"' + PICTURE + b'"}],' + USAGE + b"}"]),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_usage_is_read_where_the_provider_reports_it(running: Running, kind: str) -> None:
+    content_type, pieces = STREAMED[kind]
+    running.openai.reply = lambda method, path: (200, {"content-type": content_type}, pieces)
+    try:
+        got = running.request("POST", "/v1/images/generations", b'{"stream": true}')
+    finally:
+        running.openai.reply = lambda method, path: None
+    assert got.body == b"".join(piece for piece in pieces if isinstance(piece, bytes))
+    newest = running.request("GET", "/status?format=json", key="sk-operator").json["requests"][0]
+    assert (newest["prompt_tokens"], newest["completion_tokens"]) == (7, 11)
+
+
+def test_the_time_of_a_slow_provider_is_not_the_gateways(running: Running) -> None:
+    running.openai.reply = lambda method, path: (200, {"content-type": "audio/mpeg"}, [b"a", 1.0, b"b", 1.0, b"c"])
+    try:
+        assert running.request("POST", "/v1/audio/speech", b"{}").body == b"abc"
+    finally:
+        running.openai.reply = lambda method, path: None
+    newest = running.request("GET", "/status?format=json", key="sk-operator").json["requests"][0]
+    assert newest["seconds"] >= 2
+    assert newest["overhead_seconds"] < newest["seconds"] / 2
+
+
+def test_a_body_that_takes_too_long_is_a_timeout() -> None:
+    with host() as (address, seen):
+        seen.reply = lambda method, path: (200, {"content-type": "audio/mpeg"}, [b"a" * 100_000, 8.0, b"b"])
+        config = Config(
+            gateway=structs.replace(FAST, request_seconds=1.0),
+            providers=(ProviderSettings(name="openai", base_url=f"{address}/v1", keys=("env:KEY",)),),
+        )
+        with serving(config, {"KEY": SECRET}) as (port, _):
+            client = Client(port)
+            with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+                client.request("POST", "/v1/audio/speech", b"{}")
+            client.close()
+            client = Client(port)
+            (record,) = client.get("/status?format=json").json["requests"]
+            client.close()
+    assert (record["status"], record["error"].partition(":")[0]) == (504, "timeout")
 
 
 def test_the_choice_of_the_provider() -> None:

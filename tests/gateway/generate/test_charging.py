@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
+import json
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -19,7 +22,7 @@ from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import stream_options, with_usage_requested
 from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.parts import Text, TokenUsage, text_of
+from antiphon.parts import Image, Text, TokenUsage, text_of
 from antiphon.prices import PriceOverride, PriceTable, cost_of
 from antiphon.providers.call import Attempt
 from antiphon.wire import FORMATS, formats
@@ -186,10 +189,78 @@ def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
     assert 2500 <= prompt_estimate(words) <= 2520
     picture = b'{"messages": [{"content": [{"data": "' + b"A" * 4_000_000 + b'"}]}]}'
     assert 1000 <= prompt_estimate(picture) <= 1020
-    pictures = b'{"a":"' + b"A" * 10_000 + b'", "text": "' + b"four " * 2000 + b'", "b":"' + b"B" * 5_000 + b'"}'
-    assert 3500 <= prompt_estimate(pictures) <= 5700  # the second one lies across two steps
-    assert prompt_estimate(b"A" * 9000) == MEDIA_TOKENS
+    pictures = b'{"url":"data:image/png;base64,%b", "text": "%b", "data" :\n"%b"}'
+    known = prompt_estimate(pictures % (b"A" * 10_000, b"four " * 2000, b"B" * 9_000))
+    assert 2 * MEDIA_TOKENS + 2500 <= known <= 2 * MEDIA_TOKENS + 2540
+    listed = b'{"images": [' + b", ".join([b'"' + b"A" * 20_000 + b'"'] * 3) + b"]}"
+    assert 3 * MEDIA_TOKENS <= prompt_estimate(listed) <= 3 * MEDIA_TOKENS + 20
+    assert prompt_estimate(b"A" * 9000) == 2250
     assert prompt_estimate(b"") == 0
+
+
+CHINESE = "今天天气很好，我们决定去公园散步，顺便讨论一下这个项目的进展和下一步的计划。"
+LONG_TEXTS = {
+    "chinese": CHINESE * 4000,
+    "japanese": "今日は天気がとても良いので、公園に散歩に行きました。" * 4000,
+    "thai": "วันนี้อากาศดีมากเราจึงตัดสินใจไปเดินเล่นที่สวนสาธารณะ" * 2000,
+    "words without blanks": "hello_world_" * 20_000,
+    "base64 as text": "QUJDREVGR0hJ" * 20_000,
+    "text that looks like a field of media": '"data":"' + "QUJDREVGR0hJ" * 20_000,
+    "english": "The quick brown fox jumps over the lazy dog. " * 4000,
+}
+
+
+@pytest.mark.parametrize("kind", LONG_TEXTS)
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_prompt_is_estimated_by_its_text_whatever_its_script(escaped: bool, kind: str) -> None:
+    text = LONG_TEXTS[kind]
+    parts: list[Any] = [{"type": "text", "text": text}, {"type": "text", "text": "short"}]
+    request = {"messages": [{"role": "user", "content": parts}], "model": "m", "stream": True}
+    body = json.dumps(request, ensure_ascii=escaped).encode()
+    tokens = len(text.encode()) / 4
+    assert tokens <= prompt_estimate(body) <= tokens * 1.01 + 50
+
+
+def test_an_abandoned_prompt_without_blanks_is_charged_as_the_text_it_is() -> None:
+    keys = [
+        ClientKeySettings(name="operator", key=hash_key("sk-operator"), admin=True),
+        ClientKeySettings(name="tight", key=hash_key("sk-tight"), tokens_per_day=50_000),
+    ]
+    body = {"model": "to-anthropic", "max_tokens": 5, "stream": True}
+    body["messages"] = [{"role": "user", "content": CHINESE * 3000}]
+    with rig(keys=keys) as gateway:
+        gateway.upstreams["anthropic"].faults.append(lambda reply: structs.replace(reply, body=b"", hangs=True))
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+        headers = {"content-type": "application/json", "authorization": "Bearer sk-tight"}
+        connection.request("POST", "/v1/messages", json.dumps(body), headers)
+        until(lambda: gateway.upstreams["anthropic"].bodies, "the provider has the request")
+        connection.close()
+        until(lambda: [record["status"] for record in records(gateway)] == [499], "it is recorded as abandoned")
+        with gateway.client("sk-tight") as client:
+            assert client.ask("anthropic", "to-anthropic", QUESTION, streams=True).status == 429
+
+
+@pytest.mark.parametrize("source", ["openai-chat", "openai-responses", "anthropic", "gemini", "gemini-interactions"])
+def test_media_of_every_format_are_recognised(source: str) -> None:
+    picture = Image("image/png", base64.b64encode(b"\x89PNG\r\n" + bytes(range(256)) * 400).decode())
+    message = Message("user", (Text(CHINESE * 1000), picture, Text(CHINESE * 1000), picture, Text(CHINESE)))
+    body, losses = formats[source].encode_request(ModelRequest(model="m", messages=(message,)))
+    assert not losses
+    tokens = len(CHINESE.encode()) * 2001 / 4 + 2 * MEDIA_TOKENS
+    assert tokens <= prompt_estimate(body) <= tokens * 1.01 + 200
+
+
+def test_the_estimate_is_linear() -> None:
+    """Many long strings, with and without quotes inside: no part of a body is read once per string."""
+    for pattern in ("字" * 2000 + '"', "字" * 2000, '"' * 3 + "x" * 5000, "x" * 4095 + '"'):
+        seconds = []
+        for repeats in (1000, 4000):
+            body = json.dumps({"messages": [pattern] * repeats}, ensure_ascii=False).encode()
+            began = time.process_time()
+            for _ in range(5):
+                prompt_estimate(body)
+            seconds.append(time.process_time() - began)
+        assert seconds[1] < 16 * seconds[0] + 0.05, (pattern[:3], seconds)
 
 
 def test_asking_for_usage_changes_only_the_usage() -> None:

@@ -55,6 +55,16 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
         return self.has_budget or self.tokens_per_minute is not None
 
     @property
+    def limits(self) -> list[str]:
+        """The limits of tokens and money that are set, by name."""
+        return [limit for limit in ("tokens_per_minute", *BUDGET_LIMITS) if getattr(self, limit) is not None]
+
+    @property
+    def money_limits(self) -> list[str]:
+        """Those of money."""
+        return [limit for limit in self.limits if limit.startswith("budget_")]
+
+    @property
     def has_money_budget(self) -> bool:
         """Whether money is limited."""
         return self.budget_per_day is not None or self.budget_per_month is not None

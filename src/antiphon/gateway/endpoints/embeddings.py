@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
 from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.endpoints.tokens import ESTIMATE_HEADER
-from antiphon.gateway.generate.charging import prompt_estimate
+from antiphon.gateway.generate.charging import estimated_tokens, prompt_estimate
 from antiphon.gateway.generate.generation import header_list
 from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.gateway.generate.prepare import read_model_name, replace_model, top_level_fields
@@ -175,7 +174,7 @@ class _Embedding:
         request, headers = self._request, {}
         tokens = output.tokens
         if tokens is None:
-            tokens = sum(ceil(len(text.encode()) / 4) for text in request.texts)
+            tokens = sum(map(estimated_tokens, request.texts))
             headers[ESTIMATE_HEADER] = "1"
         else:
             trace.usage = TokenUsage(prompt_tokens=tokens, total_tokens=tokens)

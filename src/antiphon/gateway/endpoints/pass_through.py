@@ -11,32 +11,28 @@ What belongs to an account is shared by all clients of it, so a key that is limi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextvars import copy_context
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, unquote_plus, urlsplit
 
-import msgspec
 from msgspec import structs
 
-from antiphon.errors import TransportError
 from antiphon.gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
 from antiphon.gateway.context import OnFinish, RequestContext
+from antiphon.gateway.endpoints.body_relay import BodyRelay
 from antiphon.gateway.http.errors import error_response, provider_error_response
-from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, header_text
+from antiphon.gateway.http.messages import ClientRequest, Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.parts import TokenUsage
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.forward import ErrorResponse, ForwardedRequest
 from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
-from antiphon.providers.engine.response_reader import error_from_transport
 from antiphon.providers.routes import Target
-from antiphon.providers.transport.pushed_body import PushedBody
 from antiphon.wire.output import ProviderError
 
-_WITHOUT_COST = frozenset({"files", "uploads", "moderations"})
+_WITHOUT_TOKENS = frozenset({"files", "uploads", "moderations", "vector_stores"})
+"""Endpoints that take no tokens: what a key with a limit of tokens may send although no usage is reported."""
+_WITHOUT_COST = _WITHOUT_TOKENS - {"vector_stores"}
 """What a key with a money budget may send although it has no price."""
 PROVIDER_HEADER, PROVIDER_PARAMETER = "x-antiphon-provider", "provider"
 _APIS: Mapping[str, tuple[str, ...]] = {
@@ -73,11 +69,7 @@ _RETURNED = frozenset(
 _UPLOAD_HEADERS = "x-goog-upload-"
 _UPLOAD_URL = "x-goog-upload-url"
 _OWN_PARAMETERS = frozenset({"key", PROVIDER_PARAMETER, TICKET})
-_FREE = frozenset({"files", "uploads", "vector_stores", "moderations"})
-"""Endpoints whose calls cost nothing by themselves."""
 _CREDENTIAL_STATUSES = (401, 402, 403)
-_MAX_USAGE_BYTES = 1024 * 1024
-"""A longer response is not read for its usage."""
 _SAFE = "/:@!$&'()*+,;=-._~"
 
 
@@ -100,7 +92,7 @@ class _PassedRequest:
             key=context.key.name,
             operation=context.endpoint.kind,
             is_estimable=False,
-            is_free=context.request.method != "POST" or context.endpoint.kind in _FREE,
+            is_free=context.request.method != "POST" or context.endpoint.kind in _WITHOUT_TOKENS,
         )
 
     async def respond(self) -> Response:
@@ -128,10 +120,10 @@ class _PassedRequest:
             return self._error(ProviderError(message, "permission"))
         if any(segment in (".", "..") for segment in request.path.split("/")):
             return self._error(ProviderError("the path contains dot segments; remove them", "invalid_request"))
-        if self._context.key.has_money_budget and request.method == "POST" and self._endpoint.kind not in _WITHOUT_COST:
+        if limit := self._unchargeable_limit():
             message = (
-                f"this key has a money budget, and {self._endpoint.kind} requests are not paid by tokens; "
-                "use a key without budget_per_day and budget_per_month"
+                f"this key has {limit}, and what {self._endpoint.kind} requests use of it is not known; "
+                "use a key without limits of tokens and money"
             )
             return self._error(ProviderError(message, "permission", code="price_unknown"))
         provider = self._choose()
@@ -149,8 +141,16 @@ class _PassedRequest:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
         headers = self._with_own_upload_url(provider, _returned_headers(provider, reply.headers))
-        body = _BodyRelay(reply, trace, self.finish)
+        body = BodyRelay(reply, trace, request.deadline, self.finish)
         return Response(status=reply.response.status, headers=headers, body=body)
+
+    def _unchargeable_limit(self) -> str:
+        """The limit of the client that this request cannot be charged to; empty if there is none."""
+        key, kind = self._context.key, self._endpoint.kind
+        if self._request.method != "POST" or kind in _WITHOUT_COST:
+            return ""
+        limits = key.limits if kind not in _WITHOUT_TOKENS else key.money_limits
+        return limits[0] if limits else ""
 
     def _choose(self) -> Provider | ProviderError:
         """The provider of the request, or why there is none."""
@@ -294,93 +294,3 @@ def upstream_url(provider: Provider, api: str, path: str, deployment: str = "") 
 def _without_own_parameters(query: str) -> str:
     parts = query.split("&")
     return "&".join(part for part in parts if part and unquote_plus(part.partition("=")[0]) not in _OWN_PARAMETERS)
-
-
-class _BodyRelay:
-    """A `StreamSource` that passes on a body as it arrives, and reads the usage of a short JSON body."""
-
-    def __init__(self, reply: StreamReply, trace: RequestTrace, on_end: Callable[[int], None]) -> None:
-        self._reply = reply
-        self._body: PushedBody | None = reply.push()
-        self._status = reply.response.status
-        self._trace = trace
-        self._on_end = on_end
-        self._context = copy_context()
-        self._client: ResponseStream | None = None
-        is_json = reply.headers.get("content-type", "").startswith("application/json")
-        self._kept: list[bytes] | None = [] if is_json else None
-        self._size = 0
-
-    # What the connection to the client calls.
-
-    def start(self, client: ResponseStream) -> None:
-        """Pass on what has arrived, then each piece as it arrives."""
-        self._client = client
-        if self._body is not None:
-            self._body.deliver_to(self)
-
-    def pause(self) -> None:
-        """The client reads slowly."""
-        if self._body is not None:
-            self._body.pause()
-
-    def resume(self) -> None:
-        """The client has caught up."""
-        if self._body is not None:
-            self._body.resume()
-
-    def cancel(self) -> None:
-        """The client left, or the request took too long."""
-        body, self._body, self._client = self._body, None, None
-        if body is not None:
-            self._reply.release()
-            body.abort()
-            self._trace.client_disconnected = True
-            self._context.run(self._on_end, 499)
-
-    # What the connection to the upstream calls.
-
-    def on_body(self, data: bytes) -> None:
-        """More of the body."""
-        self._size += len(data)
-        if self._kept is not None:
-            self._kept.append(data)
-            if self._size > _MAX_USAGE_BYTES:
-                self._kept = None
-        if self._client is not None:
-            self._client.write(data)
-
-    def on_complete(self) -> None:
-        """The last byte was delivered."""
-        client, self._client, self._body = self._client, None, None
-        self._trace.usage = read_any_usage(b"".join(self._kept)) if self._kept else None
-        self._context.run(self._on_end, self._status)
-        if client is not None:
-            client.end_stream()
-
-    def on_failure(self, error: TransportError) -> None:
-        """The body broke off: the client sees a truncated response."""
-        client, self._client, self._body = self._client, None, None
-        self._trace.error = error_from_transport(error, "stream_cut")
-        self._context.run(self._on_end, self._status)
-        if client is not None:
-            client.abort_stream()
-
-
-def read_any_usage(body: bytes) -> TokenUsage | None:
-    """The tokens that a JSON response reports under `usage`, in either of OpenAI's spellings."""
-    try:
-        usage: Any = msgspec.json.decode(body).get("usage")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
-        return None
-    if not isinstance(usage, dict):
-        return None
-    counts = [
-        next((usage[name] for name in names if isinstance(usage.get(name), int)), 0)
-        for names in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",))
-    ]
-    return (
-        TokenUsage(prompt_tokens=counts[0], completion_tokens=counts[1], total_tokens=counts[2])
-        if any(counts)
-        else None
-    )

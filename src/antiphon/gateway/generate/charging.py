@@ -6,6 +6,7 @@ instead, four bytes of UTF-8 per token: about right for English and for Chinese,
 
 from __future__ import annotations
 
+import re
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -19,24 +20,45 @@ if TYPE_CHECKING:
     from antiphon.gateway.ledger.row import Metering
 
 _BYTES_PER_TOKEN = 4
-_LONGEST_WORD = 4096
-"""A longer string in a body, without a blank, is taken for media. Such strings are looked for in steps of this size."""
+_WINDOW = 4096
+"""Media are looked for in steps of this size: a step with a blank or a quote holds none."""
+_MEDIA_FIELD = re.compile(rb'(?:"(?:data|url|image_url|file_data)"\s*:|"images"\s*:\s*\[)\s*\Z')
+"""What stands before the string of an image, a sound or a file, in all formats of clients."""
+_MOST_BLANKS = 64
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_:;,.%\\"
+"""Characters of base64, and of the start of a `data:` URL."""
 _NO_USAGE = TokenUsage()
 _PRICED_TIERS = frozenset({"flex", "priority", "fast"})
 
 
 def prompt_estimate(body: bytes) -> int:
-    """The approximate number of tokens of a request body. Ordinary text is not read, so this is fast for long bodies too."""
-    size, media, start = len(body), 0, 0
-    while (end := start + _LONGEST_WORD) <= len(body):
+    """The approximate number of tokens of a request body: of its text by its size, and so many for each of its media.
+
+    Ordinary text is not read, so this is fast for long bodies too. A character that is escaped (`\\u4e2d`) counts as in UTF-8.
+    """
+    size, media, start, last_media = len(body) - 3 * body.count(b"\\u"), 0, 0, -1
+    while (end := start + _WINDOW) <= len(body):
         if body.find(b'"', start, end) >= 0 or body.find(b" ", start, end) >= 0:
             start = end
             continue
-        media += 1
         begin, close = body.rfind(b'"', 0, start) + 1, body.find(b'"', end)
         start = close if close >= 0 else len(body)
-        size -= start - begin
+        if _is_media(body, begin, last_media):
+            media, last_media = media + 1, start
+            size -= start - begin
     return ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS
+
+
+def _is_media(body: bytes, begin: int, last_media: int) -> bool:
+    """Whether the string from `begin` on is an image, a sound or a file, by its field and its characters.
+
+    `last_media` is the end of such a string before it, which may be in the same list.
+    """
+    before = body[max(0, begin - 1 - _MOST_BLANKS) : max(0, begin - 1)]
+    follows = last_media >= 0 and body[last_media + 1 : max(0, begin - 1)].strip() == b","
+    if not follows and _MEDIA_FIELD.search(before) is None:
+        return False
+    return not body[begin : begin + _WINDOW].translate(None, _BASE64)
 
 
 def estimated_tokens(text: str) -> int:
