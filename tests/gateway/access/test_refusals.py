@@ -172,7 +172,7 @@ def test_a_model_without_a_price_is_refused_under_a_money_budget(gateway: Rig) -
         assert "price of openai-chat/made-up-model is not known" in got.error("openai-chat").message
         passed = client.post("/v1/images/generations", {"model": "gpt-image-1", "prompt": "x"})
         assert passed.status == 403
-        assert "images requests are not paid by tokens" in passed.json["error"]["message"]
+        assert "what images requests use of it is not known" in passed.json["error"]["message"]
     with gateway.client("sk-current") as client:
         assert client.ask("openai-chat", "unpriced", QUESTION, streams=False).status == 200
 
