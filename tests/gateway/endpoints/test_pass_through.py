@@ -343,6 +343,23 @@ def test_a_client_that_leaves_in_the_middle_ends_the_upload(running: Running) ->
     assert running.request("GET", "/v1/files").status == 200
 
 
+def test_a_header_that_is_not_utf_8_passes_unchanged() -> None:
+    name = "attachment; filename=caf\xe9.txt"  # http.server and http.client write and read Latin-1
+    with host() as (url, seen):
+        provider = ProviderSettings(name="openai", base_url=f"{url}/v1", keys=("env:KEY",), retries=0)
+        with serving(Config(gateway=FAST, providers=(provider,)), {"KEY": SECRET}) as ports:
+            client = Client(ports[0])
+            try:
+                seen.reply = lambda method, path: (200, {"content-disposition": name}, AUDIO)
+                got = client.get("/v1/files/x/content")
+                assert (got.status, got.headers["content-disposition"], got.body) == (200, name, AUDIO)
+                seen.reply = lambda method, path: (404, {"content-type": "text/plain; a=\xe9"}, b"no")
+                assert client.get("/v1/files/x/content").headers["content-type"] == "text/plain; a=\xe9"
+                assert [record["status"] for record in client.get("/status").json["requests"]] == [404, 200]
+            finally:
+                client.close()
+
+
 def test_errors_come_as_the_provider_wrote_them() -> None:
     written = b'{"error": {"message": "No such File object", "odd": [1]}}'
     quoting = b'{"error": {"message": "Incorrect key %b"}}' % SECRET.encode()

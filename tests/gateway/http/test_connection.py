@@ -88,10 +88,12 @@ class Pushed:
         else:
             self._end()
 
-    def cancel(self) -> None:
+    def cancel(self, error: Exception | None = None) -> None:
         self._echo.calls.append("cancel")
         self._echo.closed.set()
-        assert self._client is not None or self._path.endswith("pushed")  # HEAD: it was not started
+        # not started: HEAD, or a head that cannot be written
+        assert self._client is not None or self._path.endswith(("pushed", "unwritable"))
+        assert isinstance(error, UnicodeEncodeError) == self._path.endswith("unwritable")
         self._client = None
 
     def _push(self) -> None:
@@ -131,6 +133,8 @@ class Echo:
             raise RuntimeError("a mistake of ours")
         if request.path.endswith("split"):
             return Response(headers={"x-a": "b\r\nx-evil: 1"}, body=b"{}")
+        if request.path.endswith("push-unwritable"):
+            return Response(headers={"x-a": "\ud800"}, body=Pushed(self, request, held))
         if request.path.endswith("unchanged"):
             return Response(status=304, headers={"etag": "1"})
         if "push" in request.path:
@@ -423,7 +427,19 @@ def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
     with_listener(work)
 
 
-@pytest.mark.parametrize("path", [b"completions", b"broken", b"split", b"late", b"hang", b"push-hang", b"push-defect"])
+def test_a_head_that_cannot_be_written_is_a_500_and_ends_its_source() -> None:
+    async def work(port: int, _: object, echo: Echo) -> None:
+        came = await sent(port, ASK.replace(b"completions", b"push-unwritable"))
+        assert came.startswith(b"HTTP/1.1 500")
+        assert echo.calls == ["cancel"]
+
+    with_listener(work)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [b"completions", b"broken", b"split", b"late", b"hang", b"push-hang", b"push-defect", b"push-unwritable"],
+)
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
 def test_a_request_that_ended_is_freed_without_the_garbage_collector(path: bytes, leaves: bool) -> None:
     async def work(port: int, metrics: Metrics, echo: Echo) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import socket
+import struct
 import weakref
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -298,7 +300,9 @@ def test_reading_pauses_while_the_body_is_not_taken(loop: str) -> None:
 
 
 @both_loops
-def test_a_lost_idle_connection_is_replaced_once(loop: str) -> None:
+def test_a_lost_idle_connection_is_replaced_once(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "RESEND_SECONDS", 10.0)  # a busy machine notices an end late
+
     async def work(client: HttpClient, url: str, host: RawHost) -> None:
         assert (await send(client, url))[1] == CONTENT
         assert (await send(client, url))[1] == CONTENT  # the host closed the first connection when this request came
@@ -307,7 +311,9 @@ def test_a_lost_idle_connection_is_replaced_once(loop: str) -> None:
     run(lambda: RawHost([WHOLE], None, [WHOLE]), work, loop)
 
 
-def test_a_new_connection_that_is_closed_is_not_replaced() -> None:
+def test_a_new_connection_that_is_closed_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "RESEND_SECONDS", 10.0)
+
     async def work(client: HttpClient, url: str, host: RawHost) -> None:
         with pytest.raises(TransportError) as caught:
             await send(client, url)
@@ -330,6 +336,34 @@ def test_a_response_that_is_truncated_on_a_reused_connection_is_not_requested_ag
         assert len(host.requests) == 2
 
     run(lambda: RawHost([WHOLE], [WHOLE[:-5]]), work)
+
+
+@both_loops
+def test_a_reset_is_not_the_end_of_a_body(loop: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK + b"\r\n" + CONTENT)  # it ends with its connection
+        await writer.drain()
+        await has_read.wait()
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async def work() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = HttpClient({})
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat"
+        response = await client.send(HttpRequest(url=url, method="GET"))
+        assert await anext(response.body) == CONTENT
+        has_read.set()
+        with pytest.raises(TransportError) as caught:
+            await anext(response.body)
+        assert caught.value.code == "connection_lost"
+        await client.aclose()
+        server.close()
+
+    has_read = asyncio.Event()
+    run_on(loop, work())
 
 
 def test_an_idle_connection_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,13 +64,13 @@ class BodyRelay:
         if self._body is not None:
             self._body.resume()
 
-    def cancel(self) -> None:
-        """The client left, or the request took too long."""
+    def cancel(self, error: Exception | None = None) -> None:
+        """The client left, the request took too long, or `error` kept the response from being sent."""
         body, self._body, self._client = self._body, None, None
         if body is not None:
             self._reply.release()
             body.abort()
-            self._end(self._trace.status_after(asyncio.CancelledError(), self._deadline))
+            self._end(self._trace.status_after(error or asyncio.CancelledError(), self._deadline))
 
     # What the connection to the upstream calls.
 

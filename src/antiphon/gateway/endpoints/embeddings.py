@@ -185,6 +185,7 @@ class _Embedding:
     def _with_headers(self, response: Response) -> Response:
         trace = self._trace
         response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
+        response.headers.update(trace.attempts_header)
         if trace.losses:
             response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
         return response

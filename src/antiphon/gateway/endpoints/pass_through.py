@@ -141,6 +141,7 @@ class _PassedRequest:
             trace.waiting_seconds += call.waiting_seconds
         assert isinstance(reply, StreamReply), "nothing else is forwarded"
         headers = self._with_own_upload_url(provider, _returned_headers(provider, reply.headers))
+        headers.update(trace.attempts_header)
         body = BodyRelay(reply, trace, request.deadline, self.finish)
         return Response(status=reply.response.status, headers=headers, body=body)
 

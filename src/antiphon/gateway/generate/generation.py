@@ -473,6 +473,8 @@ class Generation:
             response.headers["x-antiphon-repairs"] = header_list([action.kind for action in trace.repairs])
         if trace.losses:
             response.headers["x-antiphon-losses"] = header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
+        if len(trace.attempts) > 1:
+            response.headers.update(trace.attempts_header)
         if trace.fallbacks:
             response.headers["x-antiphon-fallback"] = header_list([each.summary for each in trace.fallbacks])
         if trace.cache is not None and response.status < 400:

@@ -128,15 +128,15 @@ class Relay:
         if self._body is not None:
             self._body.resume()
 
-    def cancel(self) -> None:
-        """The client left, or the request took too long."""
+    def cancel(self, error: Exception | None = None) -> None:
+        """The client left, the request took too long, or `error` kept the response from being sent."""
         self._client = None
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
         self._close()
         if self._on_end is not None:
-            self._finish(self._trace.status_after(asyncio.CancelledError(), self._deadline))
+            self._finish(self._trace.status_after(error or asyncio.CancelledError(), self._deadline))
 
     # What the connection to the upstream calls.
 

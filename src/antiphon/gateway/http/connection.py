@@ -28,6 +28,7 @@ from antiphon.gateway.http.timeouts import ConnectionTimer
 from antiphon.gateway.http.websocket import SocketOpener, WebSocket, handshake
 from antiphon.gateway.observe.logs import request_id_scope, set_request_id
 from antiphon.providers.transport.eager_task import start_task
+from antiphon.providers.transport.header_fields import encode_head
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -272,6 +273,7 @@ class ServerConnection(asyncio.Protocol):
         failure: Response | None = None
         try:
             response = await listener.gateway.handle(request, incoming.admission)
+            source = None if isinstance(response.body, bytes | AsyncIterator) else response.body
             self._parser.release(incoming)  # the upstream has it
             listener.with_common_headers(response, request)
             if isinstance(response.body, bytes) and self._is_streaming:  # its head was sent early
@@ -281,7 +283,6 @@ class ServerConnection(asyncio.Protocol):
             elif isinstance(response.body, AsyncIterator):
                 await self._iterate(response, response.body)
             else:
-                source = response.body
                 self._begin_stream(response)
         except asyncio.CancelledError:
             if self._timed_out:
@@ -290,9 +291,12 @@ class ServerConnection(asyncio.Protocol):
                 failure = listener.request_timeout(request)
             else:
                 self._transport.abort()
-        except Exception:
+        except Exception as error:
             logger.exception("internal error while answering a request")
             failure = listener.internal_error(request.request_id)
+            if source is not None:
+                source.cancel(error)
+                source = None
         self._task = None
         if self._state is _CLOSED:
             self._mark_idle()
@@ -468,7 +472,7 @@ class ServerConnection(asyncio.Protocol):
         fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if fields.count("\n") != len(headers) or fields.count("\r") != len(headers):
             raise ValueError("a response header contains a line break")
-        return f"{status_line}{fields}{framing}date: {http_date(int(time.time()))}\r\n\r\n".encode()
+        return encode_head(f"{status_line}{fields}{framing}date: {http_date(int(time.time()))}\r\n\r\n")
 
     def _flush_batch(self) -> None:
         batch, self._batch = self._batch, []

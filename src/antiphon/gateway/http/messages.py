@@ -86,8 +86,9 @@ class StreamSource(Protocol):
     def resume(self) -> None:
         """The client has caught up."""
 
-    def cancel(self) -> None:
-        """The client left, or the request took too long. Nothing can be written any more."""
+    def cancel(self, error: Exception | None = None) -> None:
+        """The client left, the request took too long, or `error` kept the response from being sent. Nothing can be written any
+        more."""
 
 
 class Response(Struct, kw_only=True):

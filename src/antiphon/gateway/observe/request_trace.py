@@ -128,6 +128,11 @@ class RequestTrace(Struct, kw_only=True):
         return 499
 
     @property
+    def attempts_header(self) -> dict[str, str]:
+        """The header with the number of requests to providers, if there was more than one."""
+        return {"x-antiphon-attempts": str(len(self.attempts))} if len(self.attempts) > 1 else {}
+
+    @property
     def outcome(self) -> Outcome:
         """How it ended."""
         kind = self.error.kind if self.error is not None else ""

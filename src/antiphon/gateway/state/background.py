@@ -160,7 +160,8 @@ class _Follower:
         self._is_paused = False
         self.send(b"")
 
-    def cancel(self) -> None:
+    def cancel(self, error: Exception | None = None) -> None:
+        del error
         self._client = None
         if self in self._followers:
             self._followers.remove(self)

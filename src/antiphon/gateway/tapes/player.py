@@ -215,8 +215,9 @@ class PlayedStream:
         if self._timer is None:
             self._advance()
 
-    def cancel(self) -> None:
+    def cancel(self, error: Exception | None = None) -> None:
         """The client left."""
+        del error
         self._client = None
         if self._timer is not None:
             self._timer.cancel()

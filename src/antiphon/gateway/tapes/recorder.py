@@ -224,9 +224,9 @@ class _RecordedSource:
         """The client has caught up."""
         self._source.resume()
 
-    def cancel(self) -> None:
-        """The client left, or the request took too long."""
-        self._source.cancel()
+    def cancel(self, error: Exception | None = None) -> None:
+        """The client left, the request took too long, or `error` kept the response from being sent."""
+        self._source.cancel(error)
         self._recording.finish(is_cut=True)
 
 

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from antiphon.errors import TransportError
 from antiphon.providers.cloud.hosts import unwrap_response, wrap_request
 from antiphon.providers.cloud.signers import Signer, make_signer
 from antiphon.providers.presets import Preset
@@ -59,6 +60,8 @@ class Authentication:
         response = await self._transport.send(signed)
         if response.status >= 400 and request.stream is None and signer.learn_from_rejection(signed, response):
             await response.aclose()
+            message = f"{request.host} refused the signature (status {response.status}); it was signed again"
+            request.resends.append(TransportError(message, "signed_again"))
             response = await self._transport.send(await self.sign(request, key))
         return await unwrap_response(response)
 

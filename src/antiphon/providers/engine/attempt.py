@@ -167,6 +167,8 @@ class UpstreamAttempt:
         if self._index is not None:
             attempts[self._index] = record
             return
+        for resend in self._request.resends:  # requests that the host got, too
+            attempts.append(structs.replace(record, status=None, seconds=0.0, error=error_from_transport(resend)))
         self._index = len(attempts)
         attempts.append(record)
         if not _REQUEST_IDS.isdisjoint(self.headers):
@@ -232,14 +234,19 @@ async def _read_until_visible(reply: StreamReply) -> None:
         try:
             piece, reply.unread = _first_events(reply.unread or await anext(body))
         except StopAsyncIteration:
-            fresh: list[ModelOutputDelta] = reader.close()
+            fresh: list[ModelOutputDelta] = _whole_or_failed(reader.close())
         except TransportError as error:
-            fresh = reader.close(error)
+            fresh = _whole_or_failed(reader.close(error))
         else:
             reply.held.append(piece)
             fresh = reader.feed(piece)
         reply.deltas += fresh
         has_visible = any(map(is_visible, fresh))
+
+
+def _whole_or_failed(deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
+    """What the end of a body brought. An event that was cut there is no answer: nothing was passed on, so it may be retried."""
+    return deltas[-1:] if isinstance(deltas[-1], Failed) else deltas
 
 
 def _first_events(piece: bytes) -> tuple[bytes, bytes]:

@@ -77,8 +77,10 @@ class ResponseReader:
         deltas = self._stream.close() if self._stream is not None else read_whole(self._wire, b"".join(self._whole))
         if not deltas or not isinstance(deltas[-1], Finished | Failed):
             deltas.append(Failed(_CUT))
-        if error is not None and isinstance(deltas[-1], Failed):
-            deltas[-1] = Failed(error_from_transport(error, "stream_cut"))
+        if error is not None and (isinstance(deltas[-1], Failed) or not self.is_event_stream):
+            # One body is complete only if all of it came, however it reads; a stream says itself when it is complete.
+            deltas = [delta for delta in deltas if not isinstance(delta, Finished | Failed)]
+            deltas.append(Failed(error_from_transport(error, "stream_cut")))
         return self._mark_finished(deltas)
 
     def _mark_finished(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:

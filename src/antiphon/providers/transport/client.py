@@ -5,8 +5,9 @@ an asynchronous generator started in the loop holds them, and a loop closes its 
 connections of loops that were closed without that are dropped before the next one is used.
 
 Responses are requested uncompressed, cookies are not kept, and redirects are followed only within the same origin, so that a key
-never goes to another host. A reused connection that the host closed without a response may have been closed before the request
-arrived: the request is sent once more on a new connection, which is not a failure.
+never goes to another host. A reused connection that the host closes at once, without a byte, was closed before the request
+arrived: the request is sent once more on a new connection, which `HttpRequest.resends` notes. One that closes later may have
+worked on the request, which fails.
 """
 
 from __future__ import annotations
@@ -80,6 +81,9 @@ class HttpClient:
             if redirect is None:
                 return response
             response.abort()
+            request.resends.append(
+                TransportError(f"{request.host} redirected the request (status {response.status})", "redirected")
+            )
             request = redirect
             response = await self._send_once(request)
         if _redirect_target(request, response) is not None:
@@ -131,9 +135,10 @@ class HttpClient:
                     await _send_body(connection, request, response)
                 await response.wait_for_head()
             except TransportError as error:
-                if not is_reused or error.code != "connection_lost" or connection.has_response_data:
+                if not is_reused or not connection.was_stale:
                     raise
-                connection, is_reused = None, False  # it was stale
+                request.resends.append(error)
+                connection, is_reused = None, False
             except BaseException:
                 response.abort()
                 raise

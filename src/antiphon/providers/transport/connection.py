@@ -25,6 +25,8 @@ IDLE_SECONDS = 60.0
 """How long an idle connection is kept, unless the upstream states a shorter time."""
 MAX_AGE_SECONDS = 600.0
 """How long a connection is reused: the addresses of a host change."""
+RESEND_SECONDS = 0.05
+"""A connection that closes without a byte this soon after a request was written closed before the request arrived."""
 _SINGLE_WRITE_BYTES = 16 * 1024
 """A smaller body is written together with its head."""
 
@@ -62,13 +64,14 @@ class ClientConnection(asyncio.Protocol):
         self._timer: LazyTimer | None = LazyTimer(loop, self._deadline, self._on_due)
         self._opened_at = loop.time()
         self._idle_until = 0.0
-        self.has_response_data = False
-        """Whether any byte arrived since the request was sent."""
+        self.was_stale = False
+        """Whether the upstream closed it at once, without a byte, when a request was sent: it was closed before."""
         self._receiver: ResponseReceiver | None = None
         self._parser: ResponseParser | None = None
         self._timeouts = Timeouts()
         self._total_deadline = inf
         self._silent_since = 0.0  # since the last byte, or since reading resumed
+        self._sent_at = -inf  # when the request was written, until the first byte of the response
         self._closes_after_response = False
         self._is_paused = self._is_aborted = False
         self._is_write_paused = False
@@ -108,9 +111,8 @@ class ClientConnection(asyncio.Protocol):
         self._origin = origin
         self._timeouts = timeouts
         self._total_deadline = deadline
-        self._silent_since = self._loop.time()
+        self._silent_since = self._sent_at = self._loop.time()
         self._closes_after_response = closes
-        self.has_response_data = False
         if self._timer is not None and self._deadline() < self._timer.due:
             self._timer.start()
         if len(body) == 1 and len(body[0]) < _SINGLE_WRITE_BYTES:
@@ -177,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
             self.abort()  # no request was sent
             return
         self._silent_since = self._loop.time()
-        self.has_response_data = True
+        self._sent_at = -inf
         had_head = parser.has_head
         try:
             content = parser.feed(data)
@@ -197,15 +199,16 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        del exc
         self._connections.discard(self)
         if self._writable is not None:
             self.resume_writing()
         if self._receiver is None:
             self._close()
             return
+        self.was_stale = not self._is_aborted and self._loop.time() - self._sent_at <= RESEND_SECONDS
         try:
-            is_complete = self._parser is not None and not self._is_aborted and self._parser.end()
+            # A reset is not an end: what it cut off is unknown, also where a body ends with its connection.
+            is_complete = exc is None and self._parser is not None and not self._is_aborted and self._parser.end()
         except MalformedResponse as error:
             self._fail("not_http", str(error))
             return

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.errors import TransportError
 
@@ -58,6 +58,8 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     """A body that is sent while it arrives, in place of `body`; such a request is sent once, on a new connection."""
     stream_length: int | None = None
     """The length of that body; None: it is sent in chunks."""
+    resends: list[TransportError] = field(default_factory=list)
+    """Why it was sent again on the way to its response: an entry for each request that the host got besides the last one."""
 
     @property
     def host(self) -> str:

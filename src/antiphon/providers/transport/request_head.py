@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from antiphon import __version__
 from antiphon.errors import TransportError
+from antiphon.providers.transport.header_fields import encode_head
 from antiphon.providers.transport.request import DEFAULT_PORTS, HttpRequest, Origin, transport_error
 
 _USER_AGENT = f"user-agent: antiphon/{__version__}\r\n"
@@ -63,11 +64,11 @@ def request_head(request: HttpRequest, target: str, origin: Origin, more: Mappin
     if request.stream is not None:
         length = request.stream_length
         framing = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-        return f"{start}{fields}{framing}\r\n\r\n".encode("utf-8", "surrogateescape")
+        return encode_head(f"{start}{fields}{framing}\r\n\r\n")
     size = sum(map(len, request.body))
     if size or method not in _BODILESS_METHODS:
-        return f"{start}{fields}content-length: {size}\r\n\r\n".encode("utf-8", "surrogateescape")
-    return f"{start}{fields}\r\n".encode("utf-8", "surrogateescape")
+        return encode_head(f"{start}{fields}content-length: {size}\r\n\r\n")
+    return encode_head(f"{start}{fields}\r\n")
 
 
 @lru_cache(maxsize=1024)
