@@ -13,12 +13,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
 
-from antiphon import __version__
+from antiphon import __version__, extensions
 from antiphon.cli.terminal import as_sentence, escape_control_chars, write_error
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, ExtraMissing
+from antiphon.extensions import load_part, other_parts
 
 COMMANDS = {
     "chat": "chat with a model in the terminal, a pipe or the browser",
@@ -43,26 +44,23 @@ COMMANDS = {
     "import": "read a session of another coding agent into the store",
     "export": "write a conversation as a session of another coding agent, as messages or as training data",
 }
-_MODULES = {
-    **{name: f"gateway.{name}" for name in ("serve", "admin", "key", "doctor", "conform", "spend", "tape")},
-    **{name: f"formats.{name}" for name in ("convert", "check", "repair")},
-    "import": "sessions.importing",
-    "export": "sessions.exporting",
-}
-"""The modules of commands that are not `cli/<command>.py`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser(given)
+    try:
+        parser = _parser(given)
+    except ExtraMissing as error:
+        write_error(f"antiphon: {error}")
+        return 2
     parsed = parser.parse_args(given)
     if parsed.command is None:
         parser.print_help()
         return 2
     try:
         with _warnings_shown(parsed), _telemetry(parsed.command):
-            code: int = _module(parsed.command).run(parsed)
+            code: int = load_command(parsed.command).run(parsed)
         sys.stdout.flush()
     except AntiphonError as error:
         write_error(f"antiphon: {error}")
@@ -131,9 +129,15 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=as_sentence(summary))
         if name == wanted:
-            _module(name).configure(command)
+            load_command(name).configure(command)
+    if wanted not in COMMANDS:  # a command of other people's, or the help that lists them all
+        for name, module in other_parts(extensions.COMMANDS):
+            command = commands.add_parser(name, help=f"from {module}")
+            if name == wanted:
+                load_command(name).configure(command)
     return parser
 
 
-def _module(command: str) -> Any:
-    return import_module(f"antiphon.cli.{_MODULES.get(command, command)}")
+def load_command(name: str) -> ModuleType:
+    """The module of a command. Raises `ExtraMissing` if it is in a package that is not installed."""
+    return load_part(extensions.COMMANDS, name, f"`antiphon {name}`")

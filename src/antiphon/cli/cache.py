@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.caching.conversation import examine_conversation
 from antiphon.caching.doctor import CacheDoctor
 from antiphon.caching.outline import outline_prompt
 from antiphon.caching.recordings import RecordedRequest, RecordingError, read_exchange, read_recording
 from antiphon.caching.report import CacheReport
-from antiphon.chat.prompt_cache import examine_conversation
 from antiphon.chat.spending import format_money
 from antiphon.cli.options import add_store
 from antiphon.cli.terminal import ellipsize, styled, table, write, write_error, write_json_lines

@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 import msgspec
 
+from antiphon.cli.exporting import configure_export, export_lines
 from antiphon.cli.formats.bodies import open_inputs
 from antiphon.cli.options import add_conversation, add_json, add_store
-from antiphon.cli.sessions.exporting import configure_export, export_lines
 from antiphon.cli.terminal import format_time, joined, styled, table, write, write_error, write_json
 from antiphon.conversation.interchange import MessagesRead, read_messages
 from antiphon.errors import StoreDamaged, StoreError, UnknownConversation, WireError
+from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.digest import Verification
 from antiphon.history.entries import TITLES
@@ -23,7 +24,6 @@ from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, l
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
 from antiphon.text import one_line
-from antiphon.trajectories import read_atif
 from antiphon.wire import FORMATS
 
 _SHOWN_LINES = 12
@@ -278,7 +278,8 @@ def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
         if format_name == "atif":
             if not isinstance(value, dict):
                 raise StoreError(f"{where}: expected an ATIF trajectory, a JSON object")
-            return read_atif(value)
+            messages: MessagesRead = load_part(EXTENSIONS, "trajectories", "--from atif").read_atif(value)
+            return messages
         return read_messages(value, format_name)
     except WireError as error:
         raise StoreError(f"{where}: {error}") from error

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.cli.options import read_config
 from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.wire import FORMATS
 from antiphon.wire.capabilities import (
@@ -45,9 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> CapabilityTable | None:
     if config_path is None:
         return None
-    from antiphon.gateway.config.file import load_config
-
-    return CapabilityTable(load_config(config_path).capabilities)
+    return CapabilityTable(read_config(config_path).capabilities)
 
 
 def _list_families(*, as_json: bool) -> int:

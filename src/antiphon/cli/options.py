@@ -1,10 +1,13 @@
-"""Arguments that several commands have: the store, a conversation, JSON output and whole numbers."""
+"""Arguments that several commands have: the store, a conversation, a configuration, JSON output and whole numbers."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from math import inf
+from typing import Any
+
+from antiphon.extensions import EXTENSIONS, load_part
 
 
 def add_store(parser: argparse.ArgumentParser, *, is_action: bool = False) -> None:
@@ -20,6 +23,11 @@ def add_store(parser: argparse.ArgumentParser, *, is_action: bool = False) -> No
 def add_conversation(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a stored conversation."""
     parser.add_argument("conversation", metavar="ID", help="an id, the beginning or end of one, or `last`")
+
+
+def read_config(path: str) -> Any:
+    """The `antiphon.toml` that `--config` names. Reading it is the gateway's."""
+    return load_part(EXTENSIONS, "gateway_config", "--config").load_config(path)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from antiphon.cli.options import read_config
 from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.prices.table import KINDS, ModelPrices, Price, PriceTable, Tiers, price_data
 
@@ -43,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> PriceTable:
     if config_path is None:
         return PriceTable()
-    from antiphon.gateway.config.file import load_config
-
-    return PriceTable(load_config(config_path).prices)
+    return PriceTable(read_config(config_path).prices)
 
 
 def _lines(name: str, found: ModelPrices, table: PriceTable) -> Iterator[str]:

@@ -16,18 +16,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import uniform
 
-from antiphon.chat.models import find_model, models_from_environment
-from antiphon.chat.toolbox import Toolboxes
 from antiphon.cli.options import add_store, whole_number
 from antiphon.cli.terminal import write_error
-from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunConfigError, StoreUnreachable
+from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.gateway.observe.logs import configure_logs
-from antiphon.history import AgentHistory, HistoryStore, Run
-from antiphon.history.location import data_folder_for, open_location, store_location
+from antiphon.history import HistoryStore
+from antiphon.history.location import open_location, store_location
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, load_run_book
-from antiphon.tools.tool import ask_before_changes
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -120,29 +117,10 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
             )
         yield load_run_book(arguments.app)
         return
-    offer = models_from_environment(os.environ)
-    write_error(f"antiphon: {offer.choice}")
-    toolboxes = Toolboxes(data_folder_for(place))
-    approval = ask_before_changes if arguments.ask else None
-    registry = toolboxes.of("").registry
-    book = RunBook()
-
-    @book.kind("chat")
-    async def chat(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
-        named = str(run.options.get("model", ""))
-        model = find_model(named, offer.names, offer.router, os.environ) if named else offer.choice.model
-        system = run.options.get("system")
-        yield ToolLoop(
-            Conversation(
-                model, tools=registry, history=history, provider=offer.router, system=system, approval=approval
-            )
-        )
-
-    try:
+    chat_runs = load_part(EXTENSIONS, "chat_runs", "the kind `chat`, which a worker without --app executes,").chat_runs
+    async with chat_runs(place, os.environ, asks=arguments.ask) as (book, summary):
+        write_error(f"antiphon: {summary}")
         yield book
-    finally:
-        await offer.router.aclose()
-        await toolboxes.aclose()
 
 
 def _secrets() -> Iterator[str]:

@@ -19,7 +19,6 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
-from antiphon.gateway.observe.cache_watch import CacheWatch
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -55,7 +54,6 @@ class Services(Struct, kw_only=True):
     """Where usage is recorded; None: nowhere."""
     spent: SpendCounters | None = None
     """What its rows used, for the metrics."""
-    cache_watch: CacheWatch = field(default_factory=CacheWatch)
     worker_health: WorkerHealth | None = None
     """Key health shared with the other workers of the host; None: there is one process."""
     shared: ClusterSync | None = None

@@ -1,7 +1,6 @@
 """Test an agent without a network: models that play a script, and assertions on what a provider was sent.
 
 `ScriptedModel` plays turns, `FunctionModel` calls a function. Both see what a provider would: context, tools and settings.
-`use_tape` records what any client asks a real provider, and answers it from the recording from then on.
 
     model = ScriptedModel(call("weather", city="Oslo"), "It rains.")
     chat = Conversation(model, tools=[weather])
@@ -23,14 +22,12 @@ from antiphon.parts import ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, ScriptedCall, ScriptedModel, call
-from antiphon.testing.tape import TapedGateway, use_tape
 from antiphon.wire import formats
 
 __all__ = [
     "FunctionModel",
     "ScriptedCall",
     "ScriptedModel",
-    "TapedGateway",
     "assert_accepted",
     "assert_called",
     "assert_not_called",
@@ -40,7 +37,6 @@ __all__ = [
     "calls_of",
     "provider_body",
     "sent_text",
-    "use_tape",
 ]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from antiphon.chat.markdown import blocks_json
-from antiphon.chat.prompt_cache import examine_conversation
 from antiphon.chat.spending import cost_of_entry
 from antiphon.conversation.turn import EntryPosition
+from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -148,7 +148,8 @@ def cache_findings(
 ) -> list[dict[str, Any]]:
     """What the cache doctor finds about the request of each answer of a real model. Run it in a thread."""
     findings = []
-    for answer, report in examine_conversation(entries, tools=tools, settings=settings):
+    doctor = load_part(EXTENSIONS, "cache_doctor", "what broke the prompt cache")
+    for answer, report in doctor.examine_conversation(entries, tools=tools, settings=settings):
         if answer.origin is None or answer.origin.format not in FORMATS:  # the offline model has no cache
             continue
         cost = report.lost_cost

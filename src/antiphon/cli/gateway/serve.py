@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import write, write_error, write_json
+from antiphon.extensions import EXTENSIONS, find_part, load_part
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.cluster.store_url import parse_store_url
 from antiphon.gateway.config.file import config_from_environment, load_config
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
-_FASTEST = 1000
 
 
 class Configured(Struct, frozen=True):
@@ -55,28 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     tape.add_argument("--record", metavar="TAPE", help="record requests and answers in this file, without secrets")
     tape.add_argument("--replay", metavar="TAPE", help="answer from this file; needs no configuration, key or network")
-    tape.add_argument(
-        "--replay-speed",
-        type=_speed,
-        metavar="real|instant|N",
-        help="play streams with their recorded times, at once (default), or N times as fast",
-    )
-    tape.add_argument("--replay-once", action="store_true", help="play each answer once instead of repeating the last")
-    tape.add_argument(
-        "--match",
-        choices=("path", "body", "loose", "exact"),
-        help="what must be equal: method and path; query and body, too (default); the same without dates, times and ids; "
-        "or every field, also those that clients fill with session ids",
-    )
-    tape.add_argument(
-        "--ignore",
-        action="append",
-        metavar="FIELD",
-        help="a field that may differ: metadata, messages[*].id, query.alt",
-    )
-    tape.add_argument(
-        "--redact", action="append", metavar="NAME", help="a header or field to remove from the recording, too"
-    )
+    if (cassettes := find_part(EXTENSIONS, "cassettes")) is not None:
+        cassettes.configure_tapes(tape)
     parser.add_argument("--check", action="store_true", help="check the configuration, print a summary and exit")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of the configuration and exit")
 
@@ -98,11 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
         for name in ("host", "port", "format_port", "log")
         if (value := getattr(arguments, name)) is not None
     }
-    if problem := _tape_problem(arguments):
+    option = next((name for name in ("record", "replay") if getattr(arguments, name) is not None), "")
+    cassettes = load_part(EXTENSIONS, "cassettes", f"--{option}") if option else find_part(EXTENSIONS, "cassettes")
+    if cassettes is not None and (problem := cassettes.problem_with_tapes(arguments)):
         write_error(f"antiphon: {problem}")
         return 2
-    if arguments.replay is not None:
-        return _replay(arguments, overrides)
+    if arguments.replay is not None and cassettes is not None:
+        code: int = cassettes.replay_tape(arguments, overrides)
+        return code
     configured = configured_by(arguments.config, overrides)
     if arguments.check:
         write(summary(configured))
@@ -110,12 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     if configured.path is None:
         write_error(f"antiphon: {configured.summary}")
     tape = None
-    if arguments.record is not None:
-        from antiphon.gateway.tapes.recorder import recorder_to
-        from antiphon.tapes.tape import Tape
-
-        Tape(arguments.record, records=True).close()  # refused here, before the ports are open
-        tape = recorder_to(arguments.record, arguments.redact or ())
+    if arguments.record is not None and cassettes is not None:
+        tape = cassettes.start_recording(arguments)
         write_error(f"antiphon: recording to {arguments.record}")
     return _served(configured, overrides, arguments.workers, tape)
 
@@ -154,61 +132,6 @@ def _described(provider: ProviderSettings) -> str:
     return f"{provider.name}: {preset.format} at {provider.base_url or preset.base_url}, {keys}"
 
 
-def _tape_problem(arguments: argparse.Namespace) -> str:
-    """What is wrong with the options about tapes; empty if nothing is."""
-    for_replay = [
-        option
-        for option, value in (
-            ("--replay-speed", arguments.replay_speed),
-            ("--replay-once", arguments.replay_once or None),
-            ("--match", arguments.match),
-            ("--ignore", arguments.ignore),
-        )
-        if value is not None
-    ]
-    if arguments.replay is None:
-        if for_replay:
-            return f"{for_replay[0]} needs --replay TAPE"
-        return "--redact needs --record TAPE" if arguments.redact and not arguments.record else ""
-    if arguments.record is not None:
-        return "--record and --replay exclude each other; record first, then replay"
-    if arguments.redact:
-        return "--redact needs --record; a replay removes what its tape names"
-    if arguments.config is not None:
-        return "--replay needs no configuration; leave out --config"
-    if arguments.workers > 1:
-        return "--replay plays one tape in order, so it needs one process; leave out --workers"
-    if arguments.ignore:
-        from antiphon.tapes.matching import check_ignored_paths
-
-        return check_ignored_paths(arguments.ignore)
-    return ""
-
-
-def _replay(arguments: argparse.Namespace, overrides: dict[str, Any]) -> int:
-    """Serve a tape until stopped."""
-    from antiphon.gateway.serve import serve
-    from antiphon.gateway.tapes.player import ReplayOptions, player_of, replay_config
-    from antiphon.tapes.matching import MatchRules
-    from antiphon.tapes.tape import Tape
-
-    config = replay_config(os.environ, overrides)
-    tape = Tape(arguments.replay)
-    try:
-        count = sum(1 for _ in tape.requests())
-    finally:
-        tape.close()
-    lines = [f"{arguments.replay}: {count} recorded {'exchange' if count == 1 else 'exchanges'}"]
-    if arguments.check:
-        write(lines)
-        return 0
-    write_error(f"antiphon: replaying {lines[0]}")
-    rules = MatchRules(arguments.match or "body", tuple(arguments.ignore or ()))
-    options = ReplayOptions(arguments.replay_speed or inf, arguments.replay_once, rules)
-    asyncio.run(serve(config, overrides=overrides, tape=player_of(arguments.replay, options)))
-    return 0
-
-
 def _served(
     configured: Configured,
     overrides: dict[str, Any],
@@ -218,33 +141,15 @@ def _served(
     from antiphon.gateway.cluster.workers import serve_in_workers
     from antiphon.gateway.serve import serve, tune_memory
 
+    page = find_part(EXTENSIONS, "chat_page")
     store = store_location(None)
     if workers > 1:
-        from antiphon.web.mounted.shared_chat import shared_chat_factory
-
-        chats = partial(shared_chat_factory, store)
+        chats = None if page is None else partial(page.shared_chat_factory, store)
         return serve_in_workers(
             configured.config, workers, path=configured.path, overrides=overrides, chat=chats, tape=tape
         )
-    from antiphon.web.mounted.gateway_chat import chat_factory
-
-    chat = chat_factory(store)
+    chat = None if page is None else page.chat_factory(store)
     asyncio.run(
         serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=tune_memory, tape=tape)
     )
     return 0
-
-
-def _speed(text: str) -> float:
-    known = {"real": 1.0, "instant": inf}.get(text)
-    if known is not None:
-        return known
-    try:
-        speed = float(text) if text.isascii() else 0.0
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed <= _FASTEST:
-        raise argparse.ArgumentTypeError(
-            f"invalid speed {text!r}: expected real, instant, or a number up to {_FASTEST}"
-        )
-    return speed

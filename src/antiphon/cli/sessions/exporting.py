@@ -1,8 +1,4 @@
-"""`antiphon export`: a conversation as a session of another coding agent, as messages of a provider format, as a trajectory for
-training, or as JSON Lines.
-
-`antiphon history export` is the same command without the sessions; both use `export_lines` here.
-"""
+"""`antiphon export`: a conversation as a session of another coding agent, and all that `antiphon history export` writes."""
 
 from __future__ import annotations
 
@@ -11,20 +7,16 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
+from antiphon.cli.exporting import configure_export, export_lines, problem_with
 from antiphon.cli.formats.bodies import atomic_write
 from antiphon.cli.options import add_store
-from antiphon.cli.sessions.trajectories import configure_trajectories, misplaced_option, trajectory_lines
-from antiphon.cli.terminal import data_writer, write, write_error, write_json
-from antiphon.conversation.interchange import STRATEGIES, write_messages
-from antiphon.errors import SessionError, StoreError
+from antiphon.cli.terminal import write, write_error, write_json
+from antiphon.errors import SessionError
 from antiphon.history.location import open_location, store_location
 from antiphon.history.store import HistoryStore
 from antiphon.private_files import make_private_folder
 from antiphon.sessions.programs import WRITABLE, load_program
 from antiphon.sessions.written import SessionTarget, WrittenFile, WrittenSession
-from antiphon.trajectories import TRAJECTORY_FORMATS
 from antiphon.wire import FORMATS
 
 
@@ -41,28 +33,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
 
 
-def configure_export(parser: argparse.ArgumentParser, targets: Iterable[str]) -> None:
-    """Add the arguments that every export has."""
-    targets = (*targets, *TRAJECTORY_FORMATS)
-    parser.add_argument(
-        "conversations",
-        nargs="*",
-        metavar="ID",
-        help="an id, the beginning or end of one, or `last`; several only for trajectories",
-    )
-    parser.add_argument(
-        "--as", dest="format", choices=targets, metavar="FORMAT", help=f"{', '.join(targets)} (default: JSON Lines)"
-    )
-    parser.add_argument(
-        "--strategy",
-        choices=STRATEGIES,
-        default="merged",
-        help="messages of a round with --as openai-chat: merged, one per part, or tagged by iteration (default merged)",
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
-    configure_trajectories(parser)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Export the conversation."""
     is_session = arguments.format in WRITABLE
@@ -73,52 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
         if is_session and not problem_with(arguments):
             return _export_session(store, arguments)
         return export_lines(store, arguments)
-
-
-def problem_with(arguments: argparse.Namespace) -> str:
-    """What is wrong with the conversations and options of an export; empty if nothing is."""
-    if arguments.format in TRAJECTORY_FORMATS:
-        if not (arguments.conversations or arguments.all or arguments.tag):
-            return "give the ID of a conversation, or --all, or --tag TAG"
-        return ""
-    if option := misplaced_option(arguments):
-        return f"{option} needs --as {', '.join(TRAJECTORY_FORMATS)}"
-    if len(arguments.conversations) != 1:
-        few = not arguments.conversations
-        return (
-            "give the ID of a conversation"
-            if few
-            else f"only {', '.join(TRAJECTORY_FORMATS)} take several conversations"
-        )
-    return ""
-
-
-def export_lines(store: HistoryStore, arguments: argparse.Namespace) -> int:
-    """Write conversations as JSON Lines, messages or trajectories, to a file or standard output."""
-    if problem := problem_with(arguments):
-        write_error(f"antiphon: {problem}")
-        return 2
-    lines: Iterable[bytes]
-    if arguments.format in TRAJECTORY_FORMATS:
-        lines = trajectory_lines(store, arguments)
-    elif arguments.format is not None:
-        (conversation,) = arguments.conversations
-        written = write_messages(store.open(conversation), arguments.format, arguments.strategy)
-        for note in (*written.repairs, *written.losses):
-            write_error(f"{conversation}: {note}")
-        lines = [msgspec.json.encode(written.body) + b"\n"]
-    else:
-        if arguments.strategy != "merged":
-            raise StoreError(f"--strategy {arguments.strategy} needs --as openai-chat")
-        lines = store.export_lines(arguments.conversations[0])
-    if arguments.output is None:
-        out = data_writer()
-        for line in lines:
-            out(line)
-        return 0
-    with atomic_write(Path(arguments.output)) as file:
-        file.writelines(lines)
-    return 0
 
 
 def _export_session(store: HistoryStore, arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from antiphon.cli.terminal import write_error
 from antiphon.history import ConversationInfo, HistoryStore
 from antiphon.trajectories import BRANCHES, TRAJECTORY_FORMATS, TrajectoryExport, TurnFilter
+from antiphon.trajectories import read_atif as read_atif
 from antiphon.wire.request import ToolDefinition
 
 _CONDITIONS = {

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from urllib.parse import parse_qsl, urlsplit
 
-from antiphon.errors import AntiphonError, ConversationError, CredentialError, InvalidModelName
+from antiphon.errors import AntiphonError, ConversationError, CredentialError, ExtraMissing, InvalidModelName
 from antiphon.gateway.access.client_keys import HASH_PREFIX, key_digest
 from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, is_installed
 from antiphon.gateway.cluster.store_url import InvalidStoreUrl, parse_store_url
@@ -26,6 +26,7 @@ from antiphon.gateway.config.settings import (
     ProviderSettings,
 )
 from antiphon.gateway.http.tls import check_certificate
+from antiphon.gateway.observe.cache_record import open_cache_watch
 from antiphon.history.location import is_postgres_url
 from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
@@ -67,7 +68,16 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
         *_check_capabilities(config),
         *_check_prices(config),
         *_check_ledger(config, environ),
+        *_check_cache_doctor(config),
     ]
+
+
+def _check_cache_doctor(config: Config) -> Iterator[Problem]:
+    if config.cache_doctor.enabled:
+        try:
+            open_cache_watch()
+        except ExtraMissing as error:
+            yield Problem(("cache_doctor", "enabled"), str(error))
 
 
 def _check_capabilities(config: Config) -> Iterator[Problem]:

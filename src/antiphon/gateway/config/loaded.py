@@ -17,6 +17,7 @@ from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
 from antiphon.gateway.endpoints.provider_models import ProviderModels
 from antiphon.gateway.generate.offline import OfflineProvider
+from antiphon.gateway.observe.cache_record import CacheWatch, open_cache_watch
 from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
@@ -54,7 +55,9 @@ class LoadedConfig:
         self.prices = PriceTable(config.prices)
         self._secrets: tuple[str, ...] = ()
         self._secrets_by_provider: list[tuple[str, ...]] = []
-        self.watches_cache = config.cache_doctor.enabled
+        self.cache_watch: CacheWatch | None = None
+        if config.cache_doctor.enabled:
+            self.cache_watch = (previous and previous.cache_watch) or open_cache_watch()
         self.volatile_lines = config.cache_doctor.normalise
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
         self.providers: dict[str, Provider | OfflineProvider] = {

@@ -270,8 +270,8 @@ class Generation:
         trace.provider, trace.model = target.provider, target.model
         trace.upstream_format = prepared.provider.format
         trace.repairs, trace.losses = prepared.repairs, prepared.losses
-        if self._loaded.watches_cache:
-            trace.cache = self._preparer.cache_check(prepared)
+        if self._loaded.cache_watch is not None:
+            trace.cache = self._preparer.cache_check(prepared, self._loaded.cache_watch)
         if self._key.strict and (prepared.repairs or prepared.losses):
             raise StrictRefusal
         headers = self._preparer.forwarded_headers(prepared.provider)

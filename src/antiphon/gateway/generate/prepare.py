@@ -18,13 +18,13 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.caching.volatile_lines import normalise_lines
 from antiphon.errors import UnknownResponse, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.gateway.generate.server_state import check_server_state, expand_state
+from antiphon.gateway.generate.volatile_lines import normalise_lines
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
-from antiphon.gateway.observe.cache_watch import CacheCheck
+from antiphon.gateway.observe.cache_record import CacheCheck, CacheWatch
 from antiphon.gateway.state.store import STATE_FIELDS, to_provider_error
 from antiphon.gateway.threads import run_in_thread
 from antiphon.parts import Audio, Document, Image, Part, Text
@@ -188,10 +188,10 @@ class RequestPreparer:
             return None
         return await self.prepare(prepared.target, streams=streams)
 
-    def cache_check(self, prepared: Prepared) -> CacheCheck:
+    def cache_check(self, prepared: Prepared, watch: CacheWatch) -> CacheCheck:
         """The examination of a prepared request by the cache doctor."""
         context, target = self._context, prepared.target
-        return context.services.cache_watch.check(
+        return watch.check(
             prepared.body,
             prepared.provider.format,
             target.model,

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
-from antiphon.gateway.observe.cache_watch import CacheRecord
+from antiphon.gateway.observe.cache_record import CacheRecord
 from antiphon.gateway.observe.request_trace import Outcome, RequestTrace, request_outcome
 from antiphon.providers.call import Attempt
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.observe.cache_watch import CacheCheck, CacheRecord
+from antiphon.gateway.observe.cache_record import CacheCheck, CacheRecord
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt, Fallback
 from antiphon.repair.action import Action

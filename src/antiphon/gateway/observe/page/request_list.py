@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from antiphon.gateway.access.page_session import PAGE
 from antiphon.gateway.ledger.search import FoundAttempt
-from antiphon.gateway.observe.cache_watch import CacheRecord
+from antiphon.gateway.observe.cache_record import CacheRecord
 from antiphon.gateway.observe.ledger_search import LedgerSearch
 from antiphon.gateway.observe.page.html import attribute, clock, date, figures, items, nothing, seconds, table, text
 from antiphon.gateway.observe.page.texts import TEXTS, Language, Texts

@@ -1,6 +1,6 @@
 """The fixture `antiphon_tape` and the option `--tape` for pytest. Name it in the `conftest.py` at the root of your tests:
 
-    pytest_plugins = ["antiphon.testing.pytest_plugin"]
+    pytest_plugins = ["antiphon.tapes.pytest_plugin"]
 
 It is not loaded otherwise, so an installed Antiphon costs a test run nothing.
 """
@@ -16,7 +16,7 @@ from typing import Protocol, Unpack
 
 import pytest
 
-from antiphon.testing.tape import MODES, TapedGateway, TapeOptions, use_tape
+from antiphon.tapes.use_tape import MODES, TapedGateway, TapeOptions, use_tape
 
 FOLDER = "tapes"
 _UNSAFE = re.compile(r"[^\w.+=-]+")

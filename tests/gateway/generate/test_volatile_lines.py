@@ -7,8 +7,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from antiphon.caching.volatile_lines import VolatileLine, normalise_lines
 from antiphon.gateway.config.settings import CacheDoctorSettings
+from antiphon.gateway.generate.volatile_lines import VolatileLine, normalise_lines
 from antiphon.wire import FORMATS
 
 ALL = get_args(VolatileLine)

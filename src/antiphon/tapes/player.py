@@ -30,9 +30,9 @@ from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.routes import Endpoint
-from antiphon.gateway.tapes.recorder import MAX_BODY_BYTES, is_recorded
 from antiphon.tapes.differences import describe_miss
 from antiphon.tapes.matching import ComparedRequest, MatchRules, RequestMatcher, read_request
+from antiphon.tapes.recorder import MAX_BODY_BYTES, is_recorded
 from antiphon.tapes.redaction import Redactor
 from antiphon.tapes.tape import RecordedAnswer, RecordedRequest, Tape
 from antiphon.wire.output import ProviderError

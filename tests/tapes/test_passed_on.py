@@ -11,13 +11,13 @@ import pytest
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, LedgerSettings, ProviderSettings
-from antiphon.gateway.tapes.recorder import recorder_to
+from antiphon.tapes.recorder import recorder_to
 from gateway.endpoints.test_pass_through import AUDIO, SECRET, host
 from gateway.rig import FAST, KEY, serving
 from gateway.served import config_text, connected, served
 from gateway.strict_upstream import StrictUpstream
-from gateway.tapes.test_record_and_replay import ask, exchanges, recording, replaying, send
 from support.waiting import until
+from tapes.test_record_and_replay import ask, exchanges, recording, replaying, send
 
 CLIENT_KEY = "sk-of-the-client-0123456789"
 

@@ -1,4 +1,4 @@
-"""`CacheWatch`: the cache doctor of a gateway, off unless `[cache_doctor] enabled` is set.
+"""`CacheWatch`: the cache doctor of a gateway, which finds it by name.
 
 It keeps outlines (hashes, no text) of the last requests of each client, in this process only and bounded. A `CacheCheck` holds
 the body of one request until its answer starts; the work is done then, after the request was sent and not before.
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from antiphon.caching.doctor import CacheDoctor
 from antiphon.caching.outline import outline_prompt
 from antiphon.caching.report import CacheReport
+from antiphon.gateway.observe.cache_record import CacheRecord
 from antiphon.parts import TokenUsage
 from antiphon.prices.table import PriceTable
 
@@ -25,38 +25,20 @@ logger = logging.getLogger("antiphon.gateway")
 _MAX_PATH_CHARS = 300
 
 
-class CacheRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is shown of a report: tokens, money, and the place of the first difference; no text of the prompt."""
-
-    verdict: str
-    predicted_tokens: int = 0
-    lost_tokens: int = 0
-    lost_usd: str | None = None
-    field: str = ""
-    """The first field that differs from the request before."""
-    change: str = ""
-    byte: int | None = None
-    """The byte of the prompt, to 256, at which the two differ."""
-    minimum: int = 0
-    reason: str = ""
-    advice: str = ""
-
-    @classmethod
-    def of(cls, report: CacheReport) -> CacheRecord:
-        """The record of a report."""
-        found = report.difference
-        return cls(
-            verdict=report.verdict,
-            predicted_tokens=report.predicted_tokens,
-            lost_tokens=report.lost_tokens,
-            lost_usd=None if report.lost_cost is None else f"{report.lost_cost.normalize():f}",
-            field="" if found is None else found.path[:_MAX_PATH_CHARS],
-            change="" if found is None else found.change,
-            byte=None if found is None else found.byte,
-            minimum=report.rules.minimum,
-            reason=report.reason[:_MAX_PATH_CHARS],
-            advice=report.advice,
-        )
+def _record_of(report: CacheReport) -> CacheRecord:
+    found = report.difference
+    return CacheRecord(
+        verdict=report.verdict,
+        predicted_tokens=report.predicted_tokens,
+        lost_tokens=report.lost_tokens,
+        lost_usd=None if report.lost_cost is None else f"{report.lost_cost.normalize():f}",
+        field="" if found is None else found.path[:_MAX_PATH_CHARS],
+        change="" if found is None else found.change,
+        byte=None if found is None else found.byte,
+        minimum=report.rules.minimum,
+        reason=report.reason[:_MAX_PATH_CHARS],
+        advice=report.advice,
+    )
 
 
 class CacheCheck:
@@ -92,7 +74,7 @@ class CacheCheck:
     def record(self, usage: TokenUsage | None) -> CacheRecord | None:
         """The record of the ended request."""
         if self._record is None and (report := self.prediction) is not None:
-            self._record = CacheRecord.of(report.with_usage(usage, self._prices))
+            self._record = _record_of(report.with_usage(usage, self._prices))
         return self._record
 
 

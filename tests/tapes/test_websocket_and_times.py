@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.gateway.tapes import player
-from antiphon.gateway.tapes.player import PlayedStream
+from antiphon.tapes import player
+from antiphon.tapes.player import PlayedStream
 from antiphon.tapes.tape import RecordedAnswer
 from gateway.rig import Rig
-from gateway.tapes.test_record_and_replay import exchanges, recording, replaying
+from tapes.test_record_and_replay import exchanges, recording, replaying
 
 
 def test_requests_over_a_websocket_are_recorded_and_played(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from antiphon.errors import TapeError
 from antiphon.gateway.config.settings import Config, ModelSettings
+from antiphon.tapes import TapedGateway, use_tape
 from antiphon.tapes.tape import Tape
-from antiphon.testing import TapedGateway, use_tape
 from gateway.rig import ENVIRONMENT, KEY, MODELS, provider_of
 from gateway.strict_upstream import StrictUpstream
 
@@ -224,7 +224,7 @@ def test_without(antiphon_tape, n):
 def test_the_fixture_of_the_plugin(upstreams: dict[str, StrictUpstream], tmp_path: Path) -> None:
     upstream = upstreams["openai-chat"]
     upstream.clear()
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["antiphon.testing.pytest_plugin"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["antiphon.tapes.pytest_plugin"]\n')
     (tmp_path / "test_mine.py").write_text(PLUGIN_TEST)
     (tmp_path / "antiphon.toml").write_text(
         textwrap.dedent(f"""

@@ -22,8 +22,8 @@ from antiphon.errors import TapeError
 if TYPE_CHECKING:
     from antiphon.gateway.app import Gateway, TapeHandler
     from antiphon.gateway.config.settings import Config
-    from antiphon.gateway.tapes.player import TapePlayer
     from antiphon.tapes.matching import MatchLevel
+    from antiphon.tapes.player import TapePlayer
 
 TapeMode: TypeAlias = Literal["auto", "record", "replay", "none"]
 MODES: tuple[TapeMode, ...] = get_args(TapeMode)
@@ -118,7 +118,7 @@ def use_tape(
         with _serving(settings, tape, None):
             yield tape
         return
-    from antiphon.gateway.tapes.recorder import recorder_to
+    from antiphon.tapes.recorder import recorder_to
 
     tape.path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = tape.path.with_name(f".{tape.path.name}.{os.getpid()}")
@@ -146,8 +146,8 @@ def _mode(given: TapeMode | None, path: Path) -> TapeMode:
 def _playing(
     tape: TapedGateway, match: MatchLevel, ignore: Sequence[str], *, speed: float, once: bool
 ) -> Iterator[None]:
-    from antiphon.gateway.tapes.player import ReplayOptions, TapePlayer, replay_config
     from antiphon.tapes.matching import LEVELS, MatchRules, check_ignored_paths
+    from antiphon.tapes.player import ReplayOptions, TapePlayer, replay_config
     from antiphon.tapes.tape import Tape
 
     if problem := check_ignored_paths(ignore):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from antiphon.caching import CacheReport
-from antiphon.chat.prompt_cache import examine_conversation
+from antiphon.caching.conversation import examine_conversation
 from antiphon.history import AgentHistory, EntryMetadata, ModelInputEntry, ModelOutputEntry, Origin
 from antiphon.parts import Text, TokenUsage
 from caching.bodies import RULES

@@ -10,7 +10,7 @@ import pytest
 import antiphon as ap
 from antiphon.gateway.config.settings import Config, ModelSettings
 from antiphon.parts import ToolCallResult
-from antiphon.testing import TapedGateway, use_tape
+from antiphon.tapes import TapedGateway, use_tape
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, provider_of

@@ -16,10 +16,10 @@ from msgspec import structs
 
 from antiphon.errors import TapeError
 from antiphon.gateway.config.settings import GatewaySettings, LedgerSettings
-from antiphon.gateway.tapes.player import ReplayOptions, TapePlayer, player_of, replay_config
-from antiphon.gateway.tapes.recorder import recorder_to
 from antiphon.parts import text_of
 from antiphon.tapes.matching import MatchRules
+from antiphon.tapes.player import ReplayOptions, TapePlayer, player_of, replay_config
+from antiphon.tapes.recorder import recorder_to
 from antiphon.tapes.tape import Exchange, Tape
 from antiphon.wire import FORMATS
 from gateway.rig import FAST, Client, Got, Rig, rig, serving

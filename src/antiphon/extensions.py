@@ -1,0 +1,92 @@
+"""What other distributions add to this one: commands, and parts that a command or a page uses where they are installed.
+
+The library imports none of them; it finds them by name when they are needed. Names of ours are in a table, which is asked
+first, because importing `importlib.metadata` takes longer than most commands do. Other people's distributions register entry
+points of the same groups: `antiphon.commands` (a module with `configure(parser)` and `run(arguments) -> exit code`) and
+`antiphon.extensions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import NamedTuple
+
+from antiphon.errors import ExtraMissing
+
+COMMANDS = "antiphon.commands"
+EXTENSIONS = "antiphon.extensions"
+
+
+class Part(NamedTuple):
+    """A module that a distribution brings."""
+
+    module: str
+    distribution: str
+
+
+OURS: dict[str, dict[str, Part]] = {
+    COMMANDS: {
+        "chat": Part("antiphon.cli.chat", "antiphon-chat"),
+        "serve": Part("antiphon.cli.gateway.serve", "antiphon-gateway"),
+        "admin": Part("antiphon.cli.gateway.admin", "antiphon-gateway"),
+        "key": Part("antiphon.cli.gateway.key", "antiphon-gateway"),
+        "doctor": Part("antiphon.cli.gateway.doctor", "antiphon-gateway"),
+        "worker": Part("antiphon.cli.worker", "antiphon"),
+        "runs": Part("antiphon.cli.runs", "antiphon"),
+        "convert": Part("antiphon.cli.formats.convert", "antiphon"),
+        "check": Part("antiphon.cli.formats.check", "antiphon"),
+        "repair": Part("antiphon.cli.formats.repair", "antiphon"),
+        "conform": Part("antiphon.cli.gateway.conform", "antiphon-devtools"),
+        "models": Part("antiphon.cli.models", "antiphon"),
+        "prices": Part("antiphon.cli.prices", "antiphon"),
+        "spend": Part("antiphon.cli.gateway.spend", "antiphon-gateway"),
+        "replay": Part("antiphon.cli.replay", "antiphon-devtools"),
+        "cache": Part("antiphon.cli.cache", "antiphon-devtools"),
+        "tape": Part("antiphon.cli.gateway.tape", "antiphon-devtools"),
+        "history": Part("antiphon.cli.history", "antiphon"),
+        "sessions": Part("antiphon.cli.sessions", "antiphon-devtools"),
+        "import": Part("antiphon.cli.sessions.importing", "antiphon-devtools"),
+        "export": Part("antiphon.cli.sessions.exporting", "antiphon-devtools"),
+    },
+    EXTENSIONS: {
+        "cache_doctor": Part("antiphon.caching.conversation", "antiphon-devtools"),
+        "cache_watch": Part("antiphon.caching.gateway_watch", "antiphon-devtools"),
+        "cassettes": Part("antiphon.tapes.serving", "antiphon-devtools"),
+        "chat_page": Part("antiphon.web.mounted.mount", "antiphon-chat"),
+        "chat_runs": Part("antiphon.chat.worker_runs", "antiphon-chat"),
+        "gateway_config": Part("antiphon.gateway.config.file", "antiphon-gateway"),
+        "guided_tour": Part("antiphon.chat.offline", "antiphon-chat"),
+        "trajectories": Part("antiphon.cli.sessions.trajectories", "antiphon-devtools"),
+    },
+}
+
+
+def load_part(group: str, name: str, used_for: str) -> ModuleType:
+    """The module of that name. Raises `ExtraMissing`, which says what to install; `used_for` is what needs it."""
+    found = find_part(group, name)
+    if found is None:
+        part = OURS[group].get(name)
+        where = f"is in {part.distribution}: pip install {part.distribution}" if part else "is not installed"
+        raise ExtraMissing(f"{used_for} {where}")
+    return found
+
+
+def find_part(group: str, name: str) -> ModuleType | None:
+    """The module of that name; None if no installed distribution brings it."""
+    part = OURS[group].get(name)
+    if part is None:
+        return next((import_module(value) for known, value in other_parts(group) if known == name), None)
+    if find_spec(part.module.partition(".")[0]) is None:
+        return None
+    return import_module(part.module)
+
+
+def other_parts(group: str) -> Iterator[tuple[str, str]]:
+    """Name and module of the parts that distributions of others register."""
+    from importlib.metadata import entry_points
+
+    ours = OURS[group]
+    yield from ((point.name, point.value) for point in entry_points(group=group) if point.name not in ours)
