@@ -10,7 +10,9 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
+_FASTEST = 1000
 
 
 class Configured(Struct, frozen=True):
@@ -54,8 +57,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     tape.add_argument("--record", metavar="TAPE", help="record requests and answers in this file, without secrets")
     tape.add_argument("--replay", metavar="TAPE", help="answer from this file; needs no configuration, key or network")
-    if (cassettes := find_part(EXTENSIONS, "cassettes")) is not None:
-        cassettes.configure_tapes(tape)
+    tape.add_argument(
+        "--replay-speed",
+        type=_speed,
+        metavar="real|instant|N",
+        help="play streams with their recorded times, at once (default), or N times as fast",
+    )
+    tape.add_argument("--replay-once", action="store_true", help="play each answer once instead of repeating the last")
+    tape.add_argument(
+        "--match",
+        choices=("path", "body", "loose", "exact"),
+        help="what must be equal: method and path; query and body, too (default); the same without dates, times and ids; "
+        "or every field, also those that clients fill with session ids",
+    )
+    tape.add_argument(
+        "--ignore",
+        action="append",
+        metavar="FIELD",
+        help="a field that may differ: metadata, messages[*].id, query.alt",
+    )
+    tape.add_argument(
+        "--redact", action="append", metavar="NAME", help="a header or field to remove from the recording, too"
+    )
     parser.add_argument("--check", action="store_true", help="check the configuration, print a summary and exit")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of the configuration and exit")
 
@@ -77,13 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
         for name in ("host", "port", "format_port", "log")
         if (value := getattr(arguments, name)) is not None
     }
-    option = next((name for name in ("record", "replay") if getattr(arguments, name) is not None), "")
-    cassettes = load_part(EXTENSIONS, "cassettes", f"--{option}") if option else find_part(EXTENSIONS, "cassettes")
-    if cassettes is not None and (problem := cassettes.problem_with_tapes(arguments)):
+    if problem := _tape_problem(arguments):
         write_error(f"antiphon: {problem}")
         return 2
-    if arguments.replay is not None and cassettes is not None:
-        code: int = cassettes.replay_tape(arguments, overrides)
+    if arguments.replay is not None:
+        code: int = _cassettes("--replay").replay_tape(arguments, overrides)
         return code
     configured = configured_by(arguments.config, overrides)
     if arguments.check:
@@ -92,8 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
     if configured.path is None:
         write_error(f"antiphon: {configured.summary}")
     tape = None
-    if arguments.record is not None and cassettes is not None:
-        tape = cassettes.start_recording(arguments)
+    if arguments.record is not None:
+        tape = _cassettes("--record").start_recording(arguments)
         write_error(f"antiphon: recording to {arguments.record}")
     return _served(configured, overrides, arguments.workers, tape)
 
@@ -132,6 +153,40 @@ def _described(provider: ProviderSettings) -> str:
     return f"{provider.name}: {preset.format} at {provider.base_url or preset.base_url}, {keys}"
 
 
+def _tape_problem(arguments: argparse.Namespace) -> str:
+    """What is wrong with the options about tapes; empty if nothing is."""
+    for_replay = [
+        option
+        for option, value in (
+            ("--replay-speed", arguments.replay_speed),
+            ("--replay-once", arguments.replay_once or None),
+            ("--match", arguments.match),
+            ("--ignore", arguments.ignore),
+        )
+        if value is not None
+    ]
+    if arguments.replay is None:
+        if for_replay:
+            return f"{for_replay[0]} needs --replay TAPE"
+        return "--redact needs --record TAPE" if arguments.redact and not arguments.record else ""
+    if arguments.record is not None:
+        return "--record and --replay exclude each other; record first, then replay"
+    if arguments.redact:
+        return "--redact needs --record; a replay removes what its tape names"
+    if arguments.config is not None:
+        return "--replay needs no configuration; leave out --config"
+    if arguments.workers > 1:
+        return "--replay plays one tape in order, so it needs one process; leave out --workers"
+    if arguments.ignore:
+        problem: str = _cassettes("--ignore").check_ignored_paths(arguments.ignore)
+        return problem
+    return ""
+
+
+def _cassettes(option: str) -> ModuleType:
+    return load_part(EXTENSIONS, "cassettes", option)
+
+
 def _served(
     configured: Configured,
     overrides: dict[str, Any],
@@ -153,3 +208,18 @@ def _served(
         serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=tune_memory, tape=tape)
     )
     return 0
+
+
+def _speed(text: str) -> float:
+    known = {"real": 1.0, "instant": inf}.get(text)
+    if known is not None:
+        return known
+    try:
+        speed = float(text) if text.isascii() else 0.0
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= _FASTEST:
+        raise argparse.ArgumentTypeError(
+            f"invalid speed {text!r}: expected real, instant, or a number up to {_FASTEST}"
+        )
+    return speed
