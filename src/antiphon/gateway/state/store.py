@@ -27,6 +27,7 @@ from antiphon.errors import StoreDamaged, StoreError, UnknownResponse
 from antiphon.gateway.state.file import open_state_file
 from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
+from antiphon.wire.openai_responses.namespaces import mark_namespaces
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 
@@ -130,13 +131,12 @@ class ResponseStore:
                 if kept.output.parts:
                     earlier.append(Message("assistant", kept.output.parts))
         continued = continue_from(request, earlier)
-        return structs.replace(
-            continued,
-            messages=tuple(
-                self._resolved(message, owner) if _has_references(message) else message
-                for message in continued.messages
-            ),
+        if not any(map(_has_references, continued.messages)):
+            return continued
+        messages = tuple(
+            self._resolved(message, owner) if _has_references(message) else message for message in continued.messages
         )
+        return mark_namespaces(structs.replace(continued, messages=messages))
 
     def get(self, response_id: str, *, owner: str = "") -> StoredResponse:
         """A response. Raises `UnknownResponse`."""
@@ -255,15 +255,13 @@ def previous_field(request: ModelRequest) -> str:
 def continue_from(request: ModelRequest, earlier: Sequence[Message]) -> ModelRequest:
     """The request with earlier messages before its own, and without the field that named them."""
     leading = _instructions(request)
-    native = {
-        origin: {name: value for name, value in extras.items() if name not in STATE_FIELDS.get(origin, ())}
-        for origin, extras in (request.native or {}).items()
-    }
-    return structs.replace(
-        request,
-        messages=(*leading, *earlier, *own_messages(request)),
-        native={origin: extras for origin, extras in native.items() if extras} or None,
-    )
+    native = dict(request.native or {})
+    for origin, fields in STATE_FIELDS.items():
+        extras = {name: value for name, value in native.pop(origin, {}).items() if name not in fields}
+        if extras:
+            native[origin] = extras
+    messages = (*leading, *earlier, *own_messages(request))
+    return mark_namespaces(structs.replace(request, messages=messages, native=native or None))
 
 
 def own_messages(request: ModelRequest) -> tuple[Message, ...]:

@@ -17,7 +17,7 @@ from antiphon.parts import Native, Part, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.tools import read_tool
-from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolDefinition
 
 _SEPARATOR = "__"
 _INDEXED = re.compile(r"(messages|tools)\[(\d+)\]").match
@@ -55,6 +55,20 @@ def has_own_tools(item: Any) -> bool:
     return (
         type(item) is dict and type(item.get("tools")) is list and item.get("type") in ("namespace", *_ITEMS_WITH_TOOLS)
     )
+
+
+def mark_namespaces(request: ModelRequest) -> ModelRequest:
+    """The request with the mark that readers set, where earlier messages brought tools, or calls in a namespace, into it."""
+    native = request.native or {}
+    if TOOL_NAMESPACES in native or not any(_needs_flat_list(part) for it in request.messages for part in it.parts):
+        return request
+    return structs.replace(request, native={**native, TOOL_NAMESPACES: {}})
+
+
+def _needs_flat_list(part: Part) -> bool:
+    if type(part) is Native:
+        return has_own_tools(part.data)
+    return type(part) is ToolCallRequest and part.native is not None and "namespace" in part.native.get(FORMAT, ())
 
 
 def flatten(request: ModelRequest) -> FlatRequest:
