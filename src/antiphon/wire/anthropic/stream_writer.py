@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import build_block, report_unsupported
@@ -26,7 +24,7 @@ from antiphon.wire.anthropic.response import (
     write_stop_reason,
     write_usage,
 )
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -42,14 +40,13 @@ from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.readable import transcribe
 from antiphon.wire.tool_calls import EMPTY_ARGUMENTS, report_raw_arguments
 
-_encode = msgspec.json.Encoder().encode
 _END = b"}}\n\n"
 # Extras that belong inside the delta of `message_delta`; the others go beside it.
 _DELTA_FIELDS = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_line({"type": kind, **fields}))
 
 
 class _Block:
@@ -81,11 +78,11 @@ class _Block:
         if text:
             if not self.is_started:
                 self.start()
-            self.out.append(self._prefix + _encode(text) + _END)
+            self.out.append(self._prefix + encode_line(text) + _END)
 
     def _append_delta(self, kind: str, field: str, value: Any) -> None:
         self.start()
-        self.out.append(self._delta_prefix(kind, field) + _encode(value) + _END)
+        self.out.append(self._delta_prefix(kind, field) + encode_line(value) + _END)
 
     def extend(self, extras: dict[str, Any]) -> None:
         """Add extras while the block is open."""
@@ -139,7 +136,7 @@ class _CallBlock(_Block):
     def end(self) -> None:
         if not self._is_object and self._buffered.strip() not in EMPTY_ARGUMENTS:
             report_raw_arguments(self.losses, self.path, "AN-12")
-            super().append(_encode({"_raw": self._buffered}).decode())
+            super().append(encode_line({"_raw": self._buffered}).decode())
         super().end()
 
 
@@ -148,7 +145,7 @@ class _FreeformBlock(_Block):
     _has_text = False
 
     def append(self, text: str) -> None:
-        quoted = _encode(text).decode()[1:-1]
+        quoted = encode_line(text).decode()[1:-1]
         super().append(quoted if self._has_text else '{"input":"' + quoted)
         self._has_text = True
 
@@ -319,7 +316,7 @@ class StreamWriter(DeltaWriter):
         if type(call_input) is dict and call_input and str(data.get("type")).endswith("_tool_use"):
             block: _Block = _CallBlock({**data, "input": {}}, self._number, path, self.losses)
             block.start()
-            block.append(_encode(call_input).decode())
+            block.append(encode_line(call_input).decode())
         else:
             block = _Block(data, self._number, path, self.losses)
             block.start()

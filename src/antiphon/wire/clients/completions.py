@@ -18,7 +18,7 @@ import msgspec
 from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -49,7 +49,6 @@ _CHAT = "openai-chat"
 _ONLY_HERE = ("prompt", "echo", "suffix", "best_of")
 _FINGERPRINT = "system_fingerprint"
 _DONE = b"data: [DONE]\n\n"
-_encode = msgspec.json.encode
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -197,7 +196,7 @@ def _reshaped(data: bytes) -> bytes:
             kept = {name: value for name, value in choice.items() if name not in ("text", "logprobs")}
             choice = {**kept, "delta": {"content": choice.get("text")}}
         choices.append(choice)
-    return _encode({**chunk, "object": "chat.completion.chunk", "choices": choices})
+    return encode_line({**chunk, "object": "chat.completion.chunk", "choices": choices})
 
 
 class StreamWriter(DeltaWriter):
@@ -214,7 +213,7 @@ class StreamWriter(DeltaWriter):
         """The bytes for one delta; there may be none."""
         if isinstance(delta, Failed):
             self._has_ended = True
-            return b"data: " + _encode(write_error(delta.error)) + b"\n\n"
+            return b"data: " + encode_line(write_error(delta.error)) + b"\n\n"
         if isinstance(delta, Started) or not self._head:
             self._start(delta if isinstance(delta, Started) else Started())
         if isinstance(delta, PartStarted):
@@ -236,7 +235,7 @@ class StreamWriter(DeltaWriter):
         if self._usage is None:
             return _DONE
         usage = chat.write_usage(self._usage)
-        return b"data: " + _encode({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
+        return b"data: " + encode_line({**self._head, "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> None:
         _read_end(started.native, None, self.losses)
@@ -268,4 +267,4 @@ class StreamWriter(DeltaWriter):
 
     def _chunk(self, candidate: int, text: str, reason: str | None = None, logprobs: Any = None) -> bytes:
         choice = {"text": text, "index": candidate, "logprobs": logprobs, "finish_reason": reason}
-        return b"data: " + _encode({**self._head, "choices": [choice]}) + b"\n\n"
+        return b"data: " + encode_line({**self._head, "choices": [choice]}) + b"\n\n"

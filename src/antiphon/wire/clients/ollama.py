@@ -351,7 +351,7 @@ class StreamWriter(DeltaWriter):
             _report_end(delta.native, delta.stop_sequence, self.losses)
         elif isinstance(delta, Failed):
             self._has_ended = True
-            return msgspec.json.encode(write_error(delta.error)) + b"\n"
+            return encode_line(write_error(delta.error)) + b"\n"
         return b""
 
     def close(self) -> bytes:

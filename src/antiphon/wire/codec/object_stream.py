@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from antiphon.parts import NativeExtras, OutputPart
-from antiphon.wire.codec.stream import DeltaReader, DeltaWriter
+from antiphon.wire.codec.stream import DeltaReader, DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -30,8 +30,6 @@ from antiphon.wire.delta import (
 from antiphon.wire.loss import lose_candidates
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.sse import SseEvent, SseReader
-
-_encode = msgspec.json.Encoder().encode
 
 
 class NamedEvent(Protocol):
@@ -190,7 +188,7 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
     def _send(self, kind: str, event: dict[str, Any]) -> None:
         """Add an event to what is written."""
         self._number += 1
-        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_line(event)))
 
     def _complete(self, output: ModelOutput) -> ModelOutput:
         """The output with what the start of the stream and the usage have stated."""

@@ -22,10 +22,23 @@ Event = TypeVar("Event")
 CUT = ProviderError(STREAM_CUT, "stream_cut")
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def encode_line(value: Any) -> bytes:
-    """JSON on one line: arguments are embedded as the model wrote them, and may have line ends."""
-    data = msgspec.json.encode(value)
-    return msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
+    """JSON on one line, whatever a client takes for the end of a line. Every stream writer encodes with it.
+
+    Arguments are embedded as the model wrote them, and may have line ends between their values. Inside strings JSON allows
+    U+2028, U+2029 and U+0085 unescaped, where httpx, `str.splitlines` and the dot of a regular expression end a line.
+    """
+    data = _encode(value)
+    if b"\n" in data or b"\r" in data:
+        data = msgspec.json.format(data, indent=-1)
+    if data.isascii():
+        return data
+    return (
+        data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029").replace(b"\xc2\x85", b"\\u0085")
+    )
 
 
 class EventSource(Protocol[Event]):

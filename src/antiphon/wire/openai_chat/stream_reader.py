@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import TokenUsage
-from antiphon.wire.codec.stream import CUT, DeltaReader
+from antiphon.wire.codec.stream import CUT, DeltaReader, encode_line
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
@@ -247,7 +247,7 @@ class StreamNormalizer:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return event
             if type(chunk) is dict and type(chunk.get("choices")) is list and self._renumber(chunk["choices"]):
-                return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+                return b"data: " + encode_line(chunk) + b"\n\n"
         return event
 
     def _renumber(self, choices: list[Any]) -> bool:

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.codec.stream import DeltaWriter
+from antiphon.wire.codec.stream import DeltaWriter, encode_line
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -40,7 +39,6 @@ from antiphon.wire.openai_chat.tools import write_call
 from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
-_encode = msgspec.json.encode
 _TAIL = b',"finish_reason":null}]}\n\n'
 _DONE = b"data: [DONE]\n\n"
 
@@ -80,12 +78,12 @@ class StreamWriter(DeltaWriter):
                 return b""
             if part.aliases:
                 return self._chunk(part.candidate, dict.fromkeys(part.aliases, delta.text))
-            return part.before + _encode(delta.text) + part.after
+            return part.before + encode_line(delta.text) + part.after
         if isinstance(delta, Started):
             return self._start(delta)
         if isinstance(delta, Failed):
             self._has_ended = True
-            return b"data: " + _encode(write_error(delta.error)) + b"\n\n"
+            return b"data: " + encode_line(write_error(delta.error)) + b"\n\n"
         begin = self._start(Started()) if self._head is None else b""
         written: bytes = _WRITERS[type(delta)](self, delta)
         return begin + written
@@ -97,7 +95,7 @@ class StreamWriter(DeltaWriter):
         if self._usage is None:
             return _DONE
         usage = write_usage(self._usage)
-        return b"data: " + _encode({**(self._head or {}), "choices": [], "usage": usage}) + b"\n\n" + _DONE
+        return b"data: " + encode_line({**(self._head or {}), "choices": [], "usage": usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> bytes:
         self._is_own = started.format == FORMAT
@@ -109,7 +107,7 @@ class StreamWriter(DeltaWriter):
             "model": self._model or started.model,
             **extras,
         }
-        self._chunk_start = b"data: " + _encode(self._head)[:-1] + b',"choices":[{"index":'
+        self._chunk_start = b"data: " + encode_line(self._head)[:-1] + b',"choices":[{"index":'
         return self._open(0)
 
     def _open(self, candidate: int) -> bytes:
@@ -125,7 +123,7 @@ class StreamWriter(DeltaWriter):
         return self._chunk_start + str(candidate).encode() + b',"delta":'
 
     def _chunk(self, candidate: int, delta: dict[str, Any]) -> bytes:
-        return self._chunk_prefix(candidate) + _encode(delta) + _TAIL
+        return self._chunk_prefix(candidate) + encode_line(delta) + _TAIL
 
     def _write_start(self, delta: PartStarted) -> bytes:
         candidate, part = delta.candidate, delta.part
@@ -221,7 +219,7 @@ class StreamWriter(DeltaWriter):
             written += self._chunk(candidate, message)
         last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **choice}
         self._head = {**(self._head or {}), **own}
-        return written + b"data: " + _encode({**self._head, "choices": [last]}) + b"\n\n"
+        return written + b"data: " + encode_line({**self._head, "choices": [last]}) + b"\n\n"
 
 
 _WRITERS: dict[type, Callable[[Any, Any], bytes]] = {
