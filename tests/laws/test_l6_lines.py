@@ -54,7 +54,7 @@ def streams(draw: st.DrawFn) -> list[ModelOutputDelta]:
     if draw(st.booleans()):
         deltas.append(Failed(ProviderError(draw(texts), "server", code=draw(texts))))
     else:
-        deltas += [UsageReported(TokenUsage()), Finished("stop", stop_sequence=draw(texts))]
+        deltas += [UsageReported(TokenUsage()), Finished("end", stop_sequence=draw(texts))]
     return deltas
 
 

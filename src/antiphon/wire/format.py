@@ -112,6 +112,8 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
     keep_alive: bytes = b": keep-alive\n\n"
     """What a client gets while the model is silent; its parser must pass over it."""
+    has_comments: bool = True
+    """Whether streams may have comments; without, the keep-alive is the beginning of the next event."""
 
 
 class StreamReader(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -178,6 +179,43 @@ def test_google_genai_passes_over_keep_alives(gateway: Rig, target: str) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the SDK's own session
         assert asyncio.run(read()) == "echo: Hello my friend"
+
+
+@pytest.mark.parametrize("target", ["gemini", "anthropic"])
+def test_chats_of_google_genai_keep_a_turn_with_keep_alives(gateway: Rig, target: str) -> None:
+    """They drop a turn from what they send next if a chunk of it had no content."""
+    client = google_client(gateway)
+    chat = client.chats.create(model=f"to-{target}")
+    gateway.upstreams[target].faults.append(trickle(300, 0.3))
+    assert "".join(chunk.text or "" for chunk in chat.send_message_stream("Hello")) == "echo: Hello"
+    roles = [content.role for content in chat.get_history(curated=True)]
+    assert (roles[0], set(roles[1:])) == ("user", {"model"})
+
+
+@pytest.mark.parametrize("target", ["gemini", "anthropic"])
+def test_keep_alives_of_gemini_are_spaces_inside_of_events(gateway: Rig, target: str) -> None:
+    """Genkit, @google/generative-ai and LangChain JS take each event off the front by this expression, and parse it."""
+    gateway.upstreams[target].faults.append(trickle(300, 0.3))
+    with gateway.client() as client:
+        rest = client.ask("gemini", f"to-{target}", BODIES["gemini"], streams=True).body.decode()
+    assert "data:  " in rest, "no keep-alive was sent"
+    while rest:
+        event = re.match(r"data: (.*)(?:\n\n|\r\r|\r\n\r\n)", rest)
+        assert event is not None, rest
+        assert msgspec.json.decode(event[1])["candidates"]
+        rest = rest[event.end() :]
+
+
+@pytest.mark.parametrize("target", FORMATS)
+def test_error_after_keep_alives_reaches_clients_of_gemini(gateway: Rig, target: str) -> None:
+    gate = threading.Event()
+    error = gateway.upstreams[target].error(400, "invalid_request", "too warm")
+    gateway.upstreams[target].faults.append(structs.replace(error, gate=gate))
+    stream = Stream(gateway, "gemini", f"to-{target}")
+    gate.set()
+    event, bare, end = stream.rest().split(b"\r\n\r\n")
+    assert (event.removeprefix(b"data: ").strip(), end) == (bare, b"")
+    assert "too warm" in msgspec.json.decode(bare)["error"]["message"]
 
 
 @pytest.mark.parametrize("target", FORMATS)

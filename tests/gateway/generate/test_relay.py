@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon.errors import TransportError
+from antiphon.gateway.generate.early_start import KeepAlive
 from antiphon.gateway.generate.encoders import PassThroughEncoder
 from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -105,7 +106,7 @@ class Started:
             options.pop("encoder", None) or PassThroughEncoder(WIRE, "m"),
             self.trace,
             scrub=lambda error: error,
-            keep_alive=keep_alive,
+            keep_alive=KeepAlive(WIRE, "m", keep_alive),
             deadline=options.pop("deadline", time.monotonic() + 60),
             on_end=self.statuses.append,
             **options,

@@ -1,8 +1,9 @@
 """Stream encoders: upstream events to the bytes a client gets.
 
-Pass-through (same format), translating (through deltas), call reading (calls in text), recording (for stored responses) and JSON
-array (Gemini without `alt=sse`). A Chat Completions host reports the usage of a stream only on request, in an extra chunk without
-choices; where the gateway requested it and the client did not, `UsageHidingEncoder` removes the chunk.
+Pass-through (same format), translating (through deltas), call reading (calls in text), recording (for stored responses), JSON
+array (Gemini without `alt=sse`) and early event (Gemini with it). A Chat Completions host reports the usage of a stream only on
+request, in an extra chunk without choices; where the gateway requested it and the client did not, `UsageHidingEncoder` removes
+the chunk.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.gateway.generate.answer_model import StreamModel
+from antiphon.gateway.generate.early_start import KeepAlive
 from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.tools.embedded import EmbeddedCalls
 from antiphon.wire import Format
@@ -26,9 +28,7 @@ from antiphon.wire.tool_calls import CallRestorer
 
 
 class StreamEncoder(Protocol):
-    """Encodes upstream events for the client. `comment` is sent while the upstream is silent."""
-
-    comment: bytes
+    """Encodes upstream events for the client."""
 
     @property
     def losses(self) -> list[Loss]:
@@ -52,7 +52,6 @@ class PassThroughEncoder:
     def __init__(self, wire: Format, requested_model: str) -> None:
         self._wire = wire
         self._requested_model = requested_model
-        self.comment = wire.module.keep_alive
         self._events = EventBuffer()
         self._normalizer = wire.stream_normalizer()
         self._model: StreamModel | None = StreamModel(wire.name, requested_model)
@@ -85,7 +84,6 @@ class TranslatingEncoder:
         self._wire = wire
         self._settings = settings  # of the request, where responses repeat them
         self._writer = wire.stream_writer(requested_model)
-        self.comment = getattr(self._writer, "keep_alive", wire.module.keep_alive)
         self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._requested_model = requested_model
         self._restorer = restorer
@@ -124,7 +122,6 @@ class CallReadingEncoder:
     """Wraps an encoder of deltas: calls that the model wrote into its text become calls of the stream."""
 
     def __init__(self, encoder: StreamEncoder, calls: EmbeddedCalls) -> None:
-        self.comment = encoder.comment
         self._encoder = encoder
         self._calls = calls
 
@@ -151,7 +148,6 @@ class RecordingEncoder:
     def __init__(self, encoder: StreamEncoder, wire: Format) -> None:
         self.body = b""
         self._whole = None if wire.name == "openai-responses" else WholeAnswer(wire)
-        self.comment = encoder.comment
         self._encoder = encoder
         self._assembler = Assembler()
 
@@ -208,8 +204,6 @@ class _Completed(Struct):
 class JsonArrayEncoder:
     """Wraps an encoder and writes its events as one JSON array: Gemini's stream without `alt=sse`."""
 
-    comment = b"\n"
-
     def __init__(self, encoder: StreamEncoder) -> None:
         self._encoder = encoder
         self._events = SseReader()
@@ -231,6 +225,31 @@ class JsonArrayEncoder:
             framed += (b",\r\n" if self._is_begun else b"[") + event.data
             self._is_begun = True
         return framed
+
+
+class EarlyEventEncoder:
+    """Wraps an encoder and completes the events that keep-alives began."""
+
+    def __init__(self, encoder: StreamEncoder, keep_alive: KeepAlive) -> None:
+        self._encoder = encoder
+        self._keep_alive = keep_alive
+
+    @property
+    def losses(self) -> list[Loss]:
+        return self._encoder.losses
+
+    def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        return self._keep_alive.complete(self._encoder.feed(piece, deltas))
+
+    def finish(self, failed: Failed | None) -> bytes:
+        return self._keep_alive.complete(self._encoder.finish(failed))
+
+
+def framed(encoder: StreamEncoder, keep_alive: KeepAlive) -> StreamEncoder:
+    """The encoder, with its events in the frame of the stream."""
+    if keep_alive.is_array:
+        return JsonArrayEncoder(encoder)
+    return EarlyEventEncoder(encoder, keep_alive) if keep_alive.begins_events else encoder
 
 
 _may_hold_chunk = re.compile(rb'"choices"\s*:\s*\[\s*\]').search

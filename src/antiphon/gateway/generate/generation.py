@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -22,15 +23,15 @@ from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
 from antiphon.gateway.generate.answer_model import with_requested_model
 from antiphon.gateway.generate.charging import prompt_estimate
-from antiphon.gateway.generate.early_start import EarlyStart
+from antiphon.gateway.generate.early_start import EarlyStart, KeepAlive
 from antiphon.gateway.generate.encoders import (
     CallReadingEncoder,
-    JsonArrayEncoder,
     PassThroughEncoder,
     RecordingEncoder,
     StreamEncoder,
     TranslatingEncoder,
     UsageHidingEncoder,
+    framed,
 )
 from antiphon.gateway.generate.prepare import (
     Prepared,
@@ -211,24 +212,24 @@ class Generation:
 
     def _early_start(self) -> EarlyStart:
         """Keeps the connection of a streaming request alive until a provider answers."""
-        settings = self._loaded.config.gateway
-        hold, interval = settings.hold_seconds or settings.keep_alive_seconds, settings.keep_alive_seconds
-        return EarlyStart(self._request, self._stream_opening, hold=hold, interval=interval)
+        hold = self._loaded.config.gateway.hold_seconds or self._keep_alive.interval
+        return EarlyStart(self._request, self._stream_opening, self._keep_alive, hold=hold)
 
-    def _stream_opening(self) -> tuple[Response, bytes]:
+    @cached_property
+    def _keep_alive(self) -> KeepAlive:
+        interval, is_array = self._loaded.config.gateway.keep_alive_seconds, self._stream_headers is _ARRAY_HEADERS
+        return KeepAlive(self._wire, self._trace.requested_model, interval, is_array=is_array)
+
+    def _stream_opening(self) -> Response:
         self._trace.began_early = True
-        headers, keep_alive = self._stream_headers, b"\n"
-        if headers is not _ARRAY_HEADERS:
-            writer = self._wire.stream_writer(self._trace.requested_model)
-            keep_alive = getattr(writer, "keep_alive", self._wire.module.keep_alive)
-        return Response(headers=dict(headers)), keep_alive
+        return Response(headers=dict(self._stream_headers))
 
     def _error_event(self, error: ProviderError) -> Response:
         """The error of a stream whose head was sent before it was known."""
         if self._stream_headers is _ARRAY_HEADERS:
             return Response(body=msgspec.json.encode([self._wire.write_error(error)]))
         writer = self._wire.stream_writer(self._trace.requested_model)
-        return Response(body=writer.write(Failed(error)) + writer.close())
+        return Response(body=self._keep_alive.complete(writer.write(Failed(error)) + writer.close()))
 
     @property
     def _stream_headers(self) -> dict[str, str]:
@@ -325,9 +326,7 @@ class Generation:
                 hides_usage=hides_usage,
                 settings=self._repeated_settings(),
             )
-        headers = self._stream_headers
-        if headers is _ARRAY_HEADERS:
-            encoder = JsonArrayEncoder(encoder)
+        encoder = framed(encoder, self._keep_alive)
         if self._is_stored_upstream(prepared):
             self._remember(next((delta.id for delta in reply.deltas if isinstance(delta, Started)), ""), prepared)
         prepared.body.clear()  # nothing is sent again from here on
@@ -335,7 +334,7 @@ class Generation:
             self._preparer.drop()
         rescue = NextTargetRescue(call, self._request, self._trace, self._scrub) if continues else None
         relay = self._relay(reply, encoder, prepared, rescue)
-        return self._with_report_headers(Response(headers=dict(headers), body=relay))
+        return self._with_report_headers(Response(headers=dict(self._stream_headers), body=relay))
 
     def _scrub(self, error: ProviderError) -> ProviderError:
         """The error without the secrets of the provider that answers now."""
@@ -367,7 +366,7 @@ class Generation:
             CallReadingEncoder(outer, EmbeddedCalls(prepared.tools)) if prepared.tools else outer,
             self._trace,
             scrub=self._scrub,
-            keep_alive=self._loaded.config.gateway.keep_alive_seconds,
+            keep_alive=self._keep_alive,
             deadline=self._request.deadline,
             on_end=end,
             before_end=store if recording is not None else None,

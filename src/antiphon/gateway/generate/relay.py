@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, Protocol
 
 from antiphon.errors import TransportError
+from antiphon.gateway.generate.early_start import KeepAlive
 from antiphon.gateway.generate.encoders import StreamEncoder
 from antiphon.gateway.http.messages import ResponseStream
 from antiphon.gateway.observe.request_trace import RequestTrace
@@ -55,7 +56,7 @@ class Relay:
         trace: RequestTrace,
         *,
         scrub: Scrub,
-        keep_alive: float,
+        keep_alive: KeepAlive,
         deadline: float,
         on_end: Callable[[int], None],
         before_end: Callable[[], Coroutine[Any, Any, None]] | None = None,
@@ -307,7 +308,7 @@ class Relay:
     # Silence.
 
     def _comment_due(self) -> float:
-        return inf if self._is_paused else self._silent_since + self._keep_alive
+        return inf if self._is_paused else self._silent_since + self._keep_alive.interval
 
     def _on_silence(self) -> None:
         if self._reader.is_finished and not self._is_continuing:
@@ -315,7 +316,7 @@ class Relay:
             return
         self._silent_since = self._loop.time()
         if self._client is not None:
-            self._client.write(self._encoder.comment)
+            self._client.write(self._keep_alive.next())
         if self._timer is not None:
             self._timer.start()
 

@@ -10,5 +10,6 @@ FORMAT_MODULE = FormatModule(
     required=frozenset({"contents"}),
     options=frozenset({"model"}),
     embeds_raw_json=True,
-    keep_alive=b"\n",  # google-genai takes any other line that is not data for JSON
+    keep_alive=b"data: ",
+    has_comments=False,  # google-genai takes any line that is not data for JSON
 )
