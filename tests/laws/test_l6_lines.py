@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.parts import TokenUsage
-from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import Assembler
 from antiphon.wire.clients import CLIENT_ONLY, client_formats
 from antiphon.wire.delta import (
