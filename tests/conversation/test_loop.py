@@ -155,7 +155,7 @@ def test_a_whole_turn_event_by_event() -> None:
     rounds = [event for event in events if isinstance(event, RoundStarted)]
     assert rounds == [RoundStarted(1, "scripted"), RoundStarted(2, "scripted")]
     usages = [event for event in events if isinstance(event, RoundUsage)]
-    assert usages[1].turn.total == usages[0].usage.total + usages[1].usage.total == chat.usage.total
+    assert usages[1].run.total == usages[0].usage.total + usages[1].usage.total == chat.usage.total
     finished = events[-1]
     assert isinstance(finished, LoopFinished)
     assert (finished.reason, finished.text, finished.rounds) == ("answered", "It rains.", 2)

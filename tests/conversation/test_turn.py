@@ -137,7 +137,7 @@ def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective:
 def standing(turn: Turn) -> tuple[object, ...]:
     """Everything a turn knows."""
     states_seen = {name: (state.started, state.decision, state.result) for name, state in turn.open_calls.items()}
-    counts = (turn.rounds, turn.calls, turn.failed_rounds, turn.repeats, turn.usage)
+    counts = (turn.rounds, turn.failed_rounds, turn.repeats, turn.corrections, turn.is_asked_again)
     return turn.input, turn.output, turn.ended, turn.needs_model, turn.has_failed, counts, states_seen
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from antiphon.conversation import Agent, ApprovalNeeded, Bounds, Conversation, LoopEvent, LoopFinished, ToolLoop
 from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntry
-from antiphon.providers.scripted import ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
 from support.planned_turns import Plan, World, drained, last_reason, planned, refusals, results_in
@@ -19,8 +19,8 @@ plans = st.lists(
 )
 
 
-async def stepped(loop: ToolLoop, steps: int = 1, spent: float = 0.0) -> list[LoopEvent]:
-    return [event async for event in loop.resume(steps=steps, spent=spent)]
+async def stepped(loop: ToolLoop, steps: int = 1) -> list[LoopEvent]:
+    return [event async for event in loop.resume(steps=steps)]
 
 
 def asked(question: str = "Go.") -> AgentHistory:
@@ -58,13 +58,21 @@ def test_zero_steps_only_report_the_turn_state() -> None:
     assert last_reason(asyncio.run(stepped(ToolLoop(chat), steps=0))) == "answered"
 
 
-def test_seconds_spent_by_other_processes_count() -> None:
-    history = asked()
-    bounds = Bounds(seconds=60)
-    chat = Conversation(planned([["look"]] * 9), tools=World().tools(), history=history)
-    assert last_reason(asyncio.run(stepped(ToolLoop(chat, bounds=bounds)))) == "stepped"
-    assert last_reason(asyncio.run(stepped(ToolLoop(chat, bounds=bounds), spent=10))) == "stepped"
-    assert last_reason(asyncio.run(stepped(ToolLoop(chat, bounds=bounds), spent=61))) == "time_budget"
+def test_seconds_of_other_processes_count() -> None:
+    @tool(effect="read")
+    async def slow() -> str:
+        "Slow."
+        await asyncio.sleep(0.2)
+        return "done"
+
+    model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
+    bounds, history, reasons = Bounds(seconds=0.5, max_rounds=50, max_repeats=0), asked(), [""]
+    while reasons[-1] in ("", "stepped"):
+        chat = Conversation(model, tools=[slow], history=AgentHistory(history.entries))
+        reasons.append(last_reason(asyncio.run(stepped(ToolLoop(chat, bounds=bounds)))))
+        history = chat.history
+    assert reasons[-1] == "time_budget"
+    assert sum(isinstance(entry, ToolCallResultsEntry) for entry in history.entries) <= 3
 
 
 def test_a_step_ends_where_a_person_must_decide() -> None:

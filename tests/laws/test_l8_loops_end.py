@@ -1,4 +1,7 @@
-"""L8: whatever a model does, a turn ends within its bounds, and leaves a valid history that says why."""
+"""L8: whatever a model does, a turn ends within its bounds, and leaves a valid history that says why.
+
+Budgets hold for the run, which is everything since the last message of a person: hand-offs, typed answers requested again,
+resumes in other processes, agents that work as tools, and summaries."""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.conversation import Bounds, Conversation, RoundStarted, ToolLoop
+from antiphon.chat.spending import spending_of
+from antiphon.context.model_usage import model_calls_of
+from antiphon.conversation import Agent, Bounds, Conversation, LoopFinished, RoundStarted, ToolLoop
+from antiphon.conversation.compaction import compact_when_needed
 from antiphon.conversation.events import BOUNDS
 from antiphon.conversation.turn import end_reason
-from antiphon.history import ContextEntry, LiveContextInjectedEntry
-from antiphon.parts import Text, ToolCallRequest
+from antiphon.history import AgentHistory, CompactionEntry, ContextEntry, LiveContextInjectedEntry
+from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.wire.output import ModelOutput
@@ -134,3 +140,129 @@ def test_calls_of_an_answer_that_the_time_budget_ended_are_not_run() -> None:
     assert reason == "time_budget"
     assert not world.began
     assert refusals(chat.history.snapshot()) == []
+
+
+# The run.
+
+
+COST = TokenUsage(100, 10)
+
+
+def costly(*parts: Text | ToolCallRequest) -> ModelOutput:
+    """An answer whose call used 110 tokens."""
+    return ModelOutput(parts=parts, usage=COST)
+
+
+def used(chat: Conversation) -> list[int]:
+    """The tokens of each model call that the log records, in order."""
+    calls = (call for entry in chat.history.entries for call in model_calls_of(entry))
+    return [call.usage.total for call in calls if call.usage is not None]
+
+
+def check_run(chat: Conversation, finished: LoopFinished, limit: int, last_calls: int = 1) -> None:
+    """The budget was crossed by one call, and only last calls followed; the result reports the run."""
+    calls = used(chat)
+    crossing = next(number for number in range(1, len(calls) + 1) if sum(calls[:number]) >= limit)
+    assert len(calls) <= crossing + last_calls, f"{calls} used of {limit}"
+    assert finished.reason == "token_budget"
+    assert finished.usage.total == chat.usage.total == spending_of(chat.history.entries).usage.total == sum(calls)
+    assert refusals(chat.history.snapshot()) == []
+
+
+@pytest.mark.parametrize("limit", [1, 150, 700])
+def test_budgets_hold_over_a_route(limit: int) -> None:
+    chat = Conversation(FunctionModel(lambda *_: costly(Text("Your turn."))))
+    loop = ToolLoop(
+        chat,
+        tokens=limit,
+        agents=[Agent("one"), Agent("two")],
+        route=lambda agent, _: "two" if agent.name == "one" else "one",
+        max_hand_overs=50,
+    )
+    finished = asyncio.run(loop.run_to_end("Go."))
+    check_run(chat, finished, limit)
+    assert finished.rounds == len(used(chat))
+    again = asyncio.run(loop.run_to_end("A person writes again."))
+    assert again.rounds == finished.rounds, "a new run has a new budget"
+
+
+@pytest.mark.parametrize("limit", [1, 150, 300])
+@pytest.mark.parametrize("is_native", [True, False])
+def test_budgets_hold_over_typed_retries(limit: int, is_native: bool) -> None:
+    model = FunctionModel(lambda *_: costly(Text("not a number")))
+    model.has_structured_output = lambda *_, **__: is_native  # type: ignore[method-assign]
+    chat = Conversation(model)
+    finished = asyncio.run(ToolLoop(chat, tokens=limit).run_to_end("Go.", output=int, output_retries=50))
+    check_run(chat, finished, limit)
+    assert finished.rounds == len(used(chat))
+
+
+def test_typed_retries_count_as_rounds_of_the_turn_in_every_process() -> None:
+    history = AgentHistory()
+    while True:
+        chat = Conversation(FunctionModel(lambda *_: costly(Text("no"))), history=AgentHistory(history.entries))
+        question = () if history.entries else ("Go.",)
+        finished = asyncio.run(ToolLoop(chat).run_to_end(*question, output=int, output_retries=3, steps=1))
+        history = chat.history
+        if finished.reason != "stepped":
+            break
+        assert len(used(chat)) < 9
+    assert (len(used(chat)), finished.rounds, finished.reason) == (4, 4, "answered")
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+@pytest.mark.parametrize("limit", [150, 500])
+def test_budgets_hold_over_agents_as_tools(parallel: int, limit: int) -> None:
+    def working(_: object, options: ProviderCallOptions) -> ModelOutput:
+        return costly(Text("Done.") if options.settings.tool_choice else call("look"))
+
+    def leading(_: object, options: ProviderCallOptions) -> ModelOutput:
+        if options.settings.tool_choice:
+            return costly(Text("Done."))
+        return costly(*(call("ask_worker", request=f"Work on {number}.") for number in range(parallel)))
+
+    worker = Agent("worker", model=FunctionModel(working), tools=World().tools()).as_tool(max_rounds=50)
+    chat = Conversation(FunctionModel(leading), tools=[worker])
+    finished = asyncio.run(ToolLoop(chat, tokens=limit, max_rounds=50).run_to_end("Go."))
+    check_run(chat, finished, limit, last_calls=2 * parallel)  # those in flight, and the last of each
+
+
+def test_calls_of_agents_as_tools_count() -> None:
+    world = World()
+    working = FunctionModel(lambda _, options: "Done." if options.settings.tool_choice else call("look"))
+    leading = FunctionModel(
+        lambda _, options: "Done." if options.settings.tool_choice else call("ask_worker", request="Work.")
+    )
+    worker = Agent("worker", model=working, tools=world.tools()).as_tool(max_rounds=50)
+    chat = Conversation(leading, tools=[worker])
+    finished = asyncio.run(ToolLoop(chat, calls=4, max_rounds=50).run_to_end("Go."))
+    assert finished.reason == "call_budget"
+    assert sum(world.began.values()) == 3, "with the call of the agent itself, four"
+
+
+def test_time_budget_holds_over_agents_as_tools() -> None:
+    async def endless(*_: object) -> AsyncIterator[str]:
+        yield "It is"
+        await asyncio.Event().wait()
+
+    leading = FunctionModel(
+        lambda _, options: "Done." if options.settings.tool_choice else call("ask_worker", request="Work.")
+    )
+    chat = Conversation(leading, tools=[Agent("worker", model=FunctionModel(endless)).as_tool()])
+    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, seconds=0.2).run_to_end("Go."), 30))
+    assert (finished.reason, finished.text) == ("time_budget", "Done.")
+
+
+def test_summaries_count_for_the_budget() -> None:
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
+        if options.settings.tool_choice or not options.tools:
+            return ModelOutput(parts=(Text("A summary."),), usage=TokenUsage(400, 100))
+        return costly(call("look"))
+
+    chat = Conversation(FunctionModel(answer), tools=World().tools(), token_limit=10)
+    chat.add("Before.")
+    chat.add("Before that.")
+    chat.on_compaction(compact_when_needed)
+    finished = asyncio.run(ToolLoop(chat, tokens=600, max_rounds=50, max_repeats=0).run_to_end("Go."))
+    assert any(isinstance(entry, CompactionEntry) for entry in chat.history.entries)
+    check_run(chat, finished, 600)

@@ -20,7 +20,7 @@ from temporalio.testing import ActivityEnvironment
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.scripted import ScriptedModel, call
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.runs import RunBook
 from antiphon.runs.temporal import turn_activities
 from antiphon.runs.temporal_workflow import (
@@ -208,13 +208,19 @@ def test_decisions_are_recorded_once(store: SqliteStore) -> None:
     ]
 
 
-def test_elapsed_seconds_pass_to_next_step(store: SqliteStore) -> None:
-    rig = Rig(store, planned([["look"], ["put"]] * 4), World().tools(), Bounds(seconds=100))
-    standing = rig.played(rig.played(TurnStatus()))
-    assert 0 <= standing.seconds < 50  # 0.0 where a step takes less than the clock shows
-    standing = rig.played(replace(standing, seconds=99.0))
-    assert standing.seconds >= 99
-    assert rig.played(replace(standing, seconds=100.5)).reason == "time_budget"
+def test_seconds_of_earlier_steps_count(store: SqliteStore) -> None:
+    @tool(effect="read")
+    async def slow() -> str:
+        "Slow."
+        await asyncio.sleep(0.2)
+        return "done"
+
+    model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
+    rig = Rig(store, model, [slow], Bounds(seconds=0.5, max_rounds=50, max_repeats=0))
+    status = rig.played(TurnStatus())
+    while status.state != "over":
+        status = rig.played(status)
+    assert status.reason == "time_budget"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])

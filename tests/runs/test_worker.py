@@ -14,7 +14,7 @@ from antiphon.conversation import Conversation, ToolLoop, Turn
 from antiphon.errors import RunConfigError
 from antiphon.history import AgentHistory, ModelInputEntry, Run
 from antiphon.history.codec import decode_entry
-from antiphon.providers.scripted import ScriptedModel
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.runs import RunBook, Runs, Worker
 from antiphon.tools import tool
 from runs.worker_helpers import Watched, play, saying, worker_of, working
@@ -32,6 +32,30 @@ def test_worker_finishes_run(place: Place) -> None:
         assert Runs(store).answer(run.id) == "Hello."
         assert worker.settled_count == 1
         assert store.current_lease(run.conversation) is None
+
+
+def test_time_limit_holds_over_resumes(place: Place) -> None:
+    book = RunBook()
+
+    @tool(needs_approval=True)
+    async def slow() -> str:
+        "Slow."
+        await asyncio.sleep(0.2)
+        return "done"
+
+    @book.kind("chat")
+    def chat(history: AgentHistory, run: Run) -> ToolLoop:
+        model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
+        return ToolLoop(Conversation(model, tools=[slow], history=history), seconds=0.5, max_rounds=9, max_repeats=0)
+
+    with place.open() as store:
+        run = Runs(store).submit("Go.")
+        play(store, book)
+        while store.runs.get(run.id).state == "suspended":
+            Runs(store).approve(run.id)
+            play(store, book)
+        done = store.runs.get(run.id)
+        assert (done.state, done.reason) == ("done", "time_budget")
 
 
 def test_concurrent_runs_are_limited_by_slots(place: Place) -> None:

@@ -11,6 +11,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from msgspec import Struct
 
+from antiphon.context.model_usage import model_calls_of
 from antiphon.history import HistoryEntry, ModelOutputEntry, Origin
 from antiphon.parts import TokenUsage
 from antiphon.prices import cost_of, spend_of
@@ -35,11 +36,17 @@ class Spending(Struct, frozen=True):
 
 
 def spending_of(entries: Iterable[HistoryEntry], prices: PriceTable | None = None) -> Spending:
-    """What the model calls of a conversation used and cost; also those that were rolled back."""
-    outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry) and usage_of(entry).total]
-    spend = spend_of(outputs, prices)
-    usage = sum(map(usage_of, outputs), TokenUsage())
-    return Spending(usage, spend.total, spend.by_model, spend.unpriced_calls, len(outputs))
+    """What the model calls of a conversation used and cost; also those rolled back, of agents as tools, and of summaries."""
+    recorded = [
+        (entry, usages)
+        for entry in entries
+        if (usages := [call.usage for call in model_calls_of(entry) if call.usage is not None and call.usage.total])
+    ]
+    spend = spend_of((entry for entry, _ in recorded), prices)
+    usage = sum((used for _, usages in recorded for used in usages), TokenUsage())
+    return Spending(
+        usage, spend.total, spend.by_model, spend.unpriced_calls, sum(len(usages) for _, usages in recorded)
+    )
 
 
 def usage_of(entry: ModelOutputEntry) -> TokenUsage:

@@ -1,8 +1,8 @@
 """Which model calls an entry is the record of, and the tokens they used.
 
 An output is the record of the call that made it. Calls without an output of their own in this log (a call that failed after the
-provider had counted tokens, the calls of an agent that works as a tool) are listed in the metadata of a `DebugLogEntry`, one by
-one, because the price of a call can depend on its size.
+provider had counted tokens, the calls of an agent that works as a tool) are listed in the metadata of a `DebugLogEntry`, the call
+for a summary in those of its `CompactionEntry`; one by one, because the price of a call can depend on its size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.history.entries import DebugLogEntry, EntryMetadata, HistoryEntry, ModelOutputEntry, Origin
+from antiphon.history.entries import (
+    CompactionEntry,
+    DebugLogEntry,
+    EntryMetadata,
+    HistoryEntry,
+    ModelOutputEntry,
+    Origin,
+)
 from antiphon.parts import TokenUsage
 
 _MODEL_CALLS = "model_calls"
@@ -30,12 +37,12 @@ def model_calls_of(entry: HistoryEntry) -> list[ModelCallUsage]:
     """The model calls that an entry records."""
     if isinstance(entry, ModelOutputEntry):
         return [ModelCallUsage(entry.origin or Origin(), entry.metadata.usage if entry.metadata is not None else None)]
-    listed = entry.extra(_MODEL_CALLS) if isinstance(entry, DebugLogEntry) else None
+    listed = entry.extra(_MODEL_CALLS) if isinstance(entry, DebugLogEntry | CompactionEntry) else None
     return msgspec.convert(listed, list[ModelCallUsage]) if listed else []
 
 
 def with_model_calls(metadata: EntryMetadata, calls: Sequence[ModelCallUsage]) -> EntryMetadata:
-    """`metadata` of a `DebugLogEntry` that records these calls, too."""
+    """`metadata` of an entry that records these calls, too."""
     listed: dict[str, Any] = {_MODEL_CALLS: msgspec.to_builtins(calls)}
     usage = sum((call.usage for call in calls if call.usage is not None), TokenUsage())
     return msgspec.structs.replace(metadata, usage=usage, extra={**(metadata.extra or {}), **listed})

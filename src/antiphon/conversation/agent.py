@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.participants import Participants
+from antiphon.conversation.run import TOOL_CALLS, RunMeter, current_meter
 from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, Bounds, last_own_instruction
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
@@ -99,7 +99,8 @@ class Agent:
     ) -> Tool:
         """A tool that gives a request to this agent and returns its answer, within `bounds` or the single limits.
 
-        An agent without a model uses that of the conversation in which the tool is called; `provider` defaults to its provider.
+        What it uses counts for the limits of its caller, too: it ends when those are reached. An agent without a model uses that
+        of the conversation in which the tool is called; `provider` defaults to its provider.
         """
         limits = Bounds.of(
             bounds,
@@ -125,10 +126,12 @@ class Agent:
             )
             async with chat:
                 context.progress(f"{self.name} is at work")
-                try:
-                    result = await ToolLoop(chat, bounds=limits, name=self.name).run(request)
-                finally:
-                    self._record_usage(chat.history, context.log)
+                loop = ToolLoop(chat, bounds=limits, name=self.name)
+                with RunMeter(limits, lambda: chat.totals, current_meter.get()) as loop.meter:
+                    try:
+                        result = await loop.run(request)
+                    finally:
+                        self._record_usage(chat, context.log)
                 if result.pending:
                     names = ", ".join(call.tool_name for call in result.pending)
                     raise ToolError(
@@ -144,18 +147,65 @@ class Agent:
             timeout=None,
         )(ask)
 
-    def _record_usage(self, worked_in: AgentHistory, caller: AgentHistory | None) -> None:
+    def _record_usage(self, chat: Conversation, caller: AgentHistory | None) -> None:
         """Note in the caller's log what the agent used, so that it counts for its limits and costs."""
-        calls = [call for entry in worked_in.entries for call in model_calls_of(entry)]
+        calls = [call for entry in chat.history.entries for call in model_calls_of(entry)]
         if not calls or caller is None:
             return
-        metadata = with_model_calls(EntryMetadata(source=AGENT_PREFIX + self.name), calls)
+        extra = {TOOL_CALLS: chat.totals.calls} if chat.totals.calls else None
+        metadata = with_model_calls(EntryMetadata(source=AGENT_PREFIX + self.name, extra=extra), calls)
         text = f"{self.name} called a model {len(calls)} times." if len(calls) > 1 else f"{self.name} called a model."
         with suppress(LeaseLost):  # the turn was handed to another process in the meantime
             caller.append(DebugLogEntry("agent", text, metadata=metadata))
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}>"
+
+
+class Participants:
+    """The model, tools and executor of each round of a turn: the conversation's own. Agents, graph nodes and typed output override it."""
+
+    def __init__(self, chat: Conversation) -> None:
+        self.chat = chat
+
+    @property
+    def source(self) -> str:
+        """The source of the entries of a round: `agent:<name>`, or empty."""
+        return ""
+
+    @property
+    def model(self) -> str | ProviderClient | None:
+        """The model of the next round; None for the conversation's own."""
+        return None
+
+    @property
+    def executor(self) -> ToolExecutor:
+        """Runs the calls of the last output."""
+        return self.chat.executor
+
+    @property
+    def next_executor(self) -> ToolExecutor:
+        """Runs the calls of the next output."""
+        return self.chat.executor
+
+    @property
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        """The tools of the next round."""
+        return self.chat.registry.definitions
+
+    @property
+    def is_set(self) -> bool:
+        """Whether `enter` and `open` have nothing to do."""
+        return not self.chat.registry.sources
+
+    async def enter(self) -> tuple[str, str] | None:
+        """Prepare the next round; the names of the previous and the new agent, if that changed."""
+        await self.open()
+        return None
+
+    async def open(self) -> None:
+        """Open the tools for the calls of the last output."""
+        await self.chat.registry.open()
 
 
 class AgentTeam(Participants):

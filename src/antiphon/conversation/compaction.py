@@ -1,7 +1,8 @@
 """Compaction: a summary that replaces the earlier turns of a conversation that has grown too long (`CompactionEntry`).
 
-The model is called in a thread of its own, so that neither prompt nor answer is part of the conversation. The offline model is
-not called: the summary is then an extract, as it is for a conversation whose model does not answer.
+The model is called aside (`call_aside`), so that neither prompt nor answer is part of the conversation. It is a call like every
+other: hooks see it, and the entry has what it used, which counts for usage, limits and costs. An earlier summary is carried over whole. The offline model is not called: the summary is then an extract, as it is
+for a conversation whose model does not answer or may not be called.
 """
 
 from __future__ import annotations
@@ -9,31 +10,38 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
+from antiphon.context import LiveContextRenderer
+from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import CompactionNeeded
+from antiphon.conversation.recorded_call import CallRecorder, RecordedCall
 from antiphon.conversation.turn import starts_turn
-from antiphon.errors import ConversationError
+from antiphon.errors import CallRefused, ConversationError
 from antiphon.history import (
+    AgentHistory,
     AgentHistorySnapshot,
     CompactionEntry,
+    EntryMetadata,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
     ToolCallResultsEntry,
 )
 from antiphon.history.transcript import entry_lines
-from antiphon.providers.call import ModelCallFailed
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.text import one_line, shorten
 
 logger = logging.getLogger(__name__)
 
 _PROMPT = (
     "Summarise the conversation below for a model that will continue it: what the person wants, what was found and decided, the "
-    "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
-    "without preamble, at most 400 words."
+    "names, numbers, ids and dates that will be needed, and what is still open. If it begins with a summary of what came before "
+    "that, keep what it says. Write in the language of the conversation, without preamble, at most 400 words."
 )
 _MAX_TRANSCRIPT_CHARS = 120_000
+_MAX_SUMMARY_CHARS = 20_000
 _MAX_LINE_CHARS = 300
 _MAX_EXTRACT_CHARS = 6_000
 _SPEAKERS = {ModelInputEntry: "Person", ModelOutputEntry: "Model", ToolCallResultsEntry: "Tools"}
@@ -48,10 +56,10 @@ async def compact(
     """
     snapshot = chat.history.snapshot()
     up_to = compaction_end(snapshot)
-    summary = await summarize(snapshot, up_to, chat.client, chat.model)
+    summary = await summarize(chat, snapshot, up_to)
 
     def append() -> CompactionEntry:
-        return chat.history.compact(summary, up_to)
+        return chat.history.append(CompactionEntry(summary.text, up_to, metadata=summary.metadata))
 
     return append() if write is None else await write(append)
 
@@ -76,23 +84,23 @@ def compaction_end(snapshot: AgentHistorySnapshot) -> int:
     return up_to
 
 
-async def summarize(snapshot: AgentHistorySnapshot, up_to: int, provider: ProviderClient, model: str) -> str:
-    """The effective entries up to `up_to` in a few words."""
-    entries = [entry for entry in snapshot.effective if entry.sequence_number <= up_to]
-    before = snapshot.compaction
-    if before is not None:
-        entries = [entry for entry in entries if entry.sequence_number > before.up_to]
-    texts = [f"Before that: {before.summary}"] if before is not None else []
-    texts += [line for entry in entries if (line := _line(entry))]
-    if model.partition("/")[0] != "offline":
-        try:
-            asking = Conversation(model, provider=provider, system=_PROMPT)
-            asking.add("\n\n".join(texts)[-_MAX_TRANSCRIPT_CHARS:])
-            if answer := (await asking.call_model()).response_markdown.strip():
-                return answer
-        except ModelCallFailed as failure:
-            logger.warning("no summary from the model, so an extract is made: %s", failure)
-    return extract(texts)
+async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: int) -> SideAnswer:
+    """The effective entries up to `up_to` in a few words, and what the call for them used."""
+    done = snapshot.compaction
+    start = done.up_to if done is not None else 0
+    entries = [entry for entry in snapshot.effective if start < entry.sequence_number <= up_to]
+    texts = [line for entry in entries if (line := _line(entry))]
+    metadata: EntryMetadata | None = None
+    if chat.model.partition("/")[0] != "offline":
+        before = f"Before that: {_clip(done.summary, _MAX_SUMMARY_CHARS)}\n\n" if done is not None else ""
+        transcript = "\n\n".join(texts)[-_MAX_TRANSCRIPT_CHARS:]
+        answer = await call_aside(chat, _PROMPT, before + transcript, purpose="summary")
+        if answer.text:
+            return answer
+        metadata = answer.metadata
+        logger.warning("no summary from the model, so an extract is made: %s", metadata.error or "its answer is empty")
+    earlier = _clip(done.summary, _MAX_EXTRACT_CHARS) if done is not None else ""
+    return SideAnswer("\n".join(filter(None, (earlier, extract(texts)))), metadata)
 
 
 def extract(texts: list[str]) -> str:
@@ -108,6 +116,51 @@ def extract(texts: list[str]) -> str:
     return "\n".join([*left_out, *lines[len(lines) - kept :]])
 
 
+def _clip(summary: str, most: int) -> str:
+    """An earlier summary: whole, as those of a model are; of one that has grown too long, the beginning and the end."""
+    if len(summary) <= most:
+        return summary
+    half = most // 2
+    return f"{summary[:half].rstrip()}\n(…)\n{summary[-half:].lstrip()}"
+
+
 def _line(entry: HistoryEntry) -> str:
     speaker = _SPEAKERS.get(type(entry))
     return f"{speaker}: {chr(10).join(entry_lines(entry))}" if speaker else ""
+
+
+class SideAnswer(Struct, frozen=True):
+    """The text of the answer, empty if there is none; and the metadata of an entry that records the call, if one was made.
+
+    `metadata.error` is why there is no answer: the provider failed, or a hook refused the call or withheld the answer.
+    """
+
+    text: str
+    metadata: EntryMetadata | None
+
+
+async def call_aside(chat: Conversation, system: str, text: str, *, purpose: str) -> SideAnswer:
+    """Call the model of `chat` with these instructions and this message; `purpose` is what hooks see."""
+    prompt = AgentHistory()
+    prompt.set_system_instruction(system)
+    prompt.append(ModelInputEntry.of(text))
+    client, model = chat.resolve_model(chat.model_or_client)
+    options = ProviderCallOptions(model=model, request_id=f"{chat.id or 'memory'}:{purpose}")
+    answers: list[SideAnswer] = []
+
+    def record(model_call: RecordedCall) -> None:
+        entry = CallRecorder().entry(model_call, frozenset())
+        made = entry.metadata or EntryMetadata()
+        metadata = EntryMetadata(duration=made.duration, error=made.error)
+        answer = entry.response_markdown.strip() if isinstance(entry, ModelOutputEntry) else ""
+        answers.append(SideAnswer(answer, with_model_calls(metadata, model_calls_of(entry))))
+
+    model_call = RecordedCall(client, LiveContextRenderer().render(prompt.snapshot()), options, record)
+    model_call.conversation_id, model_call.purpose = chat.key, purpose
+    model_call.hooks, model_call.usage = chat.executor.hooks, chat.usage
+    try:
+        await model_call.run(None)
+    except (ModelCallFailed, CallRefused, ConversationError) as error:
+        metadata = answers[-1].metadata if answers else EntryMetadata(error=str(error))
+        return SideAnswer("", metadata)
+    return answers[-1]

@@ -23,8 +23,9 @@ from antiphon.conversation.events import CompactionCallback, CompactionCallbacks
 from antiphon.conversation.message import ThreadView
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, check_model
+from antiphon.conversation.run import RunTotals, run_start
 from antiphon.conversation.sync import SyncClosable, run_sync
-from antiphon.conversation.turn import Turn, find_call_state
+from antiphon.conversation.turn import Turn, find_call_state, is_from_person
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import AgentHistory, HistoryStore, ModelOutputEntry, Origin, RollbackEntry
 from antiphon.history.location import open_history
@@ -113,6 +114,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._seen_version = 0
         self._ids: set[str] = set()
         self._turn = Turn()
+        self._totals = RunTotals()
         self._origin: Origin | None = None
         self._record = CallRecorder()
         if not isinstance(system, str | None):
@@ -161,6 +163,12 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def turn(self) -> Turn:
         """The state of the current turn."""
         return self.refresh_turn()
+
+    @property
+    def totals(self) -> RunTotals:
+        """What the current run has used: everything since the last message of a person."""
+        self.refresh_turn()
+        return self._totals
 
     # The model: which, and asking it once.
 
@@ -435,14 +443,22 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             return self._turn
         turn, is_rolled_back = self._turn, False
         for entry in snapshot.since(self._seen_version):
-            turn = turn.apply(entry)
+            before, turn = turn, turn.apply(entry)
+            if turn is not before and is_from_person(entry):
+                self._totals = RunTotals(entry.sequence_number)
+            else:
+                self._totals.apply(entry)
             if isinstance(entry, ModelOutputEntry):
                 # Rolled-back outputs too: the log keeps them and a later rollback may restore them.
                 self._ids.update(turn.open_calls)
                 self._origin = entry.origin or self._origin
             elif isinstance(entry, RollbackEntry):
                 is_rolled_back = True
-        self._turn = Turn.of(snapshot) if is_rolled_back else turn
+        if is_rolled_back:
+            turn = Turn.of(snapshot)
+            if run_start(snapshot) != self._totals.start:  # an earlier run continues
+                self._totals = RunTotals.of(snapshot)
+        self._turn = turn
         self._seen_version = snapshot.version
         return self._turn
 

@@ -124,10 +124,10 @@ class PartialOutput(Struct, frozen=True, tag=True):
 
 
 class RoundUsage(Struct, frozen=True, tag=True, gc=False):
-    """What the round cost, and the turn so far."""
+    """What the round cost, and the run so far."""
 
     usage: TokenUsage
-    turn: TokenUsage
+    run: TokenUsage
 
 
 class ToolCallStarted(Struct, frozen=True, tag=True, gc=False):

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
+from antiphon.conversation.agent import Agent, AgentTeam, Participants, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import EndReason, EventQueue, LoopEvent, LoopFinished, StepResult, without_text
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
-from antiphon.conversation.participants import Participants
+from antiphon.conversation.run import RunMeter
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
 from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 
 class LoopResult(Struct, Generic[T], frozen=True):
-    """How a turn ended. `text` is the last answer, or why there is none; `entry` is its entry; `pending` are the calls that wait
-    for a person."""
+    """How a run ended. `text` is the last answer, or why there is none; `entry` is its entry; `pending` are the calls that wait
+    for a person. `rounds` and `usage` are those of the whole run: everything since the last message of a person."""
 
     reason: EndReason
     text: str
@@ -71,7 +71,7 @@ class LoopResult(Struct, Generic[T], frozen=True):
 class ToolLoop:
     """Runs the turns of a conversation.
 
-    `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` decides whether
+    `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn and its run. `on_interrupt` decides whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
     an answer. `settings` go before those of the conversation. With `rolls_back_failures`, a turn that fails (a model
     call, or any other error that is raised) is rolled back, its question included. `name` is the agent's name in traces.
@@ -123,6 +123,8 @@ class ToolLoop:
         self._max_hand_overs = max_hand_overs
         self._rolls_back = rolls_back_failures
         self._settings = None if settings is None else read_settings(settings)
+        self.meter: RunMeter | None = None
+        """Of an agent that works as a tool: compares what it uses with its limits and with those of its caller."""
 
     async def stream(
         self,
@@ -131,7 +133,6 @@ class ToolLoop:
         output_retries: int = 2,
         settings: SettingsLike | None = None,
         steps: int | None = None,
-        spent: float = 0.0,
     ) -> AsyncGenerator[LoopEvent, None]:
         """Send a message and yield events, up to one `LoopFinished`. Without content, continue the current turn.
 
@@ -139,12 +140,11 @@ class ToolLoop:
         `LoopFinished.output`. An answer that does not fit is requested again, `output_retries` times.
 
         A failed model call ends with `LoopFinished("failed")`; a failed tool is a result for the model. With `steps`, it
-        stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`); `spent` is how
-        many seconds the turn was played before, for its time budget.
+        stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`).
         """
         events = EventQueue()
         request = self._output_request(output, output_retries)
-        async with self._start_turn(content, events.put, steps, spent, settings, request) as active_turn:
+        async with self._start_turn(content, events.put, steps, settings, request) as active_turn:
             active_turn.task.add_done_callback(events.close)
             async for event in events:
                 yield event
@@ -152,9 +152,9 @@ class ToolLoop:
                 yield finished
             await active_turn.wait()
 
-    def resume(self, *, steps: int | None = None, spent: float = 0.0) -> AsyncGenerator[LoopEvent, None]:
+    def resume(self, *, steps: int | None = None) -> AsyncGenerator[LoopEvent, None]:
         """Continue the turn after a crash, a decision or a failure. If it is over, only `LoopFinished` is yielded."""
-        return self.stream(steps=steps, spent=spent)
+        return self.stream(steps=steps)
 
     @overload
     async def run(
@@ -213,7 +213,6 @@ class ToolLoop:
         output_retries: int = 2,
         settings: SettingsLike | None = None,
         steps: int | None = None,
-        spent: float = 0.0,
     ) -> LoopFinished:
         """Run a turn (or continue it, without content) and return its last event, a failed call of the model included.
 
@@ -222,14 +221,12 @@ class ToolLoop:
         finished: LoopFinished | None = None
         if on_event is None:
             request = self._output_request(output, output_retries)
-            async with self._start_turn(content, None, steps, spent, settings, request) as active_turn:
+            async with self._start_turn(content, None, steps, settings, request) as active_turn:
                 await asyncio.wait((active_turn.task,))
                 finished = self._result_event(active_turn)
                 await active_turn.wait()
         else:
-            stream = self.stream(
-                *content, output=output, output_retries=output_retries, settings=settings, steps=steps, spent=spent
-            )
+            stream = self.stream(*content, output=output, output_retries=output_retries, settings=settings, steps=steps)
             async with aclosing(stream) as events:
                 async for event in events:
                     on_event(event)
@@ -324,7 +321,6 @@ class ToolLoop:
         content: Sequence[InputPart | str],
         emit: Callable[[LoopEvent], None] | None,
         steps: int | None,
-        spent: float,
         settings: SettingsLike | None,
         output: OutputRequest[Any] | None,
     ) -> AsyncIterator[ActiveTurn]:
@@ -341,9 +337,9 @@ class ToolLoop:
             emit,
             self._on_interrupt,
             steps=steps,
-            spent=spent,
             settings=self._turn_settings(settings),
             output=output,
+            meter=self.meter,
         )
         if isinstance(question, ModelInputEntry):
             runner.start(question)
@@ -420,7 +416,7 @@ class ToolLoop:
             finished = active_turn.finished or self._finished_event("failed")
             if not error and finished.reason in ("failed", "interrupted"):
                 error = finished.error.kind if finished.error is not None else finished.reason
-            span.end(finished.reason, finished.rounds, chat.turn.calls, finished.usage, error)
+            span.end(finished.reason, finished.rounds, chat.totals.calls, finished.usage, error)
 
     def _result_event(self, active_turn: ActiveTurn) -> LoopFinished | None:
         """The last event of the turn; None if the turn failed with an error."""
@@ -448,12 +444,9 @@ class ToolLoop:
 
     def _correct(self, runner: TurnRunner, output: OutputRequest[Any]) -> bool:
         """Request an answer again that does not have the requested type; False if it fits or was requested often enough."""
-        turn = self.chat.turn
-        correction = output.correction(turn.output)
+        correction = output.correction(self.chat.turn)
         if correction is None:
             return False
-        output.rounds += turn.rounds
-        output.usage += turn.usage
         runner.start(correction)
         return True
 
@@ -463,15 +456,11 @@ class ToolLoop:
         failure: ModelCallFailed | None = None,
         output: OutputRequest[Any] | None = None,
     ) -> LoopFinished:
-        turn = self.chat.turn
-        text = turn.answer
-        if reason == "refused" and self.chat.active_turn is not None:
-            text = self.chat.active_turn.runner.refusal or text
-        error = failure.error if failure else None
-        if output is None:
-            return LoopFinished(reason, text, turn.rounds, turn.usage, error)
+        turn, totals = self.chat.turn, self.chat.totals
         value = None
-        if reason != "approval":
+        if output is not None and reason != "approval":
             with suppress(InvalidOutput):
                 value = output.type.read(turn.output)
-        return LoopFinished(reason, text, output.rounds + turn.rounds, output.usage + turn.usage, error, value)
+        return LoopFinished(
+            reason, turn.refusal or turn.answer, totals.rounds, totals.usage, failure.error if failure else None, value
+        )

@@ -25,7 +25,7 @@ from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallReque
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.telemetry import switch
-from antiphon.tools.hooks import HookedModelCall, Hooks, run_after_model, run_before_model
+from antiphon.tools.hooks import HookedModelCall, Hooks, checks_answers, run_after_model, run_before_model
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
@@ -113,6 +113,10 @@ class RecordedCall(Struct, eq=False):
     sent: Sequence[ContextEntry] | None = None
     """The context as the hooks left it, if there are hooks."""
     usage: TokenUsage | None = None
+    purpose: str = ""
+    """What a side call is for; empty for a call of the conversation itself."""
+    withheld: bool = False
+    """Whether a hook checks answers and has not let this one pass: then it must not be recorded."""
     conversation_id: str = ""
     span: ModelCallSpan | None = None
 
@@ -151,6 +155,7 @@ class RecordedCall(Struct, eq=False):
         """Let the hooks change the call. Raises `CallRefused`: then it is not made, and nothing is recorded."""
         if not self.hooks:
             return
+        self.withheld = checks_answers(self.hooks)
         options = self.options
         call = HookedModelCall(
             model=options.model,
@@ -158,15 +163,17 @@ class RecordedCall(Struct, eq=False):
             settings=options.settings,
             tools=options.tools,
             usage=self.usage or TokenUsage(),
+            purpose=self.purpose,
         )
         await run_before_model(self.hooks, call)
         self.sent = call.context
         options.model, options.settings, options.tools = call.model, call.settings, tuple(call.tools)
 
     async def run_after_hooks(self) -> None:
-        """Let the hooks change a complete answer before it is recorded."""
+        """Let the hooks change a complete answer before it is recorded. Raises `CallRefused`: then it is withheld."""
         if self.hooks and self.tracker.is_finished and self.tracker.error is None:
             self.tracker.replaced = await run_after_model(self.hooks, self.tracker.parts)
+            self.withheld = False
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Add a delta; returns the deltas for a listener."""
@@ -225,7 +232,9 @@ class RecordedCall(Struct, eq=False):
 
     def _end_span(self, span: ModelCallSpan) -> None:
         report, tracker, output = self.options.report, self.tracker, self.tracker.output
-        if tracker.replaced is not None:
+        if self.withheld:
+            output = structs.replace(output, parts=())
+        elif tracker.replaced is not None:
             output = structs.replace(output, parts=tracker.replaced)
         error = "" if not self.stop_reason else self.ended if self.stop_reason == INTERRUPTED else FAILED
         span.end(
@@ -274,10 +283,11 @@ class CallRecorder:
             error=error,
             extra=extra or None,
         )
-        output = tracker.entry(report.origin, used_ids, metadata, stop_reason)
-        if output is not None:
-            return output
-        kind = tracker.error.kind if tracker.error else stop_reason
+        if not model_call.withheld:
+            output = tracker.entry(report.origin, used_ids, metadata, stop_reason)
+            if output is not None:
+                return output
+        kind = tracker.error.kind if tracker.error else "withheld" if model_call.withheld else stop_reason
         text = f"{report.origin.provider or model_call.client.name}: {kind}: {error or 'no output'}"
         metadata = structs.replace(metadata, source="")
         if tracker.usage is not None:

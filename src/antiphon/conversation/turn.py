@@ -1,11 +1,12 @@
-"""`Turn`: the state of a turn, folded from the log; its rounds; and `Bounds`, the limits of a turn (law L8).
+"""`Turn`: the state of a turn, folded from the log; its rounds; and `Bounds`, the limits of a turn and of its run (law L8).
 
 A turn starts with an input and continues in rounds: an output, then the results of its calls. `Turn.apply` takes one entry, at
 constant cost; `Turn.of` folds what the log has since the last turn started. Nothing depends on memory, so continuing a turn and
 resuming it after a crash are the same.
 
 An input starts a turn only if no calls are open: anything added before they have results belongs to the turn that waits for
-them. Past a bound, the model gets one last call without tools, so that it answers with what it has.
+them. So does a message that requests a typed answer again. Past a bound, the model gets one last call without tools, so that it
+answers with what it has.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ AGENT_PREFIX = "agent:"
 AGENT_CHANNEL = "agent"
 """The channel of messages that a route or a graph sends to an agent."""
 
+CORRECTION_CHANNEL = "output"
+"""The channel of messages that request an answer again, because it does not have the requested type."""
+
 CONTINUE_PROMPT = "Continue from here."
 """The message to an agent that gets no other."""
 
@@ -59,18 +63,22 @@ class Turn:
         self.input = question
         self.output: ModelOutputEntry | None = None
         self.rounds = 0
-        self.calls = 0
         self.failed_rounds = 0
         """How many rounds in a row had no successful call."""
         self.repeats = 0
         """How many rounds in a row made the same calls and got the same results as the one before."""
-        self.usage = TokenUsage()
         self.has_calls = False
         """Whether the last answer made calls."""
+        self.corrections = 0
+        """How often an answer was requested again because it did not have the requested type."""
+        self.is_asked_again = False
+        """Whether the last answer did not fit, and another one is requested."""
         self.open_calls: dict[str, CallState] = {}
         """The calls of the last output that have no results yet, by their ids."""
         self.ended = ""
         """Why the turn was ended before the model was done, if it was."""
+        self.refusal = ""
+        """Why a hook refused a model call of the turn, if that ended it."""
         self._seen: list[tuple[Any, ...]] = []
         self._approval_requested: set[str] = set()  # also of calls whose output is still to come
 
@@ -105,11 +113,14 @@ class Turn:
             if open_call := self.open_calls.get(current.tool_call_id):
                 open_call.decision = current
         elif kind is DebugLogEntry:
-            self.ended = end_reason(entry) or self.ended
-            if current.metadata is not None and current.metadata.usage is not None:
-                self.usage += current.metadata.usage
-        elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
-            return Turn(current)
+            if ended := end_reason(entry):
+                self.ended, self.refusal = ended, str(entry.extra(REFUSAL) or "")
+        elif kind is ModelInputEntry:
+            if starts_turn(entry) and not self.open_calls:
+                return Turn(current)
+            if current.channel == CORRECTION_CHANNEL:
+                self.corrections += 1
+                self.is_asked_again = True
         return self
 
     @property
@@ -129,23 +140,20 @@ class Turn:
             return False
         if self.output is None:
             return self.input is not None
-        return self.has_calls or self.output.stop_reason in ("paused", "malformed_call", FAILED)
+        return self.has_calls or self.is_asked_again or self.output.stop_reason in ("paused", "malformed_call", FAILED)
 
     def _apply_output(self, entry: ModelOutputEntry) -> None:
         self.output = entry
         self.rounds += 1
-        self.ended = ""
-        if (metadata := entry.metadata) is not None:
-            if metadata.usage is not None:
-                self.usage += metadata.usage
-            if metadata.extra is not None:
-                self.ended = end_reason(entry)
+        self.is_asked_again = False
+        self.ended = self.refusal = ""
+        if entry.metadata is not None and entry.metadata.extra is not None:
+            self.ended = end_reason(entry)
         calls = entry.tool_calls
         self.open_calls = {call.tool_call_id: CallState(call) for call in calls}
         if self._approval_requested:
             for call_id, state in self.open_calls.items():
                 state.approval_requested = call_id in self._approval_requested
-        self.calls += len(calls)
         self.has_calls = bool(calls)
         if entry.stop_reason == "malformed_call" and not calls:
             self.failed_rounds += 1
@@ -173,22 +181,31 @@ class Turn:
             self._seen = seen
 
 
+REFUSAL = "refusal"
+"""Where the metadata of the end of a turn have the reason of the hook that refused."""
+
+
 def end_reason(entry: HistoryEntry) -> str:
     """Why a turn was ended with this entry, if it was."""
     return str(entry.extra("ended") or "")
 
 
 def starts_turn(entry: HistoryEntry) -> bool:
-    """Whether an entry is an input that begins a turn; what an operator adds in mid-turn does not."""
-    return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer")
+    """Whether an entry is an input that begins a turn; what an operator adds in mid-turn and a correction do not."""
+    return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer", CORRECTION_CHANNEL)
+
+
+def is_from_person(entry: HistoryEntry) -> bool:
+    """Whether an entry is a message of a person: if it begins a turn, a run begins with it."""
+    return starts_turn(entry) and entry.channel != AGENT_CHANNEL  # type: ignore[attr-defined]  # an input
 
 
 def count_hand_overs(effective: Sequence[HistoryEntry]) -> int:
     """How many turns in a row, up to the last, were not started by a person."""
     count = 0
     for entry in reversed(effective):
-        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
-            if entry.channel != AGENT_CHANNEL:
+        if starts_turn(entry):
+            if is_from_person(entry):
                 break
             count += 1
     return count
@@ -226,11 +243,19 @@ def kept_settings(history: AgentHistory, *, keep_notebook: bool) -> list[int]:
     return sorted(entry.sequence_number for entry in kept if entry is not None)
 
 
-def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:
-    """The index of the last question that came when no call was open."""
+def find_run_start(effective: Sequence[HistoryEntry]) -> int:
+    """The index of the message of a person that began the last run; 0 if there is none."""
+    start = _find_turn_start(effective)
+    while start and not is_from_person(effective[start]):
+        start = _find_turn_start(effective, start)
+    return start
+
+
+def _find_turn_start(effective: Sequence[HistoryEntry], end: int | None = None) -> int:
+    """The index of the last question before `end` that came when no call was open."""
     question: int | None = None
     answered: set[str] = set()
-    for index in range(len(effective) - 1, -1, -1):
+    for index in range(len(effective) - 1 if end is None else end - 1, -1, -1):
         entry = effective[index]
         if question is None:
             question = index if starts_turn(entry) else None
@@ -246,7 +271,8 @@ def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:
 
 class Bounds(Struct, frozen=True, kw_only=True):
     """The limits of a turn: `max_rounds` rounds of calls, `max_failed_rounds` in a row without a call that succeeded,
-    `max_repeats` times the same calls with the same results; and budgets for the turn: tokens, seconds, calls."""
+    `max_repeats` times the same calls with the same results; and budgets for its run, which is everything since the last
+    message of a person: tokens, seconds, calls."""
 
     max_rounds: int = 5
     max_failed_rounds: int = 2
@@ -276,7 +302,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
         if self.seconds is not None and not self.seconds > 0:
             raise ConversationError(f"seconds={self.seconds}: must be above 0")
 
-    def exceeded(self, turn: Turn, seconds: float) -> EndReason | None:
+    def exceeded(self, turn: Turn) -> EndReason | None:
         """The bound that the turn has reached, if any."""
         if turn.rounds >= self.max_rounds:
             return "max_rounds"
@@ -284,12 +310,6 @@ class Bounds(Struct, frozen=True, kw_only=True):
             return "failed_rounds"
         if turn.repeats >= self.max_repeats > 0:
             return "repeated_calls"
-        if self.tokens is not None and turn.usage.total >= self.tokens:
-            return "token_budget"
-        if self.calls is not None and turn.calls >= self.calls:
-            return "call_budget"
-        if self.seconds is not None and seconds >= self.seconds:
-            return "time_budget"
         return None
 
     def notice(self, reason: EndReason, turn: Turn) -> str:

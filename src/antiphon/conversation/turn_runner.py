@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from antiphon.conversation.agent import Participants
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     AgentSwitched,
@@ -39,9 +40,9 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
-from antiphon.conversation.participants import Participants
 from antiphon.conversation.recorded_call import INTERRUPTED, RecordedCall
-from antiphon.conversation.turn import AGENT_PREFIX, Bounds, Turn, count_hand_overs
+from antiphon.conversation.run import RunMeter, current_meter
+from antiphon.conversation.turn import AGENT_PREFIX, REFUSAL, Bounds, Turn, count_hand_overs
 from antiphon.errors import CallRefused
 from antiphon.history import (
     ApprovalRequestedEntry,
@@ -84,8 +85,8 @@ _OUTPUT_KINDS = (
 class TurnRunner:
     """Runs a turn; `emit` gets the events, if there is a listener.
 
-    `spent` is how many seconds the turn has taken before: they count against its budget. `settings` replace the conversation's;
-    `output` is the typed answer that is wanted.
+    `settings` replace the conversation's; `output` is the typed answer that is wanted; `meter` compares what the run uses with
+    its limits, if not just with `bounds`.
     """
 
     def __init__(
@@ -96,24 +97,21 @@ class TurnRunner:
         on_interrupt: OnInterrupt = "cancel",
         *,
         steps: int | None = None,
-        spent: float = 0.0,
         settings: ModelRequest | None = None,
         output: OutputRequest[Any] | None = None,
+        meter: RunMeter | None = None,
     ) -> None:
         self._participants = participants
         self._settings = settings
         self._output = output
-        self.refusal = ""
-        """Why a hook refused the model call, if one did."""
         self.span: TurnSpan | None = None
         """The span of the turn, if it is traced."""
         self._chat = participants.chat
-        self._bounds = bounds
+        self.meter = meter or RunMeter(bounds, lambda: self._chat.totals)
         self._has_listener = emit is not None
         self._emit = emit or _discard_event
         self._on_interrupt = on_interrupt
         self._last_yield = monotonic()
-        self._started = self._last_yield - spent
         self._steps_left: float = math.inf if steps is None else steps
 
     def start(self, question: ModelInputEntry) -> None:
@@ -124,6 +122,7 @@ class TurnRunner:
     async def run(self) -> EndReason:
         """Continue until the turn is over or the steps are used, and return which it is."""
         self._discard_failed_output()
+        self.meter.start()
         while True:
             turn = self._chat.refresh_turn()
             if turn.ended and turn.open_calls:  # it was killed before it could close them
@@ -138,8 +137,7 @@ class TurnRunner:
                 try:
                     await self._call_model(turn)
                 except CallRefused as refusal:
-                    self.refusal = str(refusal)
-                    self.record_end("refused", self.refusal)
+                    self.record_end("refused", str(refusal))
                 except ModelCallFailed as failure:
                     if not self._chat.can_retry_in_text(failure, self._participants.model):
                         raise
@@ -179,7 +177,8 @@ class TurnRunner:
 
     def record_end(self, reason: str, details: str = "") -> None:
         """Record that the turn is over, and why, unless another entry does."""
-        metadata = EntryMetadata(source=self._participants.source, extra={"ended": reason})
+        extra = {"ended": reason, **({REFUSAL: details} if details else {})}
+        metadata = EntryMetadata(source=self._participants.source, extra=extra)
         self._chat.history.append(
             DebugLogEntry("turn", f"The turn ended: {reason}. {details}".rstrip(), metadata=metadata)
         )
@@ -209,12 +208,14 @@ class TurnRunner:
             self._emit(AgentSwitched(*switched))
         if self.span is not None:
             self.span.enter_agent(participants.source.removeprefix(AGENT_PREFIX))
-        bound = self._bounds.exceeded(turn, monotonic() - self._started)
-        tools, settings, notice = participants.tools, self._settings or chat.settings, ""
+        compaction = (
+            await chat.check_tokens() if chat.token_limit is not None else None
+        )  # a summary counts for the limits
+        bound, notice = self.meter.exceeded(turn) or (None, "")
+        tools, settings = participants.tools, self._settings or chat.settings
         if self._output is not None:
             settings = self._output.settings(settings)
         if bound:
-            notice = self._bounds.notice(bound, turn)
             if tools:  # offered still, so that the request begins as the ones before it, and no provider misses them
                 choice = ToolChoice("none") if self._output is None else self._output.last_choice
                 settings = structs.replace(settings, tool_choice=choice)
@@ -225,10 +226,8 @@ class TurnRunner:
         if self._has_listener:
             called = chat.model_or_client if model is None else model
             self._emit(RoundStarted(turn.rounds + 1, called if isinstance(called, str) else called.name, bool(bound)))
-        if chat.token_limit is not None:
-            compaction = await chat.check_tokens()
-            if compaction is not None:
-                self._emit(compaction)
+        if compaction is not None:
+            self._emit(compaction)
         model_call = chat.start_model_call(
             model, tools, settings, notice, participants.source, bound or "", participants.next_executor
         )
@@ -236,9 +235,10 @@ class TurnRunner:
         if self._has_listener:
             model_call.options.on_retry = self._emit
             listener = _DeltaEvents(self._emit, chat, self._output).handle
-        if self._bounds.seconds is None:
+        seconds = self.meter.seconds
+        if seconds is None:
             await model_call.run(listener)
-        elif not await self._call_in_time(model_call, listener, self._bounds.seconds):
+        elif not await self._call_in_time(model_call, listener, seconds):
             bound = "time_budget"
         if self._has_listener:
             self._emit_usage()
@@ -253,7 +253,7 @@ class TurnRunner:
         If not, the stream is cancelled, and the partial answer is the answer. A last call, made because the turn came to a
         bound, may take as long as the budget once more.
         """
-        left = seconds if model_call.ended else self._started + seconds - monotonic()
+        left = seconds if model_call.ended else self.meter.seconds_left
         limit = model_call.time_limit = asyncio.timeout(left)
         try:
             async with limit:
@@ -268,13 +268,17 @@ class TurnRunner:
     def _emit_usage(self) -> None:
         turn = self._chat.turn
         if turn.output and turn.output.metadata and turn.output.metadata.usage:
-            self._emit(RoundUsage(turn.output.metadata.usage, turn.usage))
+            self._emit(RoundUsage(turn.output.metadata.usage, self._chat.totals.usage))
 
     async def _run_calls(self, turn: Turn) -> bool:
         """Run what can be run and append the results; False if some wait for a person."""
         if not self._participants.is_set:
             await self._participants.open()
-        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
+        token = current_meter.set(self.meter)
+        try:
+            plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
+        finally:
+            current_meter.reset(token)
         if plan.pending:
             self._emit(ApprovalNeeded(plan.pending_calls))
             return False
@@ -289,11 +293,11 @@ class TurnRunner:
 
     def _over_budget(self, turn: Turn) -> Mapping[str, str]:
         """The calls of the last output that the budget does not allow any more, and why."""
-        if self._bounds.calls is None:
+        left = self.meter.calls_left
+        if left is None:
             return _NOTHING
-        allowed = self._bounds.calls - (turn.calls - len(turn.open_calls))
-        reason = f"the budget of {self._bounds.calls} tool calls is used"
-        return dict.fromkeys(list(turn.open_calls)[max(0, allowed) :], reason)
+        allowed = max(0, left + len(turn.open_calls))  # they are counted already
+        return dict.fromkeys(list(turn.open_calls)[allowed:], "the budget of tool calls is used")
 
 
 class ActiveTurn:

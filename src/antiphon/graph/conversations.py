@@ -20,11 +20,11 @@ from uuid import UUID
 
 from antiphon.context import LiveContextOptions, TokenCounter
 from antiphon.conversation import Bounds, Conversation, Turn
+from antiphon.conversation.agent import Participants
 from antiphon.conversation.conversation import LiveScreenSource
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike
-from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, LeaseHeld

@@ -15,9 +15,9 @@ from types import new_class
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
 from antiphon.conversation import Conversation, Decision, ToolLoop
+from antiphon.conversation.agent import Participants
 from antiphon.conversation.events import BOUNDS
 from antiphon.conversation.message import make_entry
-from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, CONTINUE_PROMPT, Turn
 from antiphon.errors import ConversationError, GraphError, TurnLimitReached

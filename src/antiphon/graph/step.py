@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.participants import Participants
+from antiphon.conversation.agent import Participants
 from antiphon.conversation.recorded_call import INTERRUPTED
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
@@ -29,7 +29,6 @@ from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
-    ToolCallFinishedEntry,
 )
 from antiphon.history.snapshot import SETTING_KINDS
 from antiphon.ids import new_id
@@ -305,7 +304,7 @@ class GraphStep:
 
     def runner(self, participants: Participants) -> TurnRunner:
         """Runs one step of the turn as the loop would: within the limits, repeating nothing that is finished."""
-        return TurnRunner(participants, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
+        return TurnRunner(participants, self._bounds, self._stream.forward, steps=1)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
@@ -316,19 +315,6 @@ class GraphStep:
             self._stream.fail(error)
             raise
         self._stream.finish(self.chat.turn.output)
-
-    def _elapsed(self) -> float:
-        """The seconds the turn has taken, according to its entries."""
-        if self._bounds.seconds is None:
-            return 0.0
-        elapsed = 0.0
-        question = self.chat.turn.input
-        for entry in reversed(self.chat.history.snapshot().effective):
-            if question is not None and entry.sequence_number <= question.sequence_number:
-                break
-            if not isinstance(entry, ToolCallFinishedEntry):  # their results entry has the duration too
-                elapsed += (entry.metadata.duration or 0.0) if entry.metadata else 0.0
-        return elapsed
 
 
 class StreamForwarder:

@@ -19,8 +19,8 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.conversation import Bounds, Conversation, Decision, Turn, decide, pending_calls
+from antiphon.conversation.agent import Participants
 from antiphon.conversation.message import make_entry
-from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import ConversationError, RunStateError
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, Run

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from antiphon.conversation import Decision as CallDecision
@@ -236,8 +235,7 @@ class _Activities:
         async def work(history: AgentHistory, _: list[ToolLoop]) -> TurnStatus:
             record_interrupted(history)
             turn = Turn.of(history.snapshot())
-            seconds = step.standing.seconds
-            return TurnStatus("over", turn.ended or "answered", history.version, turn.rounds, seconds=seconds)
+            return TurnStatus("over", turn.ended or "answered", history.version, turn.rounds)
 
         return await self._under_lease(step, work)
 
@@ -295,11 +293,10 @@ class _Activities:
         async with kind.loop(history, run) as loop:
             loops.append(loop)
             note = "" if is_done else _record_decisions(loop.chat.history, step.decisions)
-            started = monotonic()
-            finished = await loop.run_to_end(steps=0 if is_done else steps, spent=step.standing.seconds)
+            finished = await loop.run_to_end(steps=0 if is_done else steps)
             if finished.error is not None:
                 raise _failure(finished.error)
-            return _status(loop, finished, step.standing.seconds + monotonic() - started, note)
+            return _status(loop, finished, note)
 
 
 def _run(step: Step) -> Run:
@@ -349,7 +346,7 @@ def _record_decisions(history: AgentHistory, decisions: Sequence[Decision]) -> s
     return note
 
 
-def _status(loop: ToolLoop, finished: LoopFinished, seconds: float, note: str) -> TurnStatus:
+def _status(loop: ToolLoop, finished: LoopFinished, note: str) -> TurnStatus:
     state, reason, pending = "over", finished.reason, []
     if finished.reason == "approval":
         state, pending = "approval", [call.tool_call_id for call in loop.pending]
@@ -361,7 +358,6 @@ def _status(loop: ToolLoop, finished: LoopFinished, seconds: float, note: str) -
         loop.chat.history.version,
         finished.rounds,
         pending,
-        round(seconds, 3),
         note,
     )
 

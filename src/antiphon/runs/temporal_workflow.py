@@ -45,8 +45,6 @@ class TurnStatus:
     """The version of the log."""
     rounds: int = 0
     pending: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    """How long it ran; counts against the time limit."""
     note: str = ""
     """The error of a decision that could not be recorded."""
 

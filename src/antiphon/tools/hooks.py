@@ -1,8 +1,8 @@
 """`Hook`: code around every model call and every tool call: it observes, changes or refuses them.
 
 Hooks run in the order given before a call, and in reverse order after it. Methods may be sync or async. A hook that fails
-refuses: a call that could not be checked is not made, and a result that could not be checked is not shown. Without hooks, nothing
-here runs.
+refuses: a call that could not be checked is not made; an answer or a result that could not be checked is withheld, from the log,
+the model and everything after. Without hooks, nothing here runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 
 logger = logging.getLogger("antiphon.tools")
 
+_OUTPUT_PARTS = get_args(OutputPart)
+
 
 class HookedModelCall(Struct, kw_only=True):
     """A model call before it is made. A hook may set its fields; the log keeps the original messages."""
@@ -32,10 +34,12 @@ class HookedModelCall(Struct, kw_only=True):
     tools: tuple[ToolDefinition, ...]
     usage: TokenUsage
     """What the conversation used so far."""
+    purpose: str = ""
+    """What a side call is for (`summary`); empty for a call of the conversation itself."""
 
 
 class Hook:
-    """Override what you need. Raise `CallRefused` in `before_model`, or `ToolError` in `before_tool`, to refuse a call."""
+    """Override what you need. Raise `CallRefused` around a model call, or `ToolError` around a tool call, to refuse it."""
 
     def before_model(self, call: HookedModelCall) -> Awaitable[None] | None:
         """Called before the model is; changes to `call` count."""
@@ -45,7 +49,7 @@ class Hook:
     ) -> tuple[OutputPart, ...] | Awaitable[tuple[OutputPart, ...] | None] | None:
         """Called with a complete answer before it is recorded. Return other parts to replace them.
 
-        A listener has seen the deltas already.
+        A listener has seen the deltas already. An answer that was cut off or interrupted cannot be checked: it is withheld.
         """
 
     def before_tool(
@@ -71,16 +75,34 @@ async def run_before_model(hooks: Hooks, call: HookedModelCall) -> None:
             raise
         except Exception as error:
             logger.exception("%r failed before a model call, which is not made", hook)
-            raise CallRefused(f"{type(hook).__name__} failed: {type(error).__name__}: {error}") from error
+            raise _failure(hook, "before_model", error) from error
 
 
 async def run_after_model(hooks: Hooks, parts: tuple[OutputPart, ...]) -> tuple[OutputPart, ...]:
-    """The parts of an answer as the hooks leave them."""
+    """The parts of an answer as the hooks leave them. Raises `CallRefused` if one refuses or fails: then it is withheld."""
     for hook in reversed(hooks):
-        changed = await _value(hook.after_model(parts))
-        if changed is not None:
-            parts = tuple(changed)
+        try:
+            changed = await _value(hook.after_model(parts))
+            parts = parts if changed is None else tuple(changed)
+        except CallRefused:
+            raise
+        except Exception as error:
+            logger.exception("%r failed after a model call, whose answer is withheld", hook)
+            raise _failure(hook, "after_model", error) from error
+        if wrong := [part for part in parts if type(part) not in _OUTPUT_PARTS]:
+            raise CallRefused(
+                f"{_name(hook)}.after_model returned {wrong[0]!r}; expected parts of an answer, such as Text"
+            )
     return parts
+
+
+def checks_answers(hooks: Hooks) -> bool:
+    """Whether one of them has an `after_model`, so that an answer must not be recorded without it."""
+    return any(type(hook).after_model is not Hook.after_model for hook in hooks)
+
+
+def _failure(hook: Hook, method: str, error: Exception) -> CallRefused:
+    return CallRefused(f"{_name(hook)}.{method} failed: {type(error).__name__}: {error}")
 
 
 async def run_before_tool(hooks: Hooks, call: ToolCallRequest, tool: Tool | None) -> ToolCallRequest:
@@ -92,8 +114,10 @@ async def run_before_tool(hooks: Hooks, call: ToolCallRequest, tool: Tool | None
             raise ToolError(str(refusal) or f"{call.tool_name} is not allowed.", retry=False) from refusal
         except Exception as error:
             logger.exception("%r failed before a call of %s, which is not run", hook, call.tool_name)
-            raise ToolError(f"{call.tool_name} was not run: a check failed.", retry=False) from error
+            raise ToolError(f"{call.tool_name} was not run: a check failed ({_name(hook)}).", retry=False) from error
         if changed is not None:
+            if type(changed) is not ToolCallRequest:
+                raise ToolError(f"{call.tool_name} was not run: {_name(hook)} returned no call.", retry=False)
             if (changed.tool_name, changed.tool_call_id) != (call.tool_name, call.tool_call_id):
                 raise ToolError(f"{call.tool_name} was not run: a hook may change only its arguments.", retry=False)
             call = changed
@@ -107,11 +131,18 @@ async def run_after_tool(hooks: Hooks, call: ToolCallRequest, result: ToolCallRe
             changed = await _value(hook.after_tool(call, result))
         except Exception as error:
             logger.exception("%r failed after a call of %s, whose result is withheld", hook, call.tool_name)
-            reason = str(error) if isinstance(error, ToolError) else "a check failed"
+            reason = str(error) if isinstance(error, ToolError | CallRefused) else f"a check failed ({_name(hook)})"
             raise ToolError(f"{call.tool_name} ran, but its result is withheld: {reason}.", retry=False) from error
         if changed is not None:
+            if type(changed) is not ToolCallResult:
+                reason = f"{_name(hook)} returned no result"
+                raise ToolError(f"{call.tool_name} ran, but its result is withheld: {reason}.", retry=False)
             result = changed
     return result
+
+
+def _name(hook: Hook) -> str:
+    return type(hook).__name__
 
 
 async def _value(returned: Any) -> Any:

@@ -16,12 +16,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
+from antiphon.conversation.agent import Participants
 from antiphon.conversation.events import LoopEvent, PartialOutput
 from antiphon.conversation.output.partial_json import PartialJson
-from antiphon.conversation.participants import Participants
+from antiphon.conversation.turn import CORRECTION_CHANNEL, Turn
 from antiphon.errors import ConversationError, InvalidArguments, InvalidOutput, InvalidTool
 from antiphon.history import ModelInputEntry, ModelOutputEntry
-from antiphon.parts import Text, TokenUsage, ToolCallRequest
+from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
@@ -32,8 +33,6 @@ from antiphon.wire.request import ModelRequest, OutputFormat, ToolChoice, ToolDe
 T = TypeVar("T")
 
 ANSWER_TOOL = "final_answer"
-CORRECTION_CHANNEL = "output"
-"""The channel of messages that request an answer again."""
 
 _FIELD = "answer"
 _REFERENCE = "#/$defs/"
@@ -93,28 +92,24 @@ class OutputType(Generic[T]):
 
 
 class OutputRequest(Generic[T]):
-    """One request for a typed answer, and how far it is."""
+    """One request for a typed answer. It may be repeated `retries` times in a turn."""
 
     def __init__(self, output: OutputType[T], retries: int, *, is_native: bool) -> None:
         self.type = output
         self.is_native = is_native
-        self.retries_left = retries
-        self.rounds = 0
-        self.usage = TokenUsage()
-        """Of the answers that did not fit."""
+        self.retries = retries
 
     def settings(self, settings: ModelRequest) -> ModelRequest:
         """The settings of a model call, with the output format if the model has structured output."""
         return structs.replace(settings, output_format=self.type.output_format) if self.is_native else settings
 
-    def correction(self, entry: ModelOutputEntry | None) -> ModelInputEntry | None:
+    def correction(self, turn: Turn) -> ModelInputEntry | None:
         """The message that requests the answer again, or None if the answer fits or was requested often enough."""
         try:
-            self.type.read(entry)
+            self.type.read(turn.output)
         except InvalidOutput as error:
-            if not self.retries_left:
+            if turn.corrections >= self.retries:
                 return None
-            self.retries_left -= 1
             how = "Answer again with JSON of that form and nothing else."
             if not self.is_native:
                 how = f"Call {ANSWER_TOOL} with your answer."

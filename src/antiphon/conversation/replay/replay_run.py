@@ -21,7 +21,6 @@ from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import BOUNDS, LoopEvent, LoopFinished
 from antiphon.conversation.loop import ToolLoop
 from antiphon.conversation.model_settings import SettingsLike
-from antiphon.conversation.output.typed_output import CORRECTION_CHANNEL
 from antiphon.conversation.replay.comparison import REPLAY_NOTE, REPLAY_OF, Comparison, compare, copied_from
 from antiphon.conversation.replay.recorded_results import (
     CALL_POLICIES,
@@ -30,7 +29,14 @@ from antiphon.conversation.replay.recorded_results import (
     RecordedResults,
     served_calls,
 )
-from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, Bounds, EntryPosition, TurnIndex
+from antiphon.conversation.turn import (
+    AGENT_CHANNEL,
+    AGENT_PREFIX,
+    CORRECTION_CHANNEL,
+    Bounds,
+    EntryPosition,
+    TurnIndex,
+)
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
