@@ -40,7 +40,8 @@ def refuse_model(*_: object) -> Any:
 
 def guard(**methods: Callable[..., Any]) -> Hook:
     """A hook with these methods."""
-    return type("Guard", (Hook,), {name: staticmethod(method) for name, method in methods.items()})()
+    made: Hook = type("Guard", (Hook,), {name: staticmethod(method) for name, method in methods.items()})()
+    return made
 
 
 FAILURES: dict[str, tuple[Callable[..., Any], str]] = {
@@ -50,7 +51,7 @@ FAILURES: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-def seen_by(model: ScriptedModel | FunctionModel) -> str:
+def seen_by(model: ScriptedModel) -> str:
     """All that the model was ever sent."""
     return str([entry.content for one in model.calls for entry in one.context])
 
@@ -178,7 +179,7 @@ def test_approval_policy() -> None:
     @tool(effect="read")
     async def reveal() -> str:
         "Reveals."
-        raise AssertionError("nobody allowed it")
+        raise AssertionError("no person allowed it")
 
     chat = Conversation(ScriptedModel(call("reveal"), "Done."), tools=[reveal], approval=boom)
     result = ToolLoop(chat).run_sync("Go.")
@@ -194,7 +195,7 @@ def test_needs_approval_function() -> None:
     @tool(needs_approval=boom)
     async def reveal() -> str:
         "Reveals."
-        raise AssertionError("nobody allowed it")
+        raise AssertionError("no person allowed it")
 
     chat = Conversation(ScriptedModel(call("reveal")), tools=[reveal])
     assert ToolLoop(chat).run_sync("Go.").reason == "approval"
@@ -203,7 +204,7 @@ def test_needs_approval_function() -> None:
 def test_listener_that_raises_stops_the_turn() -> None:
     @tool
     async def act() -> str:
-        "Acts, for ever."
+        "Acts until it is stopped."
         await asyncio.Event().wait()
         return "done"
 

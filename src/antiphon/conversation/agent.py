@@ -163,7 +163,10 @@ class Agent:
 
 
 class Participants:
-    """The model, tools and executor of each round of a turn: the conversation's own. Agents, graph nodes and typed output override it."""
+    """The model, tools and executor of each round of a turn: the conversation's own.
+
+    Agents, graph nodes and typed output override it.
+    """
 
     def __init__(self, chat: Conversation) -> None:
         self.chat = chat

@@ -1,8 +1,9 @@
 """Compaction: a summary that replaces the earlier turns of a conversation that has grown too long (`CompactionEntry`).
 
 The model is called aside (`call_aside`), so that neither prompt nor answer is part of the conversation. It is a call like every
-other: hooks see it, and the entry has what it used, which counts for usage, limits and costs. An earlier summary is carried over whole. The offline model is not called: the summary is then an extract, as it is
-for a conversation whose model does not answer or may not be called.
+other: hooks see it, and the entry has what it used, which counts for usage, limits and costs. An earlier summary is carried over
+whole. The offline model is not called: the summary is then an extract, as it is for a conversation whose model does not answer or
+may not be called.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: i
         if answer.text:
             return answer
         metadata = answer.metadata
-        logger.warning("no summary from the model, so an extract is made: %s", metadata.error or "its answer is empty")
+        logger.warning(
+            "no summary from the model, so an extract is made: %s", (metadata and metadata.error) or "it is empty"
+        )
     earlier = _clip(done.summary, _MAX_EXTRACT_CHARS) if done is not None else ""
     return SideAnswer("\n".join(filter(None, (earlier, extract(texts)))), metadata)
 
