@@ -18,10 +18,10 @@ from typing import Any
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
+from antiphon.chat.offline import OfflineModel
 from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, ToolCallStarted
 from antiphon.graph import Conversations, ConversationState, HumanNode, LLMNode, ToolNode
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.offline import OfflineModel
 from antiphon.tools.builtin import builtin_tools
 
 QUESTION = "Find out what IELTS 7 needs, then make me a 3 month plan."

@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 
 import antiphon as ap
+from antiphon.chat.offline import OfflineModel
 from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, ToolCallStarted
 from antiphon.history import Origin
-from antiphon.providers.offline import OfflineModel
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools

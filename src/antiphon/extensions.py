@@ -1,4 +1,4 @@
-"""What other distributions add to this one: commands, and parts that a command or a page uses where they are installed.
+"""What stands above the code that uses it: commands, and parts that a command or a page uses where they are installed.
 
 The library imports none of them; it finds them by name when they are needed. Names of ours are in a table, which is asked
 first, because importing `importlib.metadata` takes longer than most commands do. Other people's distributions register entry
@@ -59,6 +59,7 @@ OURS: dict[str, dict[str, Part]] = {
         "chat_runs": Part("antiphon.chat.worker_runs", "antiphon-chat"),
         "gateway_config": Part("antiphon.gateway.config.file", "antiphon-gateway"),
         "guided_tour": Part("antiphon.chat.offline", "antiphon-chat"),
+        "interchange": Part("antiphon.conversation.interchange", "antiphon"),
         "trajectories": Part("antiphon.cli.sessions.trajectories", "antiphon-devtools"),
     },
 }

@@ -17,9 +17,9 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
+from antiphon.chat.offline import OfflineModel
 from antiphon.errors import LeaseHeld
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode, ToolNode
-from antiphon.providers.offline import OfflineModel
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread

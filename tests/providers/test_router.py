@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import antiphon as ap
+from antiphon import extensions
 from antiphon.errors import RoutingError
 from antiphon.history import ContextEntry, Origin
 from antiphon.parts import Text, Thinking, TokenUsage
@@ -21,7 +23,7 @@ from antiphon.providers.default_model import default_model
 from antiphon.providers.engine.target_health import CircuitPolicy
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RETRY_RULES
-from antiphon.providers.router import ProviderRouter
+from antiphon.providers.router import ProviderRouter, build_client
 from antiphon.providers.routes import Route, Target
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, Turn, call
 from antiphon.wire.delta import (
@@ -466,3 +468,14 @@ def test_a_skipped_target_is_not_asked_after_another_one_failed() -> None:
         return tried
 
     assert asyncio.run(call())[2] == ["yours"]
+
+
+def test_offline_model_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is part of the chat, which need not be installed with the library."""
+    monkeypatch.setitem(
+        extensions.OURS[extensions.EXTENSIONS], "guided_tour", extensions.Part("not_there", "antiphon-chat")
+    )
+    with pytest.raises(ap.AntiphonError, match=r"the offline model is in antiphon-chat: pip install antiphon-chat"):
+        build_client("offline", {})
+    with pytest.raises(ap.AntiphonError, match="pip install antiphon-chat"):
+        ap.ToolLoop(ap.Conversation("offline/plain")).run_sync("Hello")

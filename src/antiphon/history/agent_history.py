@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 from msgspec.structs import replace
 
 from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
+from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history.codec import sequence_number_of
 from antiphon.history.entries import (
     CompactionEntry,
@@ -123,9 +124,7 @@ class AgentHistory:
         `model` is the model that wrote the answers (`anthropic/claude-…`), if one did: its signatures are then sent back to it.
         `report` collects the repairs (`Action`) and what a history does not keep (`Loss`). Raises `WireError`.
         """
-        from antiphon.conversation.interchange import read_messages
-
-        read = read_messages(messages, format, model)
+        read = _interchange().read_messages(messages, format, model)
         history = cls()
         for entry in read.entries:
             history.append(entry)
@@ -146,12 +145,11 @@ class AgentHistory:
         the messages of each round with a common name. `report` collects repairs and losses. Formats that keep the instruction
         apart from the messages have it in `system_instruction`.
         """
-        from antiphon.conversation.interchange import write_messages
-
-        written = write_messages(self, format, strategy)
+        written = _interchange().write_messages(self, format, strategy)
         if report is not None:
             report += (*written.repairs, *written.losses)
-        return written.messages
+        messages: list[dict[str, Any]] = written.messages
+        return messages
 
     @property
     def id(self) -> str:
@@ -469,3 +467,8 @@ class StoreJournal:
 
     def fork(self, at: int) -> AgentHistory:
         return self._fork(self.conversation_id, at)
+
+
+def _interchange() -> Any:
+    """What reads and writes messages of provider formats; it stands above the history."""
+    return load_part(EXTENSIONS, "interchange", "messages of provider formats")

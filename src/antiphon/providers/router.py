@@ -20,6 +20,7 @@ from typing import Self
 from msgspec import structs
 
 from antiphon.errors import AntiphonError
+from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history import ContextEntry, ModelOutputEntry, Origin
 from antiphon.parts import Text
 from antiphon.providers.call import ProviderCallOptions
@@ -169,9 +170,8 @@ class ProviderRouter(ProviderClient):
 
 def build_client(provider: str, environ: Mapping[str, str]) -> ProviderClient:
     if provider == "offline":
-        from antiphon.providers.offline import OfflineModel
-
-        return OfflineModel()
+        client: ProviderClient = load_part(EXTENSIONS, "guided_tour", "the offline model").OfflineModel()
+        return client
     if provider == "local":
         from antiphon.providers.local import LocalModel
 

@@ -18,8 +18,8 @@ from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.attempt import judge
 from antiphon.providers.engine.reply import Reply, StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.engine.response_reader import ResponseReader
-from antiphon.providers.offline import OfflineModel
 from antiphon.providers.retry import ONE_ATTEMPT
+from antiphon.providers.router import build_client
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler, Failed
 from antiphon.wire.output import ProviderError
@@ -39,7 +39,7 @@ class OfflineProvider:
 
     def __init__(self, name: str = "offline") -> None:
         self.name = name
-        self._model = OfflineModel()
+        self._model = build_client("offline", {})
 
     def call(
         self, model: str, body: Sequence[bytes], *, streams: bool, read: Callable[[bytes], Any] | None = None
