@@ -221,6 +221,10 @@ def test_without_keys_only_this_machine_is_served() -> None:
     here = {"host": "127.0.0.1"}
     admission.check_host(ClientRequest(method="GET", path="/chat/", peer="127.0.0.1", headers=here))
     admission.check_host(ClientRequest(method="GET", path="/", peer="::1", headers={"host": "chat.internal:80"}))
+    for name in ("x-forwarded-for", "x-forwarded-proto", "forwarded", "via", "x-real-ip"):
+        forwarded = ClientRequest(method="GET", path="/chat/", peer="127.0.0.1", headers={**here, name: "127.0.0.1"})
+        with pytest.raises(ApiError, match="a proxy forwarded"):
+            admission.check_host(forwarded)
     for peer in ("192.168.1.7", "10.0.0.1", "", "example.org"):
         with pytest.raises(ApiError, match="only this machine"):
             admission.check_host(ClientRequest(method="GET", path="/chat/", peer=peer, headers=here))

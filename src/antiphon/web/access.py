@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from antiphon.chat.models import ChatModels
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
-from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.access.origin import OriginRules, local_problem, site_problem
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.request import ApiError
@@ -47,7 +47,7 @@ class AccessControl:
             return
         if not keys.allows_peer(request.peer):
             raise ApiError("without client keys only this machine is served; add client_keys", 403, "forbidden")
-        if problem := host_problem(request.headers, self._rules()):
+        if problem := local_problem(request.headers, self._rules()):
             raise ApiError(problem, 403, "forbidden")
 
     def authenticate(self, request: ClientRequest) -> ClientKey:

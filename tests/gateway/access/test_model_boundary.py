@@ -172,3 +172,37 @@ def test_the_chat_page_keeps_to_the_listed_models(is_open: bool) -> None:
     for resolve in (models.check, models.router.resolve):
         with pytest.raises(RoutingError, match="no route matches it"):
             resolve("openai/gpt-5")
+
+
+def test_a_repeated_model_is_sent_as_it_was_checked() -> None:
+    """The last of two equal keys counts here; a parser upstream that takes the first one must not find another model."""
+    keys = (
+        ClientKeySettings(name="limited", key=hash_key("sk-limited"), models=("cheap",)),
+        ClientKeySettings(name="paid", key=hash_key("sk-paid"), tokens_per_day=1_000_000),
+    )
+    first = '"model": "expensive", "max_tokens": 9, "max_tokens": 7'
+    bodies = {
+        "/v1/chat/completions": f'{{{first}, "messages": [{{"role": "user", "content": "Hi"}}], "model": "cheap"}}',
+        "/v1/messages": f'{{{first}, "messages": [{{"role": "user", "content": "Hi"}}], "model": "cheap"}}',
+        "/v1/embeddings": f'{{{first}, "input": "Hi", "model": "cheap"}}',
+        "/v1/messages/count_tokens": f'{{{first}, "messages": [{{"role": "user", "content": "Hi"}}], "model": "cheap"}}',
+    }
+    reply = Reply(status=400, body=b'{"error": {"message": "seen"}}', content_type="application/json", has_length=True)
+    with ScriptedServer(reply) as server:
+        for preset, paths in (("compatible", ("chat", "embed")), ("anthropic", ("messages",))):
+            url = server.url if preset == "anthropic" else f"{server.url}/v1"
+            provider = ProviderSettings(name="up", preset=preset, base_url=url, keys=("env:K",), retries=0)
+            models = (ModelSettings(name="cheap", targets=("up/cheap",)),)
+            config = Config(gateway=FAST, providers=(provider,), models=models, keys=keys)
+            with serving(config, {"K": "sk-0123456789abcdef"}) as (port, _):
+                for key in ("sk-limited", "sk-paid"):
+                    client = Client(port, key)
+                    for path, body in bodies.items():
+                        if any(part in path for part in paths):
+                            server.received.clear()
+                            client.post(path, body.encode())
+                            (sent,) = server.received
+                            assert sent.body.count(b'"model"') == 1, (path, key, sent.body)
+                            assert b"expensive" not in sent.body
+                            assert sent.body.count(b'"max_tokens"') <= 1
+                    client.close()

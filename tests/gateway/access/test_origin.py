@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.access.origin import OriginRules, local_problem, site_problem
 from antiphon.gateway.config.file import read_config
 from antiphon.gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig
@@ -132,7 +132,7 @@ def test_a_page_that_has_a_key_may_use_it() -> None:
 
 def test_the_refusal_names_the_setting() -> None:
     rules = OriginRules()
-    assert "gateway.allowed_hosts" in host_problem({"host": "gateway.internal"}, rules)
+    assert "gateway.allowed_hosts" in local_problem({"host": "gateway.internal"}, rules)
     assert "gateway.allowed_origins" in site_problem({"origin": "http://localhost:3000"}, rules)
 
 

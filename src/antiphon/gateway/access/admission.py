@@ -1,8 +1,8 @@
 """Admission: what is decided on the head of a request, before its body is read.
 
-In order: the route exists; the origin is allowed (without client keys only loopback clients, under a name of this machine, and no
-foreign web page); the key is valid (an invalid one gets no details); the content type is JSON; the declared length is within the
-limit. A refusal is in the format of the endpoint. A body of a request that is not admitted is never read.
+In order: the route exists; the origin is allowed (without client keys only loopback clients, under a name of this machine, no
+foreign web page and no proxy); the key is valid (an invalid one gets no details); the content type is JSON; the declared length
+is within the limit. A refusal is in the format of the endpoint. A body of a request that is not admitted is never read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from antiphon.gateway.access.operators import (
     key_fields,
     presented_key,
 )
-from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
@@ -34,7 +34,6 @@ _PROBES = frozenset({"health", "ready"})
 _FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
-_FORWARDED = "without client keys only programs on this machine may read this endpoint; a proxy forwarded this request"
 _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
 
 
@@ -87,9 +86,7 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
     if keys.allows_anonymous:
         problem = site_problem(headers, loaded.origin_rules)
         if not problem and not needs_no_key:  # probes come from other machines, under any host name
-            problem = _LOOPBACK_ONLY if not is_loopback(request.peer) else host_problem(headers, loaded.origin_rules)
-        if not problem and endpoint.action in OPERATOR_ACTIONS:
-            problem = _FORWARDED
+            problem = _LOOPBACK_ONLY if not is_loopback(request.peer) else local_problem(headers, loaded.origin_rules)
         return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
     if needs_no_key or endpoint.action == "status_login":
         return ANONYMOUS

@@ -55,6 +55,11 @@ class ClientKey(KeyRules, frozen=True, kw_only=True):
         return self.has_budget or self.tokens_per_minute is not None
 
     @property
+    def is_checked(self) -> bool:
+        """Whether fields of its requests decide what it may do: the model, or what they may cost."""
+        return self.is_metered or "*" not in self.models
+
+    @property
     def limits(self) -> list[str]:
         """The limits of tokens and money that are set, by name."""
         return [limit for limit in ("tokens_per_minute", *BUDGET_LIMITS) if getattr(self, limit) is not None]

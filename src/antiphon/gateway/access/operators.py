@@ -2,7 +2,7 @@
 
 With client keys, an operator presents one with `admin = true`, or the session of the status page that began with one. Without
 any, programs on this machine are operators: the peer is a loopback address, `Host` is a name of this machine, no foreign web page
-asks, and no proxy forwards the request for another address. `find_operator` returns the operator's key, whose name goes to the
+asks, and no proxy forwards the request. `find_operator` returns the operator's key, whose name goes to the
 audit log.
 """
 
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from antiphon.gateway.access.client_keys import ClientKey, is_loopback
-from antiphon.gateway.access.origin import host_problem, site_problem
+from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.page_session import session_key
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.messages import ClientRequest
@@ -32,7 +32,6 @@ OPERATOR_ACTIONS = frozenset(
 
 _ADDRESS_HEADERS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 _forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
-_PORT = re.compile(r"(\]|^[0-9.]+):\d+$")
 
 
 def find_operator(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
@@ -63,23 +62,14 @@ def key_fields(request: ClientRequest) -> tuple[str | None, ...]:
 
 
 def is_from_this_machine(loaded: LoadedConfig, request: ClientRequest) -> bool:
-    """Whether a program on this machine sent it, not a web page and not a proxy for another address."""
+    """Whether a program on this machine sent it, not a web page and not a proxy."""
     headers, rules = request.headers, loaded.origin_rules
-    return (
-        is_loopback(request.peer)
-        and not host_problem(headers, rules)
-        and not site_problem(headers, rules)
-        and all(map(_is_loopback_name, forwarded_addresses(headers)))
-    )
+    return is_loopback(request.peer) and not local_problem(headers, rules) and not site_problem(headers, rules)
 
 
 def forwarded_addresses(headers: Mapping[str, str]) -> list[str]:
-    """The addresses that proxies say they forward a request for. They can be forged, so they only ever take rights away."""
+    """The addresses that proxies say they forward a request for. They can be forged."""
     lists = [
         address.strip() for name in _ADDRESS_HEADERS for address in headers.get(name, "").split(",") if name in headers
     ]
     return lists + (_forwarded_for(headers["forwarded"]) or [""] if "forwarded" in headers else [])
-
-
-def _is_loopback_name(address: str) -> bool:
-    return is_loopback(_PORT.sub(lambda found: found[0].rpartition(":")[0], address).strip("[]"))

@@ -1,8 +1,9 @@
 """Which web pages may call this server: the rules on `Host`, `Origin` and `Sec-Fetch-Site`, for gateway and chat alike.
 
-A server without keys trusts every user of this machine, and a browser on this machine runs pages of strangers. Two checks keep
-them out:
+A server without keys trusts every user of this machine. A proxy on this machine forwards requests of strangers, and a browser on
+it runs pages of strangers. Three checks keep them out:
 
+- No header may say that a proxy forwarded the request.
 - `Host` must be a name of this machine. With DNS rebinding a page still sends the name that was made to resolve to 127.0.0.1.
 - `Origin` and `Sec-Fetch-Site`, which a page cannot change, must not name another site.
 
@@ -24,6 +25,8 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for our own page, and for a URL that the user typed."""
+_FORWARDING = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
+"""Headers that proxies add, besides `x-forwarded-…`. They can be forged, so they only ever take rights away."""
 _MAX_HOST_LENGTH = 300
 _PREFLIGHT_SECONDS = 600
 _EXPOSED_HEADERS = (
@@ -45,8 +48,13 @@ class OriginRules(Struct, frozen=True):
         return cls(settings.host, settings.allowed_hosts, settings.allowed_origins)
 
 
-def host_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
-    """Why a request for that `Host` is refused; empty if it is not."""
+def local_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
+    """Why a server without keys refuses a request by its headers: a proxy forwarded it, or its `Host` is not ours; or empty."""
+    if not _FORWARDING.isdisjoint(headers) or "x-forwarded-" in " ".join(headers):
+        return (
+            "without client keys only programs on this machine are answered, and a proxy forwarded this request; "
+            "add gateway.client_keys"
+        )
     host = headers.get("host", "")
     if len(host) <= _MAX_HOST_LENGTH and _is_allowed_host(host, rules):
         return ""

@@ -4,8 +4,9 @@ Where the target speaks the client's format and nothing had to be repaired, the 
 model's name and the request for usage. Otherwise it is encoded in the target's format, with a list of losses.
 
 A body that is passed through is only outlined (`Format.scan_request`); it is parsed when needed (`parsed_request`): because the
-outline is not legal, the target has another format, or the first target failed. Edits decode only the outermost object; a
-duplicate key is kept once, so that what was checked is what is sent.
+outline is not legal, the target has another format, or the first target failed. Edits decode only the outermost object. For a
+client with a list of models or a budget that object is always written again, with each key once: an upstream that takes the first
+of two equal keys must not find another model than the one that was checked.
 """
 
 from __future__ import annotations
@@ -232,6 +233,8 @@ class RequestPreparer:
     def _as_sent(self, target: Target, provider: AnyProvider, body: bytes, streams: bool) -> Prepared:
         """A body that needs no encoding. Where usage is recorded or limited, it is requested even if the client did not."""
         context = self._context
+        if context.key.is_checked:
+            body = msgspec.json.encode(top_level_fields(body))  # each key once: what was checked is what is sent
         is_metered = context.services.ledger is not None or context.key.is_metered
         hides_usage = is_metered and self._lacks_usage(provider, streams)
         body = with_usage_requested(body, self._stream_options) if hides_usage else body
