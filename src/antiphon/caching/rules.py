@@ -4,8 +4,7 @@ Two ways of matching exist. With `breakpoints` a prefix is stored where the requ
 request reaches exactly that place (Anthropic, and OpenAI from GPT-5.6 on, which sets one itself at the end of the last message).
 Otherwise the longest common beginning of two prompts is read, in steps of tokens (earlier models of OpenAI, Gemini, DeepSeek).
 
-The figures are those of the providers' guides. Where a guide has none for a lifetime, the value here is an assumption, and
-`is_lifetime_documented` is false.
+The figures are those of the providers' guides. Where a guide has none for a lifetime, it is `ASSUMED_LIFETIME`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 from msgspec import Struct
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+ASSUMED_LIFETIME = HOUR
 
 
 class CacheRules(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,6 @@ class CacheRules(Struct, frozen=True, kw_only=True):
     """Tokens are read in multiples of this."""
     seconds: float = 5 * MINUTE
     """How long a prefix is kept after its last use."""
-    is_lifetime_documented: bool = True
 
 
 _ANTHROPIC_MINIMUMS = (
@@ -51,11 +50,11 @@ def cache_rules(format_name: str, model: str) -> CacheRules:
         return CacheRules(uses_breakpoints=True, lookback=20, minimum=minimum)
     if format_name in ("gemini", "gemini-interactions") or "gemini" in name:
         minimum = 2048 if "gemini-2" in name else 4096
-        return CacheRules(minimum=minimum, seconds=HOUR, is_lifetime_documented=False)
+        return CacheRules(minimum=minimum, seconds=ASSUMED_LIFETIME)
     if "deepseek" in name:
-        return CacheRules(minimum=64, step=64, seconds=HOUR, is_lifetime_documented=False)
+        return CacheRules(minimum=64, step=64, seconds=ASSUMED_LIFETIME)
     if "grok" in name:
-        return CacheRules(minimum=128, seconds=HOUR, is_lifetime_documented=False)
+        return CacheRules(minimum=128, seconds=ASSUMED_LIFETIME)
     version = _GPT_VERSION.search(name)
     if version and (int(version[1]), int(version[2] or 0)) >= (5, 6):
         return CacheRules(uses_breakpoints=True, sets_breakpoint=True, seconds=30 * MINUTE)
