@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,9 @@ from antiphon.gateway.access.client_keys import ClientKeys, hash_key
 from antiphon.gateway.config.file import config_from_environment, load_config
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.parts import Text
+from antiphon.wire.output import ErrorKind
 from antiphon.wire.request import Message, ModelRequest
-from gateway.rig import KEY, Client, Rig, rig, serving
+from gateway.rig import KEY, MODELS, Client, Rig, rig, serving
 from gateway.strict_upstream import StrictUpstream
 from support.waiting import until
 
@@ -153,6 +155,69 @@ def test_a_saved_configuration_lets_a_rejected_key_be_probed_and_revives_no_sibl
             assert [ask("claude-d"), ask("claude-d")] == [200, 200]
             assert states() == ["healthy", "healthy"]
             client.close()
+
+
+REFUSALS: tuple[tuple[int, ErrorKind, str], ...] = (
+    (401, "authentication", "invalid"),
+    (402, "billing", "exhausted"),
+    (429, "rate_limit", "cooling"),
+    (403, "permission", "cooling"),
+)
+
+
+@pytest.mark.parametrize(("status", "kind", "state"), REFUSALS)
+def test_one_health_state_of_a_key_is_shown_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int, kind: ErrorKind, state: str
+) -> None:
+    path, environ = tmp_path / "antiphon.toml", {"FIRST": KEY.format("first"), "SECOND": KEY.format("second")}
+    with StrictUpstream("anthropic", environ.values()) as upstream:
+        path.write_text(FILE.format(url=upstream.base_url, keys='"env:FIRST", "env:SECOND"'))
+        with serving(load_config(path, environ), environ, path) as (port, _):
+            client = Client(port)
+
+            def shown() -> list[list[str]]:
+                """The states of both keys, by each view, sorted."""
+                lines = client.get("/metrics").body.decode().splitlines()
+                counted = [re.findall(r'^antiphon_credentials\{.*state="(\w+)"\} (\d)', line) for line in lines]
+                assert main(["key", "list", "--url", f"http://127.0.0.1:{port}"]) == 0
+                listed = [line.split()[2].rstrip(";") for line in capsys.readouterr().out.splitlines()[1:]]
+                views = [
+                    [row["state"] for row in client.get("/status?format=json").json["credentials"]],
+                    [row["state"] for row in client.get("/credentials").json["credentials"]],
+                    [row["state"] for row in client.get("/admin/credentials").json["credentials"]],
+                    [name for found in counted for name, number in found for _ in range(int(number))],
+                    listed,
+                ]
+                return [sorted(view) for view in views]
+
+            assert shown() == [["healthy", "healthy"]] * 5
+            error = upstream.error(status, kind, "no", retry_after="600")
+            upstream.faults.append(error)
+            client.ask("anthropic", "claude-a", QUESTION, streams=False)
+            assert shown() == [sorted(["healthy", state])] * 5
+            assert client.post(
+                "/credentials", {"provider": "anthropic", "credential": "env:FIRST", "enabled": False}
+            ).json
+            assert all("disabled" in view for view in shown())
+            client.close()
+
+
+def test_a_failure_is_booked_on_the_target_that_failed() -> None:
+    first, second = f"anthropic/{MODELS['anthropic']}", f"openai-chat/{MODELS['openai-chat']}"
+    with rig(models={"pair": [first, second]}) as gateway, gateway.client() as client:
+        broken, other = gateway.upstreams["anthropic"], gateway.upstreams["openai-chat"]
+        for _ in range(2):
+            broken.faults.append(broken.error(500, "server", "our fault"))
+            assert client.ask("anthropic", "pair", QUESTION, streams=False).status == 200
+        assert client.ask("anthropic", "pair", QUESTION, streams=False).status == 200
+        broken.faults.append(broken.error(500, "server", "our fault"))
+        other.faults.append(other.error(500, "server", "our fault, too"))
+        assert client.ask("anthropic", "pair", QUESTION, streams=False).status == 502
+        stats = {row["target"]: row for row in client.get("/status?format=json").json["targets"]}
+    assert {target: (row["requests"], row["failed"]) for target, row in stats.items()} == {
+        first: (4, 3),
+        second: (3, 1),
+    }
 
 
 def applied(client: Client) -> int:

@@ -61,8 +61,8 @@ def _state(row: dict[str, Any]) -> str:
     """The state of a key, and of the models it is not healthy for."""
     states = [(row["state"], "", row["until"])]
     states += [(held["state"], f" for {held['model']}", held["until"]) for held in row["models"]]
-    if len(states) > 1 and row["state"] == "healthy":
-        states = states[1:]
+    if any((held["state"], held["until"]) == (row["state"], row["until"]) for held in row["models"]):
+        states = states[1:]  # it is that of a model
     return "; ".join(state + model + (f" until {until[:19]}" if until else "") for state, model, until in states)
 
 

@@ -258,7 +258,9 @@ class Metrics:
         self._credentials.rows.clear()
         for provider, statuses in credentials.items():
             for state in STATES:
-                self._credentials.set((worker, provider, state), sum(_state(status) == state for status in statuses))
+                self._credentials.set(
+                    (worker, provider, state), sum(status.health.state == state for status in statuses)
+                )
 
     def set_circuits(self, circuits: Sequence[CircuitStatus]) -> None:
         """Set the circuits that are not closed."""
@@ -356,10 +358,3 @@ class Metrics:
     def _register(self, family: _Family) -> _Family:
         self._families[family.name] = family
         return family
-
-
-def _state(status: CredentialStatus) -> KeyState:
-    """A key that is healthy but has a cooldown for some model counts as cooling: alarms need to see that."""
-    if status.state == "healthy" and any(model.state != "half_open" for model in status.models.values()):
-        return "cooling"
-    return status.state

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.observe.cache_record import CacheRecord
-from antiphon.gateway.observe.request_trace import Outcome, RequestTrace, request_outcome
+from antiphon.gateway.observe.request_trace import CLIENT_ERRORS, Outcome, RequestTrace, request_outcome
 from antiphon.providers.call import Attempt
 
 logger = logging.getLogger("antiphon.gateway")
@@ -46,6 +46,16 @@ class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
     seconds: float = 0.0
     error: str = ""
+
+    @property
+    def target(self) -> str:
+        """The target that was asked, as `provider/model`."""
+        return target_name(self.provider, self.model)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it failed, and not by the client's fault."""
+        return bool(self.error) and self.error.partition(":")[0] not in CLIENT_ERRORS
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptRecord:
@@ -107,7 +117,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             client_format=trace.client_format,
             upstream_format=trace.upstream_format,
             model=_truncate(trace.requested_model),
-            target=_truncate(f"{trace.provider}/{trace.model}" if trace.model else trace.provider),
+            target=target_name(trace.provider, trace.model),
             key=trace.key,
             status=trace.status,
             streamed=trace.streams,
@@ -278,6 +288,11 @@ def exact_percentile(values: Iterable[float], fraction: float) -> float | None:
 
 def _bucket_index(seconds: float) -> int:
     return max(0, math.ceil(math.log(max(seconds, _SHORTEST) / _SHORTEST) / _BUCKET_RATIO))
+
+
+def target_name(provider: str, model: str) -> str:
+    """A target as it is shown."""
+    return _truncate(f"{provider}/{model}" if model else provider)
 
 
 def _truncate(text: str) -> str:

@@ -48,11 +48,13 @@ class RequestFilter(Struct, frozen=True, kw_only=True):
 
 
 class TargetStats(Struct, frozen=True, kw_only=True):
-    """The recent requests of one target in numbers."""
+    """The recent requests of one target in numbers. Times and tokens are of those that it answered."""
 
     target: str
     requests: int
+    """How many asked it."""
     failed: int
+    """How many of them it failed, whether another target answered or not."""
     p50_seconds: float | None
     p95_seconds: float | None
     ttft_p50_seconds: float | None
@@ -65,18 +67,25 @@ def target_stats(records: Sequence[RequestRecord]) -> list[TargetStats]:
     """The numbers of each target, the most used first."""
     by_target: dict[str, list[RequestRecord]] = {}
     for record in records:
-        if record.target:
-            by_target.setdefault(record.target, []).append(record)
+        for target in dict.fromkeys(filter(None, (*(attempt.target for attempt in record.attempts), record.target))):
+            by_target.setdefault(target, []).append(record)
     return sorted((_stats(target, held) for target, held in by_target.items()), key=lambda one: -one.requests)
 
 
-def _stats(target: str, records: list[RequestRecord]) -> TargetStats:
+def _has_failed(target: str, record: RequestRecord) -> bool:
+    """Whether a target failed a request: by its last attempt, or by the end of the request if it was the last target."""
+    attempts = [attempt for attempt in record.attempts if attempt.target == target]
+    return bool(attempts and attempts[-1].is_failed) or (target == record.target and record.is_failed)
+
+
+def _stats(target: str, asked: list[RequestRecord]) -> TargetStats:
+    records = [record for record in asked if record.target == target]
     answered = [record.seconds for record in records if record.outcome == "answered"]
     first = [record.first_token_seconds for record in records if record.first_token_seconds is not None]
     return TargetStats(
         target=target,
-        requests=len(records),
-        failed=sum(record.is_failed for record in records),
+        requests=len(asked),
+        failed=sum(_has_failed(target, record) for record in asked),
         p50_seconds=exact_percentile(answered, 0.5),
         p95_seconds=exact_percentile(answered, 0.95),
         ttft_p50_seconds=exact_percentile(first, 0.5),

@@ -19,7 +19,8 @@ from antiphon.wire.output import ProviderError
 
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 
-_CLIENT_ERRORS = frozenset({"invalid_request", "context_length", "too_large"})
+CLIENT_ERRORS = frozenset({"invalid_request", "context_length", "too_large"})
+"""Kinds of errors that are the client's fault."""
 _CANCELLED = 499
 
 
@@ -33,7 +34,7 @@ def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
     if status < 400:
         if not error_kind:
             return "answered"
-        return "refused" if error_kind in _CLIENT_ERRORS else "failed"
+        return "refused" if error_kind in CLIENT_ERRORS else "failed"
     return "refused" if status < 500 and not (status == 429 and was_sent) else "failed"
 
 

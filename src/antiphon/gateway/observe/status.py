@@ -56,7 +56,7 @@ class CoolingModel(Struct, frozen=True):
 
 
 class CredentialRow(Struct, frozen=True, kw_only=True):
-    """One credential: its name, state, end of cooldown, and counts."""
+    """One credential: its name, the worst of its states and when that ends, and counts."""
 
     provider: str
     name: str
@@ -68,6 +68,13 @@ class CredentialRow(Struct, frozen=True, kw_only=True):
     successes: int
     failures: int
     last_error: str
+
+    @property
+    def states(self) -> tuple[tuple[str, str, datetime | None], ...]:
+        """Its state and those for single models (model, state, until); the first only if it is none of the others."""
+        models = tuple((held.model, held.state, held.until) for held in self.resting)
+        is_of_model = any((state, until) == (self.state, self.until) for _, state, until in models)
+        return models if is_of_model else (("", self.state, self.until), *models)
 
 
 class CircuitRow(Struct, frozen=True, kw_only=True):
@@ -199,13 +206,13 @@ def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
 
 def credential_row(provider: str, status: CredentialStatus, now: datetime) -> CredentialRow:
     """The health of a provider's key, with times instead of seconds."""
-    error = status.last_error
+    error, health = status.last_error, status.health
     return CredentialRow(
         provider=provider,
         name=status.name,
         masked=status.masked,
-        state=status.state,
-        until=_until(status.seconds, now),
+        state=health.state,
+        until=_until(health.seconds, now),
         resting=tuple(
             CoolingModel(model, held.state, _until(held.seconds, now)) for model, held in status.models.items()
         ),

@@ -33,6 +33,7 @@ from antiphon.providers.credentials.shared_state import (
 from antiphon.wire.output import ErrorKind, ProviderError
 
 KeyState: TypeAlias = Literal["healthy", "cooling", "exhausted", "half_open", "invalid", "disabled"]
+_BY_SEVERITY: tuple[KeyState, ...] = ("healthy", "half_open", "cooling", "exhausted", "invalid", "disabled")
 
 _CLOCK_STEP = 0.001
 """Deadlines that come back from another process are rounded to this many seconds."""
@@ -72,14 +73,29 @@ class CredentialStatus(Struct, frozen=True, kw_only=True):
     name: str
     masked: str
     state: KeyState
+    """Its state for every model."""
     weight: int
     seconds: float = 0.0
     """What is left of the cooldown of an exhausted or rejected key."""
     models: Mapping[str, ModelStatus] = {}
+    """The models it is not healthy for."""
     calls: int = 0
     successes: int = 0
     failures: int = 0
     last_error: ProviderError | None = None
+
+    is_unproven: bool = False
+    """Whether it was rejected for a model, and no call succeeded since."""
+
+    @property
+    def health(self) -> ModelStatus:
+        """The worst of its states, for every model or for one: what people and alarms need to see.
+
+        A model whose cooldown is over counts only if the key was rejected for it and has not worked since.
+        """
+        models = [held for held in self.models.values() if held.state != "half_open" or self.is_unproven]
+        states = [ModelStatus(self.state, self.seconds), *models]
+        return max(states, key=lambda known: (_BY_SEVERITY.index(known.state), known.seconds))
 
 
 class Cooldown(Struct):
@@ -320,6 +336,7 @@ class KeyHealth:
             successes=self.successes,
             failures=self.failures,
             last_error=self.last_error,
+            is_unproven=bool(self._rejected_models) and self.is_rejected,
         )
 
     def _model_statuses(self, now: float) -> dict[str, ModelStatus]:

@@ -322,12 +322,11 @@ class _StatusPage:
         return f'<form method="post" action="{PAGE}/{path}">{hidden}{button}</form>'
 
     def _state(self, row: CredentialRow, now: datetime) -> str:
-        states = [self._word(row.state, row.until, now)]
-        states += [
-            f"{self._word(held.state, held.until, now)} {self._say['for_model'].format(model=text(held.model))}"
-            for held in row.resting
-        ]
-        return "<br>".join(states)
+        for_model = self._say["for_model"]
+        return "<br>".join(
+            self._word(state, until, now) + (f" {for_model.format(model=text(model))}" if model else "")
+            for model, state, until in row.states
+        )
 
     def _word(self, state: str, until: datetime | None, now: datetime) -> str:
         label = self._say.get(state, escape(state))
