@@ -163,7 +163,7 @@ def test_expired_and_disabled_keys_are_not_accepted() -> None:
     known = ClientKeys(Config(keys=keys), {})
     assert known.authenticate(x_api_key="past") is None
     assert known.authenticate(x_api_key="future") is not None
-    past = known.find(None, "past")
+    past = known.find(None, "unknown", "past", "future")
     assert past is not None
     assert past.refusal().startswith("this API key expired at 2")
     assert ClientKey(name="off", is_disabled=True).refusal() == "this API key is disabled"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
+from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.parts import Text
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
@@ -305,6 +309,39 @@ def test_stored_keys_survive_a_restart(tmp_path: Path) -> None:
     with rig(ledger=ledger) as gateway:  # without keys in the configuration the stored ones still close the gateway
         assert asked(gateway, "").status == 401
         assert asked(gateway, secret).status == 200
+
+
+def test_day_and_month_of_a_usage_are_of_the_same_moment(gateway: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is written while a client's usage is read; what the client gets has it in both periods or in none."""
+    has_read, may_go_on = threading.Event(), threading.Event()
+    read_rows = OperatorDatabase.read_rows
+
+    async def read_slowly(database: OperatorDatabase, call: Callable[[Any], list[Any]]) -> list[Any]:
+        rows = await read_rows(database, call)
+        if not has_read.is_set():
+            has_read.set()
+            await asyncio.to_thread(may_go_on.wait, 30)
+        return rows
+
+    def usage() -> dict[str, Any]:
+        with gateway.client("sk-client") as client:
+            return dict(client.get("/v1/usage").json)
+
+    assert asked(gateway, "sk-client").status == 200
+    until(lambda: usage()["month"]["calls"] == 1, "the first row is written")
+    monkeypatch.setattr(OperatorDatabase, "read_rows", read_slowly)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(usage)
+        try:
+            assert has_read.wait(30)
+            assert asked(gateway, "sk-client").status == 200
+            until(lambda: usage()["month"]["calls"] == 2, "the second row is written")
+        finally:
+            may_go_on.set()
+        found = reading.result(30)
+    assert found["day"]["calls"] == found["month"]["calls"]
+    assert found["day"]["cost"] == found["month"]["cost"]
+    assert found["day"]["models"] == found["month"]["models"]
 
 
 def test_a_client_sees_its_own_usage_and_nothing_of_others(gateway: Rig, operator: Client) -> None:

@@ -174,13 +174,12 @@ class ClientKeys:
         """
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
-        found: ClientKey | None = None
         for key in filter(None, (bearer, *keys)):
             digest = _digest(key)
-            found = self._known.get(digest, found)
-            if found is None and self._stored is not None:
-                found = self._stored.find(digest)
-        return found
+            found = self._known.get(digest) or (self._stored.find(digest) if self._stored is not None else None)
+            if found is not None:
+                return found
+        return None
 
     def __repr__(self) -> str:
         return f"<ClientKeys of {', '.join(client.name for client in self.clients) or 'no clients'}>"

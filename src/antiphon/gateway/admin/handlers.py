@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -176,16 +178,17 @@ async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.replace(day=1)
     starts = {"day": (today, today + timedelta(days=1)), "month": (month, (month + timedelta(days=32)).replace(day=1))}
-    database, prices = context.services.database, context.loaded.prices
+    reading = partial(spend, by=("model", "day"), since=month, keys=(client.name,), table=context.loaded.prices)
+    found = await context.services.database.read_rows(reading)  # once: both periods are of the same moment
     usage: dict[str, Any] = {}
     for period, (since, end) in starts.items():
-        reading = partial(spend, by=("model",), since=since, keys=(client.name,), table=prices)
-        rows = await database.read_rows(reading)
+        rows = [row for row in found if row.day is not None and row.day >= since.date()]
+        models = [(model, list(held)) for model, held in groupby(rows, key=attrgetter("model"))]
         usage[period] = {
             "since": utc_text(since),
             "resets_at": utc_text(end),
             **_sums(rows),
-            "models": [spend_json(row, ("model",)) for row in rows],
+            "models": [{"model": model, **_sums(held)} for model, held in models],
         }
         for limit in BUDGET_LIMITS:
             if limit.endswith(period) and getattr(client, limit) is not None:
