@@ -245,6 +245,7 @@ def _make_old(path: Path) -> None:
         "ALTER TABLE entries DROP COLUMN checksum",
         "ALTER TABLE entries DROP COLUMN digest",
         "DROP TABLE tombstones",
+        "ALTER TABLE conversations DROP COLUMN imported",
         "DROP INDEX latest_touched",
         *(f"ALTER TABLE conversations DROP COLUMN {column}" for column in ("epoch", "holder", "held_until", "touched")),
         "PRAGMA user_version = 1",

@@ -1,8 +1,8 @@
 """The tools that a person always allows in a conversation: kept as notes in its log, as its model is.
 
 Law L11: a call that needs approval runs only after a recorded one. Such a note is a recorded approval of all later calls of
-one tool in this conversation; every surface reads it, and a rollback before it withdraws it. A call that was already asked about
-stays pending until it is decided.
+one tool in this conversation; every surface reads it, and a rollback before it withdraws it. One that came with an import was not
+given here and does not count. A call that was already asked about stays pending until it is decided.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ def allow_always(history: AgentHistory, tool_name: str) -> None:
 
 def always_allowed(snapshot: AgentHistorySnapshot) -> frozenset[str]:
     """The tools whose calls need no approval any more."""
-    return frozenset(name for entry in snapshot.effective if isinstance(name := entry.extra(_ALLOWED), str))
+    imported = snapshot.imported
+    return frozenset(
+        name
+        for entry in snapshot.effective
+        if isinstance(name := entry.extra(_ALLOWED), str) and entry.sequence_number > imported
+    )
 
 
 def approval_policy(history: AgentHistory, *, asks_before_changes: bool) -> ApprovalPolicy:

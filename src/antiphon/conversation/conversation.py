@@ -341,7 +341,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             states = list(turn.open_calls.values())
         else:
             states = [
-                turn.open_calls.get(call.tool_call_id) or find_call_state(call, self.history.effective)
+                turn.open_calls.get(call.tool_call_id) or find_call_state(call, self.history.snapshot())
                 for call in calls
             ]
         to_answer = [state for state in states if not state.is_answered]
@@ -442,6 +442,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         if snapshot.version == self._seen_version:
             return self._turn
         turn, is_rolled_back = self._turn, False
+        turn.imported = snapshot.imported
         for entry in snapshot.since(self._seen_version):
             before, turn = turn, turn.apply(entry)
             if turn is not before and is_from_person(entry):

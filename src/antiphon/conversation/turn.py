@@ -59,8 +59,10 @@ _CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry,
 class Turn:
     """The state of one turn."""
 
-    def __init__(self, question: ModelInputEntry | None = None) -> None:
+    def __init__(self, question: ModelInputEntry | None = None, imported: int = 0) -> None:
         self.input = question
+        self.imported = imported
+        """How many entries of the log were imported: a decision among them is not one that a person made here (law L11)."""
         self.output: ModelOutputEntry | None = None
         self.rounds = 0
         self.failed_rounds = 0
@@ -85,7 +87,7 @@ class Turn:
     @classmethod
     def of(cls, snapshot: AgentHistorySnapshot) -> Turn:
         """The last turn of a history."""
-        turn = cls()
+        turn = cls(imported=snapshot.imported)
         for entry in snapshot.effective.since(_find_turn_start(snapshot.effective)):
             turn = turn.apply(entry)
         return turn
@@ -110,14 +112,15 @@ class Turn:
         elif kind is ApprovalRequestedEntry:
             self._request_approval(current)
         elif kind is HumanDecisionEntry:
-            if open_call := self.open_calls.get(current.tool_call_id):
+            open_call = self.open_calls.get(current.tool_call_id)
+            if open_call is not None and current.sequence_number > self.imported:
                 open_call.decision = current
         elif kind is DebugLogEntry:
             if ended := end_reason(entry):
                 self.ended, self.refusal = ended, str(entry.extra(REFUSAL) or "")
         elif kind is ModelInputEntry:
             if starts_turn(entry) and not self.open_calls:
-                return Turn(current)
+                return Turn(current, self.imported)
             if current.channel == CORRECTION_CHANNEL:
                 self.corrections += 1
                 self.is_asked_again = True
@@ -211,11 +214,11 @@ def count_hand_overs(effective: Sequence[HistoryEntry]) -> int:
     return count
 
 
-def find_call_state(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:
+def find_call_state(call: ToolCallRequest, snapshot: AgentHistorySnapshot) -> CallState:
     """The state of a call that is not open in the last turn."""
-    turn, state = Turn(), CallState(call)
+    turn, state = Turn(imported=snapshot.imported), CallState(call)
     turn.open_calls[call.tool_call_id] = state
-    for entry in entries:
+    for entry in snapshot.effective:
         if isinstance(entry, ToolCallResultsEntry):
             for result in entry.results:
                 if result.tool_call_id == call.tool_call_id:

@@ -100,13 +100,16 @@ class _SealedJournal:
 class AgentHistory:
     """An append-only log of typed entries. Without a journal it lives in memory only."""
 
-    def __init__(self, entries: Iterable[HistoryEntry] = (), *, journal: Journal | None = None) -> None:
+    def __init__(
+        self, entries: Iterable[HistoryEntry] = (), *, journal: Journal | None = None, imported: int = 0
+    ) -> None:
+        """A history of these entries. The first `imported` of them were imported: no decision among them counts (law L11)."""
         self._journal = journal
         self._writing = threading.Lock()
         self._log: list[HistoryEntry] = []
         self._spans = EffectiveSpans()
         self._effective: list[HistoryEntry] | None = self._log
-        self._in_force = ActiveSettings()
+        self._in_force = ActiveSettings(imported=imported)
         self._load(entries)
         self._current = self._refresh_snapshot()
 
@@ -248,6 +251,8 @@ class AgentHistory:
                 for entry in self._journal.read(known):
                     self._check_sequence(entry)
                     self._add(entry)
+                if len(self._log) > known and isinstance(self._journal, StoreJournal):  # an import may have grown
+                    self._in_force = replace(self._in_force, imported=self._journal.imported)
                 self._current = self._refresh_snapshot()
             finally:
                 self._writing.release()
@@ -268,7 +273,7 @@ class AgentHistory:
             raise SequenceError(f"cannot fork {self._name} at {at}: it has the versions 0 to {self.version}")
         if self._journal is not None:
             return self._journal.fork(at)
-        return AgentHistory(self._log[:at])
+        return AgentHistory(self._log[:at], imported=min(at, self._in_force.imported))
 
     def _append_slow_path(self, entry: E) -> E:
         """Append what is not just one entry more: it sets something, takes something back, or has a place already."""
@@ -395,7 +400,8 @@ class AgentHistory:
         """The snapshot of this moment. After a rollback, finds the effective view and what it leaves in force."""
         if self._effective is None:
             self._effective = effective_entries(self._log, self._spans.at(len(self._log)))
-            self._in_force = reduce(ActiveSettings.after, self._effective, ActiveSettings())
+            start = ActiveSettings(imported=self._in_force.imported)
+            self._in_force = reduce(ActiveSettings.after, self._effective, start)
         return AgentHistorySnapshot(len(self._log), self._in_force, self._log, self._effective, len(self._effective))
 
     @property
@@ -446,8 +452,11 @@ class StoreJournal:
         number: int,
         conversation_id: str,
         lease: Lease | None = None,
+        *,
+        is_import: bool = False,
     ) -> None:
         self.conversation_id = conversation_id
+        self._is_import = is_import
         self._log = log
         self._fork = fork
         self._number = number
@@ -459,11 +468,18 @@ class StoreJournal:
     def write(self, entry: HistoryEntry) -> None:
         number = entry.sequence_number
         previous = self._digest if self._next == number else None
-        self._digest = self._log.append(self._number, self.conversation_id, entry, self._epoch, previous)
+        self._digest = self._log.append(
+            self._number, self.conversation_id, entry, self._epoch, previous, is_import=self._is_import
+        )
         self._next = number + 1
 
     def read(self, after: int) -> Sequence[HistoryEntry]:
         return self._log.read(self._number, self.conversation_id, after)
+
+    @property
+    def imported(self) -> int:
+        """How many entries of the conversation were imported."""
+        return self._log.find(self.conversation_id).info.imported
 
     def fork(self, at: int) -> AgentHistory:
         return self._fork(self.conversation_id, at)

@@ -6,6 +6,9 @@ including entries this version does not understand. Reading checks everything be
 
 `copy_conversation` copies a conversation between stores in this form, under its own id, and appends what is new if the copy
 exists. An interrupted copy is finished by repeating it. A conversation that differs is never touched.
+
+What people decided elsewhere permits nothing here (law L11). So a store notes beside a conversation how many of its entries were
+imported: they stay as they are, and decisions and permissions among them do not count.
 """
 
 from __future__ import annotations
@@ -282,11 +285,7 @@ def _append_missing(
             return CopyResult(conversation, "differs", detail=f"from entry {version} on it says something else there")
     else:
         return CopyResult(conversation, "same")
-    history = target.open(conversation)
-    new = entries()[history.version :]
-    for entry in new:
-        history.append(entry)
-    return CopyResult(conversation, "grown", len(new))
+    return CopyResult(conversation, "grown", target.append_imported(conversation, entries()))
 
 
 def _entry_lines(lines: Iterable[bytes]) -> list[bytes]:

@@ -25,11 +25,12 @@ SETTING_KINDS = frozenset({SetSystemInstructionEntry, SetMemoryNotebookEntry, Co
 
 
 class ActiveSettings(Struct, frozen=True):
-    """What the last entry of its kind set: the state a history holds beside its entries."""
+    """What the last entry of its kind set, and how many entries were imported: the state a history holds beside its entries."""
 
     system_instruction: str = ""
     memory_notebook: str = ""
     compaction: CompactionEntry | None = None
+    imported: int = 0
 
     def after(self, entry: HistoryEntry) -> ActiveSettings:
         """The state once `entry` is appended."""
@@ -114,6 +115,11 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
     def sequence_number(self) -> int:
         """The sequence number of the last entry; the version by another name."""
         return self.version
+
+    @property
+    def imported(self) -> int:
+        """How many entries, from the first on, were imported. What people decided in them permits nothing here (law L11)."""
+        return self.in_force.imported
 
     @property
     def system_instruction(self) -> str:

@@ -49,6 +49,8 @@ class ConversationInfo(Struct, frozen=True, kw_only=True):
     parent: str | None = None
     forked_at: int | None = None
     tags: tuple[str, ...] = ()
+    imported: int = 0
+    """How many of its entries, from the first on, came with an import: decisions and permissions among them do not count."""
 
 
 class ConversationRow(Struct, frozen=True):
@@ -67,6 +69,7 @@ class ConversationRow(Struct, frozen=True):
         parent: str | None,
         forked_at: int | None,
         tags: Iterable[str],
+        imported: int,
         version: int | None,
         updated: datetime | None,
     ) -> ConversationRow:
@@ -80,6 +83,7 @@ class ConversationRow(Struct, frozen=True):
             parent=parent,
             forked_at=forked_at,
             tags=tuple(tags),
+            imported=imported,
         )
         return cls(number, info)
 
@@ -156,9 +160,26 @@ class HistoryStore(Closable):
         With a `lease`, appends raise `LeaseLost` once another holder claims the conversation; without one, they raise
         `LeaseHeld` while it is leased.
         """
+        return self._open(conversation, lease)
+
+    def append_imported(self, conversation: str, entries: Sequence[HistoryEntry]) -> int:
+        """Append those of `entries`, all of a conversation, that it does not have yet, as part of its import.
+
+        Decisions of people among them do not count here (law L11). Gives how many were appended.
+        """
+        history = self._open(conversation, is_import=True)
+        new = entries[history.version :]
+        for entry in new:
+            history.append(entry)
+        return len(new)
+
+    def _open(self, conversation: str, lease: Lease | None = None, *, is_import: bool = False) -> AgentHistory:
         row = self._log.find(conversation)
-        journal = StoreJournal(self._log, self.fork, row.number, row.id, lease)
-        return AgentHistory(journal.read(after=0), journal=journal)
+        journal = StoreJournal(self._log, self.fork, row.number, row.id, lease, is_import=is_import)
+        entries = journal.read(after=0)
+        if len(entries) != row.version:  # something was appended meanwhile, or a key of the table is damaged
+            row = self._log.reread(row, len(entries))
+        return AgentHistory(entries, journal=journal, imported=row.info.imported)
 
     def info(self, conversation: str) -> ConversationInfo:
         """The facts about a conversation."""

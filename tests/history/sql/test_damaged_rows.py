@@ -277,6 +277,7 @@ def test_a_file_from_before_checksums_is_read_as_it_is_and_then_brought_up(tmp_p
             "ALTER TABLE entries DROP COLUMN checksum",
             "ALTER TABLE entries DROP COLUMN digest",
             "DROP TABLE tombstones",
+            "ALTER TABLE conversations DROP COLUMN imported",
             "DROP TABLE lease_clock",
             "PRAGMA user_version = 3",
         ):

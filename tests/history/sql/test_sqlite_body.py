@@ -105,6 +105,7 @@ def make_older(path: Path) -> None:
         "ALTER TABLE entries DROP COLUMN checksum",
         "ALTER TABLE entries DROP COLUMN digest",
         "DROP TABLE tombstones",
+        "ALTER TABLE conversations DROP COLUMN imported",
         "DROP TABLE lease_clock",
         "DROP INDEX latest_touched",
         "ALTER TABLE conversations DROP COLUMN touched",
@@ -142,7 +143,7 @@ def test_an_older_program_reports_a_newer_file(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with SqliteStore(path) as store:
         store.create().append(ModelInputEntry.of(PROSE))
-    with pytest.raises(StoreError, match=r"written by a newer Antiphon \(schema 5, this one knows 2\)"):
+    with pytest.raises(StoreError, match=r"written by a newer Antiphon \(schema 6, this one knows 2\)"):
         SqliteFile(
             str(path),
             tables=SCHEMA_V1,

@@ -32,6 +32,7 @@ class Dialect(Database):
     """False for a file of an early version that is open for reading."""
     has_touched: bool = True
     has_digests: bool = True
+    has_imported: bool = True
 
     # Fragments and statements of SQL; `c` is a conversation.
     select_conversations: str

@@ -34,9 +34,10 @@ logger = logging.getLogger("antiphon.history")
 D = TypeVar("D")
 
 _INSERT_CONVERSATION = """
-INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
-VALUES (:id, :title, :created, :parent, :forked_at, :tags, :created) ON CONFLICT DO NOTHING RETURNING number
+INSERT INTO conversations (id, title, created, parent, forked_at, tags, imported, touched)
+VALUES (:id, :title, :created, :parent, :forked_at, :tags, :imported, :created) ON CONFLICT DO NOTHING RETURNING number
 """
+_SET_IMPORTED = "UPDATE conversations SET imported = :imported WHERE number = :number"
 _REFERENCE = f'"{DIGEST_PREFIX}'.encode()
 _BATCH = 500
 
@@ -59,6 +60,7 @@ class _Append(Struct, frozen=True):
     row: EntryRow
     attachments: Mapping[str, str]
     epoch: int | None
+    is_import: bool = False
 
 
 class Log:
@@ -70,26 +72,35 @@ class Log:
         self.path = dialect.location
 
     def append(
-        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
+        self,
+        number: int,
+        conversation: str,
+        entry: HistoryEntry,
+        epoch: int | None,
+        previous: bytes | None = None,
+        *,
+        is_import: bool = False,
     ) -> bytes:
         """Write one entry, under the epoch of a lease if there is one; returns its digest when it is durable.
 
-        `previous` is the digest of the entry before it; None if the writer does not know it.
+        `previous` is the digest of the entry before it; None if the writer does not know it. `is_import`: it and all before it
+        were imported.
         """
         stored, attachments = extract_media(entry)
         if previous is None:
             previous = self.digest_at(number, conversation, entry.sequence_number - 1)
         digest = entry_digest(previous, stored)
         row = self._dialect.entry_row(number, entry, stored, digest)
+        new = _Append(number, conversation, entry.sequence_number, row, attachments, epoch, is_import)
         try:
-            if not attachments:
+            if not attachments and not is_import:
                 with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
                     if self._dialect.append_entry(db, row, epoch):
                         return digest
-            self._append(_Append(number, conversation, entry.sequence_number, row, attachments, epoch))
+            self._append(new)
         except ConnectionBroken:
             try:
-                self._append(_Append(number, conversation, entry.sequence_number, row, attachments, epoch), stored)
+                self._append(new, stored)
             except StoreUnreachable as error:
                 raise StoreUnreachable(
                     f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
@@ -124,6 +135,8 @@ class Log:
     def _write_in(self, db: Any, new: _Append) -> bool:
         self.insert_attachments(db, new.number, new.attachments)
         self._dialect.touch(db, new.row)
+        if new.is_import:
+            self._dialect.execute(db, _SET_IMPORTED, number=new.number, imported=new.sequence)
         return self._dialect.append_entry(db, new.row, new.epoch)
 
     def insert_entry(self, db: Any, number: int, conversation: str, entry: HistoryEntry) -> None:
@@ -161,11 +174,11 @@ class Log:
             if first + len(rows) <= end:
                 raise damaged_entry(self.path, first + len(rows), conversation, "its row is missing")
 
-    def insert_conversation(self, db: Any, head: ExportHead) -> int:
+    def insert_conversation(self, db: Any, head: ExportHead, *, imported: int = 0) -> int:
         """Insert a new conversation and return its number."""
         values = {"id": head.id, "title": head.title, "created": head.created, "parent": head.parent}
         for (number,) in self._dialect.execute(
-            db, _INSERT_CONVERSATION, **values, forked_at=head.forked_at, tags=tuple(head.tags)
+            db, _INSERT_CONVERSATION, **values, forked_at=head.forked_at, tags=tuple(head.tags), imported=imported
         ):
             return int(number)
         raise ConversationExists(
@@ -240,6 +253,19 @@ class Log:
                     start=ID_LENGTH + 1 - size,
                 )
         return single_match(found, UnknownConversation, conversation, self.path)
+
+    def reread(self, row: ConversationRow, count: int) -> ConversationRow:
+        """The row again, after `count` entries were read.
+
+        Raises `StoreDamaged` if that are too few, or more than the row's own look-up finds: the next append would collide.
+        """
+        now = self.find(row.id)
+        if row.version <= count <= now.version:
+            return now
+        raise StoreDamaged(
+            f"{self.path}: conversation {row.id} is damaged: {count} of its entries can be read, and the last one has the "
+            f"number {now.version}. Nothing was written; check it with `antiphon history verify {row.id}`, and restore a backup"
+        )
 
     def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
         """The conversations that were changed last, in that order."""

@@ -66,7 +66,8 @@ class PostgresDialect(PostgresDatabase, Dialect):
     """One schema of a PostgreSQL database."""
 
     select_conversations = f"""
-SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.sequence, CASE WHEN {_IS_DATE} THEN last.at END
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, c.imported,
+    last.sequence, CASE WHEN {_IS_DATE} THEN last.at END
 FROM conversations c LEFT JOIN LATERAL (
     SELECT sequence, at FROM entries WHERE entries.number = c.number ORDER BY sequence DESC LIMIT 1) last ON true
 """

@@ -93,6 +93,8 @@ CREATE TABLE lease_clock (boot TEXT NOT NULL, ahead INTEGER NOT NULL);
 ALTER TABLE entries ADD COLUMN digest BLOB;
 CREATE TABLE tombstones (id TEXT NOT NULL, deleted INTEGER NOT NULL, entries INTEGER NOT NULL, head BLOB NOT NULL);
 """,
+    # How many entries of a conversation were imported (see `export`): decisions among them permit nothing.
+    5: "ALTER TABLE conversations ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;\n",
 }
 FILE_SCHEMA = 1 + len(SQLITE_MIGRATIONS)
 
@@ -193,6 +195,8 @@ CREATE TABLE tombstones (
     id text COLLATE "C" NOT NULL, deleted timestamptz NOT NULL, entries integer NOT NULL, head bytea NOT NULL)
 """,
     ),
+    # How many entries of a conversation were imported (see `export`). What older workers import counts as written here.
+    Migration(5, 1, "ALTER TABLE conversations ADD COLUMN imported integer NOT NULL DEFAULT 0"),
 )
 
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, needs integer NOT NULL, done timestamptz NOT NULL)"

@@ -70,7 +70,7 @@ class SqliteDialect(SqliteDatabase, Dialect):
     """One SQLite file."""
 
     select_conversations = f"""
-SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.key & {SEQUENCE},
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, c.imported, last.key & {SEQUENCE},
     CASE WHEN typeof(last.at) = 'integer' AND last.at BETWEEN {EARLIEST} AND {LATEST} THEN last.at END
 FROM conversations c LEFT JOIN entries last ON last.key = (
     SELECT max(key) FROM entries WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})
@@ -106,6 +106,9 @@ ORDER BY r.due, r.id LIMIT 1
         self.has_leases = file.schema >= 2
         self.has_touched = file.schema >= 3
         self.has_digests = file.schema >= 5
+        self.has_imported = file.schema >= 6
+        if not self.has_imported:
+            self.select_conversations = self.select_conversations.replace("c.imported", "0")
         columns = ("at", "body", "checksum" if file.schema >= 4 else "NULL")
         self._read_entries = _READ_ENTRIES.format(*columns)
         self._read_damaged_entries = _READ_ENTRIES.format(*map(_WITHOUT_TEXT.format, columns))
@@ -178,10 +181,11 @@ ORDER BY r.due, r.id LIMIT 1
                 yield number, row
 
     def conversation(self, row: tuple[Any, ...]) -> ConversationRow:
-        number, conversation, title, created, parent, forked_at, tags, last, at = row
+        number, conversation, title, created, parent, forked_at, tags, imported, last, at = row
         texts = (conversation, title, "" if parent is None else parent)
         try:
-            if not all(isinstance(text, str) for text in texts) or not isinstance(forked_at, int | None):
+            is_whole = isinstance(forked_at, int | None) and isinstance(imported, int)
+            if not is_whole or not all(isinstance(text, str) for text in texts):
                 raise TypeError("a column has a value of a wrong type")  # noqa: TRY301 - one place words the error
             return ConversationRow.of(
                 number,
@@ -190,6 +194,7 @@ ORDER BY r.due, r.id LIMIT 1
                 parent,
                 forked_at,
                 _decode_tags(tags),
+                imported,
                 last,
                 from_microseconds(at or 0),
             )

@@ -99,7 +99,7 @@ class SqlStore(HistoryStore):
         head = ExportHead.of(parent.info).for_fork(at)
         with self._dialect.transaction() as db:
             self._dialect.lock(db, "attachments", shared=True)
-            number = self._log.insert_conversation(db, head)
+            number = self._log.insert_conversation(db, head, imported=min(head.entries, parent.info.imported))
             values = {"number": number, "parent": parent.number, "entries": head.entries}
             self._dialect.execute(db, self._dialect.copy_entries, **values)
             copied = f"SELECT {self._dialect.version} FROM conversations c WHERE c.number = :number"
@@ -151,7 +151,7 @@ class SqlStore(HistoryStore):
     ) -> ConversationInfo:
         export = Export.read(lines, source, as_new=as_new)  # all of it, before anything is written
         with self._dialect.transaction() as db:
-            number = self._log.insert_conversation(db, export.head)
+            number = self._log.insert_conversation(db, export.head, imported=len(export.entries))
             self._log.insert_attachments(db, number, export.attachments)
             digested = zip(export.entries, export.digests, strict=True)
             rows = (self._dialect.entry_row(number, line.entry, line.stored, digest) for line, digest in digested)
