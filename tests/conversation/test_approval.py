@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from antiphon.conversation import ApprovalNeeded, Conversation, LoopEvent, LoopFinished, ToolLoop
 from antiphon.errors import ConversationError
-from antiphon.history import AgentHistory, HumanDecisionEntry, ToolCallStartedEntry
-from antiphon.parts import ToolCallRequest
+from antiphon.history import (
+    AgentHistory,
+    HumanDecisionEntry,
+    ModelOutputEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
+from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.scripted import ScriptedAnswer, ScriptedModel, call
-from antiphon.tools import Tool, tool
+from antiphon.tools import Hook, Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from support.planned_turns import Source, drained, last_reason, refusals, results_in
 
@@ -259,17 +268,78 @@ def small(arguments: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("approval", [True, small])
 @pytest.mark.parametrize("request_", UNREADABLE, ids=["freeform", "empty", "cut", "list", "other", "nested"])
-def test_a_person_decides_for_any_arguments(
+def test_nobody_is_asked_about_arguments_that_the_tool_refuses(
     office: Office, request_: ToolCallRequest, approval: bool | Callable[[dict[str, Any]], bool]
 ) -> None:
     chat = Conversation(ScriptedModel(request_, "Done."), tools=office.tools(approval))
+    assert ToolLoop(chat).run_sync("Pay.").reason == "answered"
+    assert office.paid == []
+    (results,) = [entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry)]
+    assert "pay" in results.results[0].result_markdown, "the model reads what is wrong with its arguments"
+    assert results.results[0].status is ToolExecutionStatus.FAILED
+
+
+class Change(Hook):
+    """Changes the amount of every payment."""
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    def before_tool(self, call: ToolCallRequest, tool: Tool | None) -> ToolCallRequest:
+        assert tool is not None
+        return structs.replace(call, arguments=json.dumps({**call.parse_arguments(), "amount": self.amount}))
+
+
+def started(chat: Conversation) -> list[ToolCallStartedEntry]:
+    return [entry for entry in chat.history.entries if isinstance(entry, ToolCallStartedEntry)]
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit"])
+def test_a_hook_cannot_change_what_a_person_approved(office: Office, decision: str) -> None:
+    chat = Conversation(
+        ScriptedModel(call("pay", to="Ada", amount=5), "Done."), tools=office.tools(), hooks=[Change(9999)]
+    )
     loop = ToolLoop(chat)
-    assert loop.run_sync("Pay.").reason == "approval"
+    (waiting,) = loop.run_sync("Pay.").pending
+    if decision == "approve":
+        loop.approve(waiting.tool_call_id)
+    else:
+        loop.edit(waiting.tool_call_id, {"to": "Ada", "amount": 6})
+    assert loop.run_sync().reason == "answered"
     assert office.paid == []
-    (waiting,) = loop.pending
-    loop.approve(waiting.tool_call_id)
-    assert loop.run_sync().reason == "answered", "the tool refuses what it cannot read"
+    (results,) = [entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry)]
+    assert "a person approved this call, and a hook changed its arguments" in results.results[0].result_markdown
+
+
+def test_a_hook_that_leaves_an_approved_call_as_it_is_runs_around_it(office: Office) -> None:
+    chat = Conversation(
+        ScriptedModel(call("pay", to="Ada", amount=5), "Done."), tools=office.tools(), hooks=[Change(5)]
+    )
+    loop = ToolLoop(chat)
+    loop.approve(loop.run_sync("Pay.").pending[0].tool_call_id)
+    assert loop.run_sync().reason == "answered"
+    assert office.paid == [("Ada", 5)]
+
+
+def test_a_hook_cannot_make_a_call_that_needs_approval_of_one_that_does_not(office: Office) -> None:
+    model = ScriptedModel(call("pay", to="Ada", amount=5), "Done.")
+    chat = Conversation(model, tools=office.tools(small), hooks=[Change(50)])
+    assert ToolLoop(chat).run_sync("Pay.").reason == "answered"
     assert office.paid == []
+
+
+def test_the_log_has_the_arguments_that_a_hook_gave_to_a_call(office: Office) -> None:
+    model = ScriptedModel(call("pay", to="Ada", amount=5), call("pay", to="Ada", amount=7), "Done.")
+    chat = Conversation(model, tools=office.tools(False), hooks=[Change(7)])
+    ToolLoop(chat).run_sync("Pay.")
+    assert office.paid == [("Ada", 7), ("Ada", 7)]
+    changed, unchanged = started(chat)
+    asked = [call for entry in chat.history.entries if isinstance(entry, ModelOutputEntry) for call in entry.tool_calls]
+    assert json.loads(changed.arguments or "") == {"to": "Ada", "amount": 7}
+    assert unchanged.arguments is None
+    for entry, text in ((changed, changed.arguments or ""), (unchanged, asked[1].arguments)):
+        assert entry.metadata is not None
+        assert entry.metadata.argument_digest == "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_a_free_form_call_runs_once_it_is_approved() -> None:

@@ -244,11 +244,15 @@ class ToolCallResultsEntry(HistoryEntry, frozen=True, tag="tool_call_results"):
 
 
 class ToolCallStartedEntry(HistoryEntry, frozen=True, tag="tool_call_started"):
-    """A tool is about to run. If no result follows, the call may have half-run when the process stopped."""
+    """A tool is about to run. If no result follows, the call may have half-run when the process stopped.
+
+    `arguments` are what it runs with, if a hook changed those of the call; the digest in the metadata is always of what runs.
+    """
 
     tool_name: str
     tool_call_id: str
     idempotency_key: str = ""
+    arguments: str | None = None
 
 
 class ToolCallFinishedEntry(HistoryEntry, frozen=True, tag="tool_call_finished"):

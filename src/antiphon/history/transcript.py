@@ -52,7 +52,8 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
         case DebugLogEntry():
             yield f"{entry.category}: {entry.message}"
         case ToolCallStartedEntry():
-            yield f"{entry.tool_name} ({entry.tool_call_id})"
+            changed = "" if entry.arguments is None else f" with changed arguments: {entry.arguments}"
+            yield f"{entry.tool_name} ({entry.tool_call_id}){changed}"
         case ToolCallFinishedEntry():
             yield _part(entry.result)
         case ApprovalRequestedEntry():

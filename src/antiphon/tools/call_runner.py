@@ -172,6 +172,7 @@ class CallRunner(Struct, eq=False):
             model=self.model,
             provider=self.provider,
             history=self.history,
+            approved=[call_id for call_id, state in self._running.items() if state.decision is not None],
         )
 
     async def _execute_to_the_end(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
@@ -187,12 +188,19 @@ class CallRunner(Struct, eq=False):
     # The observer of the executor.
 
     def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
-        """Write down that a tool is about to run, before it does."""
+        """Write down that a tool is about to run, before it does, and with which arguments."""
         if tool is not None:
+            asked = apply_edit(self._running[call.tool_call_id]).arguments
             digest = hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
             metadata = EntryMetadata(argument_digest=f"sha256:{digest}")
             self.history.append(
-                ToolCallStartedEntry(call.tool_name, call.tool_call_id, idempotency_key, metadata=metadata)
+                ToolCallStartedEntry(
+                    call.tool_name,
+                    call.tool_call_id,
+                    idempotency_key,
+                    arguments=None if call.arguments == asked else call.arguments,
+                    metadata=metadata,
+                )
             )
         if self.observer is not None:
             self.observer.started(call, tool, idempotency_key)

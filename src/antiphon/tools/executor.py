@@ -14,9 +14,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
@@ -146,14 +147,18 @@ class ToolExecutor:
         return other
 
     def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
-        """Whether a person must allow a call of `tool`. A policy that fails is answered with yes."""
+        """Whether a person must allow a call of `tool`. A policy that fails is answered with yes.
+
+        Nobody is asked about arguments that the tool refuses: such a call does not run, and the model reads why.
+        """
         if self.approval is tool_policy and (tool is None or tool.needs_approval is False):  # most calls, twice a round
             return False
         try:
-            return bool(self.approval(tool, call))
+            needs_approval = bool(self.approval(tool, call))
         except Exception:
             logger.exception("the approval policy failed for %s, so the call needs approval", call.tool_name)
-            return True
+            needs_approval = True
+        return needs_approval and (tool is None or _accepts(tool, call))
 
     def calls_for_approval(self, calls: Iterable[ToolCallRequest]) -> list[str]:
         """The ids of the calls that a person must allow first."""
@@ -171,10 +176,12 @@ class ToolExecutor:
         model: str | ProviderClient | None = None,
         provider: ProviderClient | None = None,
         history: AgentHistory | None = None,
+        approved: Collection[str] = (),
     ) -> list[ToolCallResult]:
         """Run the calls and give their results, in order. `keys` gives a call its idempotency key.
 
-        `model`, `provider` and `history` are those of the conversation, for tools that ask.
+        `model`, `provider` and `history` are those of the conversation, for tools that ask. `approved` are the ids of calls that
+        a person allowed as they are: no hook may change them.
         """
         loop = asyncio.get_running_loop()
         running: list[_CallExecution] = []
@@ -187,7 +194,20 @@ class ToolExecutor:
                 key = f"{key}#{count}"
             tool = self.registry.get(call.tool_name)
             running.append(
-                _CallExecution(self, call, tool, key, observer, conversation_id, round, loop, model, provider, history)
+                _CallExecution(
+                    self,
+                    call,
+                    tool,
+                    key,
+                    observer,
+                    conversation_id,
+                    round,
+                    loop,
+                    model,
+                    provider,
+                    history,
+                    call.tool_call_id in approved,
+                )
             )
         if len(running) == 1:
             return [await running[0].answer()]
@@ -230,6 +250,7 @@ class _CallExecution(Struct, eq=False):
     model: str | ProviderClient | None = None
     provider: ProviderClient | None = None
     history: AgentHistory | None = None
+    is_approved: bool = False
     attempts: int = 0
     is_cached: bool = False
     is_truncated: bool = False
@@ -256,10 +277,13 @@ class _CallExecution(Struct, eq=False):
 
     async def _answer(self) -> ToolCallResult:
         observer, on_call = self.observer, self.executor.on_call
+        began = time.perf_counter()
+        refusal = await self._let_hooks_change() if self.executor.hooks else None
         if observer is not None:
             observer.started(self.call, self.tool, self.idempotency_key)
-        began = time.perf_counter()
         try:
+            if refusal is not None:
+                raise refusal  # noqa: TRY301 - every failure becomes a result here
             result = await (self._run_with_hooks() if self.executor.hooks else self._run())
         except ToolError as error:
             self.error_type = type(error).__name__
@@ -281,14 +305,35 @@ class _CallExecution(Struct, eq=False):
                 logger.exception("on_call failed for call %s of %s", self.call.tool_call_id, self.call.tool_name)
         return result
 
+    async def _let_hooks_change(self) -> ToolError | None:
+        """Give the call what the hooks make of its arguments, before the log says what runs; or give the reason not to run it.
+
+        A person's approval is for the arguments they saw, and arguments that need one do not get past it (law L11).
+        """
+        call = self.call
+        try:
+            changed = await run_before_tool(self.executor.hooks, call, self.tool)
+        except ToolError as error:
+            return error
+        if changed == call or (changed.freeform == call.freeform and _canonical(changed) == _canonical(call)):
+            return None
+        if self.is_approved:
+            return self._refuse_change("a person approved this call, and a hook changed its arguments afterwards")
+        if self.executor.needs_approval(self.tool, changed):
+            return self._refuse_change("a hook changed its arguments to ones that need a person's approval")
+        self.call = changed
+        return None
+
+    def _refuse_change(self, reason: str) -> ToolError:
+        logger.warning("%s was not run in call %s: %s", self.call.tool_name, self.call.tool_call_id, reason)
+        return ToolError(f"{self.call.tool_name} was not run: {reason}.", retry=False)
+
     async def _run_with_hooks(self) -> ToolCallResult:
-        hooks = self.executor.hooks
-        self.call = await run_before_tool(hooks, self.call, self.tool)
         try:
             result = await self._run()
         except ToolError as error:
             result = self._failure(str(error))
-        return await run_after_tool(hooks, self.call, result)
+        return await run_after_tool(self.executor.hooks, self.call, result)
 
     def _run(self) -> Coroutine[Any, Any, ToolCallResult]:
         """The result on its way, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
@@ -442,6 +487,25 @@ class _CallExecution(Struct, eq=False):
 def _check_hooks(hooks: object) -> None:
     if not isinstance(hooks, Sequence) or not all(isinstance(hook, Hook) for hook in hooks):
         raise InvalidSetting(f"hooks={hooks!r}: expected a list of Hook objects")
+
+
+def _canonical(call: ToolCallRequest) -> bytes:
+    """The arguments of a call, however they are spaced and ordered."""
+    try:
+        return msgspec.json.encode(call.parse_arguments(), order="sorted")
+    except (TypeError, ValueError, RecursionError):  # no JSON object: the text is all there is
+        return call.arguments.encode("utf-8", "surrogatepass")
+
+
+def _accepts(tool: Tool, call: ToolCallRequest) -> bool:
+    """Whether a call has arguments that the tool can run with. A check that fails itself is no reason not to ask."""
+    try:
+        tool.validate(read_arguments(tool, call))
+    except ToolError:
+        return False
+    except Exception:
+        logger.warning("%s could not check the arguments of call %s", tool.name, call.tool_call_id, exc_info=True)
+    return True
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

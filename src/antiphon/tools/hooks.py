@@ -55,7 +55,10 @@ class Hook:
     def before_tool(
         self, call: ToolCallRequest, tool: Tool | None
     ) -> ToolCallRequest | Awaitable[ToolCallRequest | None] | None:
-        """Called before a tool runs, after any approval. Return the call with other arguments to change them."""
+        """Called before a tool runs. Return the call with other arguments to change them; the log then has both.
+
+        It may refuse a call that a person approved, and not change it: what was approved is what runs.
+        """
 
     def after_tool(
         self, call: ToolCallRequest, result: ToolCallResult

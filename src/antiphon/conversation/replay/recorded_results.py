@@ -10,7 +10,7 @@ treats it as in any turn, `skip` gives the model a result that says so. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args
 
 from msgspec import Struct, structs
@@ -168,6 +168,7 @@ class RecordedExecutor(ToolExecutor):
         model: str | ProviderClient | None = None,
         provider: ProviderClient | None = None,
         history: AgentHistory | None = None,
+        approved: Collection[str] = (),
     ) -> list[ToolCallResult]:
         """The results of the calls, in order: from the log, or of running what may run."""
         served: dict[int, ToolCallResult] = {}
@@ -198,6 +199,7 @@ class RecordedExecutor(ToolExecutor):
                     model=model,
                     provider=provider,
                     history=history,
+                    approved=approved,
                 )
             )
         return [served[index] if index in served else next(ran) for index in range(len(calls))]
