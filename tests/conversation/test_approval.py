@@ -268,7 +268,7 @@ def small(arguments: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("approval", [True, small])
 @pytest.mark.parametrize("request_", UNREADABLE, ids=["freeform", "empty", "cut", "list", "other", "nested"])
-def test_nobody_is_asked_about_arguments_that_the_tool_refuses(
+def test_no_person_is_asked_about_arguments_that_the_tool_refuses(
     office: Office, request_: ToolCallRequest, approval: bool | Callable[[dict[str, Any]], bool]
 ) -> None:
     chat = Conversation(ScriptedModel(request_, "Done."), tools=office.tools(approval))

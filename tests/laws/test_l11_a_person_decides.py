@@ -331,7 +331,7 @@ MADE = '{"amount":5}'
 
 
 class Elsewhere(Struct, frozen=True):
-    """A log that somebody else wrote: a call that is open, and all that could be taken for a permission."""
+    """A log that another person wrote: a call that is open, and all that could be taken for a permission."""
 
     is_requested: bool
     decisions: list[str]
@@ -409,8 +409,10 @@ class Change(Hook):
         return structs.replace(call, arguments='{"amount":9999}')
 
 
-@settings(max_examples=at_least(60), deadline=None)
-@given(elsewhere, st.sampled_from(get_args(Way)), st.booleans(), st.sampled_from(["approve", "edit", "deny"]), st.data())
+@settings(max_examples=at_least(25), deadline=None)
+@given(
+    elsewhere, st.sampled_from(get_args(Way)), st.booleans(), st.sampled_from(["approve", "edit", "deny"]), st.data()
+)
 def test_no_import_brings_an_approval_and_what_runs_is_what_was_approved_here(
     written: Elsewhere, way: Way, has_hook: bool, decision: Any, data: st.DataObject
 ) -> None:
@@ -498,9 +500,8 @@ def test_the_command_line_asks_again_after_an_import(tmp_path: Path) -> None:
     (tmp_path / "talk.jsonl").write_bytes(export_of(Elsewhere(True, ["approve"], ["before", "after"], False, False)))
     environment = environment_of(tmp_path, {})
     assert run_antiphon("history", "import", "talk.jsonl", cwd=tmp_path, env=environment).returncode == 0
-    for words in ("thanks", "use pay amount=5"):
-        code, _, err = antiphon_chat(tmp_path, "--resume", "last", "--tools", "tools.py", "-p", words)
-        assert not (tmp_path / "paid.txt").exists()
+    code, _, err = antiphon_chat(tmp_path, "--resume", "last", "--tools", "tools.py", "-p", "use pay amount=5")
+    assert not (tmp_path / "paid.txt").exists()
     assert (code, "pay needs approval" in err) == (1, True), err
 
 

@@ -43,10 +43,17 @@ class FarLog(Log):
         return super().read(number, conversation, after)
 
     def append(
-        self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None, previous: bytes | None = None
+        self,
+        number: int,
+        conversation: str,
+        entry: HistoryEntry,
+        epoch: int | None,
+        previous: bytes | None = None,
+        *,
+        is_import: bool = False,
     ) -> bytes:
         self.jam.passing("append", conversation)
-        return super().append(number, conversation, entry, epoch, previous)
+        return super().append(number, conversation, entry, epoch, previous, is_import=is_import)
 
 
 class FarStore(SqliteStore):

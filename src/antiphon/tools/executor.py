@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
@@ -28,10 +27,10 @@ from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import Cancellation, ToolContext
-from antiphon.tools.hooks import Hook, run_after_tool, run_before_tool
+from antiphon.tools.hooks import Hook, has_same_arguments, run_after_tool, run_before_tool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.results import exception_text, size_of, to_result, traceback_text, truncate_content
-from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
+from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, has_valid_arguments, read_arguments, tool_policy
 
 if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
@@ -149,7 +148,7 @@ class ToolExecutor:
     def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
         """Whether a person must allow a call of `tool`. A policy that fails is answered with yes.
 
-        Nobody is asked about arguments that the tool refuses: such a call does not run, and the model reads why.
+        No person is asked about arguments that the tool refuses: such a call does not run, and the model reads why.
         """
         if self.approval is tool_policy and (tool is None or tool.needs_approval is False):  # most calls, twice a round
             return False
@@ -158,7 +157,7 @@ class ToolExecutor:
         except Exception:
             logger.exception("the approval policy failed for %s, so the call needs approval", call.tool_name)
             needs_approval = True
-        return needs_approval and (tool is None or _accepts(tool, call))
+        return needs_approval and (tool is None or has_valid_arguments(tool, call))
 
     def calls_for_approval(self, calls: Iterable[ToolCallRequest]) -> list[str]:
         """The ids of the calls that a person must allow first."""
@@ -193,22 +192,11 @@ class ToolExecutor:
             if count > 1:
                 key = f"{key}#{count}"
             tool = self.registry.get(call.tool_name)
-            running.append(
-                _CallExecution(
-                    self,
-                    call,
-                    tool,
-                    key,
-                    observer,
-                    conversation_id,
-                    round,
-                    loop,
-                    model,
-                    provider,
-                    history,
-                    call.tool_call_id in approved,
-                )
+            one = _CallExecution(
+                self, call, tool, key, observer, conversation_id, round, loop, model, provider, history
             )
+            one.is_approved = call.tool_call_id in approved
+            running.append(one)
         if len(running) == 1:
             return [await running[0].answer()]
         return await self._run_parallel(running) if running else []
@@ -283,7 +271,7 @@ class _CallExecution(Struct, eq=False):
             observer.started(self.call, self.tool, self.idempotency_key)
         try:
             if refusal is not None:
-                raise refusal  # noqa: TRY301 - every failure becomes a result here
+                raise refusal
             result = await (self._run_with_hooks() if self.executor.hooks else self._run())
         except ToolError as error:
             self.error_type = type(error).__name__
@@ -306,27 +294,23 @@ class _CallExecution(Struct, eq=False):
         return result
 
     async def _let_hooks_change(self) -> ToolError | None:
-        """Give the call what the hooks make of its arguments, before the log says what runs; or give the reason not to run it.
-
-        A person's approval is for the arguments they saw, and arguments that need one do not get past it (law L11).
-        """
+        """Let hooks change the call before the log says what runs; gives the reason if it may not run so (law L11)."""
         call = self.call
         try:
             changed = await run_before_tool(self.executor.hooks, call, self.tool)
         except ToolError as error:
             return error
-        if changed == call or (changed.freeform == call.freeform and _canonical(changed) == _canonical(call)):
+        if has_same_arguments(changed, call):
             return None
         if self.is_approved:
-            return self._refuse_change("a person approved this call, and a hook changed its arguments afterwards")
-        if self.executor.needs_approval(self.tool, changed):
-            return self._refuse_change("a hook changed its arguments to ones that need a person's approval")
-        self.call = changed
-        return None
-
-    def _refuse_change(self, reason: str) -> ToolError:
-        logger.warning("%s was not run in call %s: %s", self.call.tool_name, self.call.tool_call_id, reason)
-        return ToolError(f"{self.call.tool_name} was not run: {reason}.", retry=False)
+            reason = "a person approved this call, and a hook changed its arguments afterwards"
+        elif self.executor.needs_approval(self.tool, changed):
+            reason = "a hook changed its arguments to ones that need a person's approval"
+        else:
+            self.call = changed
+            return None
+        logger.warning("%s was not run in call %s: %s", call.tool_name, call.tool_call_id, reason)
+        return ToolError(f"{call.tool_name} was not run: {reason}.", retry=False)
 
     async def _run_with_hooks(self) -> ToolCallResult:
         try:
@@ -487,25 +471,6 @@ class _CallExecution(Struct, eq=False):
 def _check_hooks(hooks: object) -> None:
     if not isinstance(hooks, Sequence) or not all(isinstance(hook, Hook) for hook in hooks):
         raise InvalidSetting(f"hooks={hooks!r}: expected a list of Hook objects")
-
-
-def _canonical(call: ToolCallRequest) -> bytes:
-    """The arguments of a call, however they are spaced and ordered."""
-    try:
-        return msgspec.json.encode(call.parse_arguments(), order="sorted")
-    except (TypeError, ValueError, RecursionError):  # no JSON object: the text is all there is
-        return call.arguments.encode("utf-8", "surrogatepass")
-
-
-def _accepts(tool: Tool, call: ToolCallRequest) -> bool:
-    """Whether a call has arguments that the tool can run with. A check that fails itself is no reason not to ask."""
-    try:
-        tool.validate(read_arguments(tool, call))
-    except ToolError:
-        return False
-    except Exception:
-        logger.warning("%s could not check the arguments of call %s", tool.name, call.tool_call_id, exc_info=True)
-    return True
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

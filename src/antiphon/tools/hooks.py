@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeAlias, get_args
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.errors import CallRefused, ToolError
@@ -125,6 +126,18 @@ async def run_before_tool(hooks: Hooks, call: ToolCallRequest, tool: Tool | None
                 raise ToolError(f"{call.tool_name} was not run: a hook may change only its arguments.", retry=False)
             call = changed
     return call
+
+
+def has_same_arguments(changed: ToolCallRequest, call: ToolCallRequest) -> bool:
+    """Whether two calls have the same arguments, however their JSON is spaced and ordered."""
+    return changed == call or (changed.freeform == call.freeform and _canonical(changed) == _canonical(call))
+
+
+def _canonical(call: ToolCallRequest) -> bytes:
+    try:
+        return msgspec.json.encode(call.parse_arguments(), order="sorted")
+    except (TypeError, ValueError, RecursionError):  # no JSON object: the text is all there is
+        return call.arguments.encode("utf-8", "surrogatepass")
 
 
 async def run_after_tool(hooks: Hooks, call: ToolCallRequest, result: ToolCallResult) -> ToolCallResult:

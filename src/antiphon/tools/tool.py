@@ -374,3 +374,14 @@ def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
         return call.parse_arguments()
     except ValueError as error:
         raise invalid_json_error(tool.name, call.arguments, str(error), tool.parameters) from None
+
+
+def has_valid_arguments(tool: Tool, call: ToolCallRequest) -> bool:
+    """Whether the tool accepts the arguments of a call. If a validator of the application fails, that is not known: True."""
+    try:
+        tool.validate(read_arguments(tool, call))
+    except ToolError:
+        return False
+    except Exception:
+        logger.warning("%s could not check the arguments of call %s", tool.name, call.tool_call_id, exc_info=True)
+    return True
