@@ -24,7 +24,7 @@ parts extensions conform
 history wire
 context repair telemetry
 prices providers
-tools
+tools logs
 conversation gateway
 graph runs testing sessions trajectories tapes
 chat
@@ -40,7 +40,7 @@ FORBIDDEN = {"chat": {"gateway"}}
 COMMANDS_OF_DEVTOOLS = ["cli.cache", "cli.replay", "cli.sessions", "cli.gateway.conform", "cli.gateway.tape"]
 DISTRIBUTIONS = {
     "antiphon-devtools": [
-        *("conform", "tapes", "caching", "sessions", "trajectories", "conversation.replay"),
+        *("conform", "tapes", "caching", "sessions", "trajectories"),
         *COMMANDS_OF_DEVTOOLS,
     ],
     "antiphon-chat": ["chat", "web", "cli.chat"],
@@ -48,16 +48,6 @@ DISTRIBUTIONS = {
     "antiphon": [""],
 }
 """Which distribution a module will be part of. Each imports those below it here; the library imports none of the others."""
-
-ARROWS_TO_CUT = {
-    "chat.session": ["conversation.replay"],
-    "cli.chat.commands": ["conversation.replay"],
-    "cli.chat.comparison_table": ["conversation.replay"],
-    "cli.worker": ["gateway.observe.logs"],
-    "web.api.replays": ["conversation.replay"],
-    "web.live_conversation": ["conversation.replay"],
-}
-"""Imports between distributions that go the wrong way today."""
 
 KNOWN_CYCLE = "antiphon.gateway."
 """The folders of the gateway still import each other."""
@@ -241,7 +231,7 @@ def test_distributions_import_those_below_them() -> None:
         for other in sorted(imported):
             if order.index(distribution_of(other)) < order.index(distribution_of(module)):
                 wrong.setdefault(module.partition(".")[2], []).append(other.partition(".")[2])
-    assert wrong == ARROWS_TO_CUT
+    assert wrong == {}
 
 
 def test_what_is_found_by_name_exists() -> None:

@@ -20,9 +20,9 @@ from antiphon.cli.options import add_store, whole_number
 from antiphon.cli.terminal import write_error
 from antiphon.errors import RunConfigError, StoreUnreachable
 from antiphon.extensions import EXTENSIONS, load_part
-from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import HistoryStore
 from antiphon.history.location import open_location, store_location
+from antiphon.logs import configure_logs
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, load_run_book
 

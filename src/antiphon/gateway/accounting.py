@@ -20,12 +20,12 @@ from antiphon.gateway.access.refusals import LimitReached
 from antiphon.gateway.generate.charging import metered_usage
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
-from antiphon.gateway.observe.logs import lines_written_together
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.refusal_log import RefusalLog
 from antiphon.gateway.observe.request_log import log_finished_request
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.logs import lines_written_together
 from antiphon.prices.table import PriceTable
 
 CHAT_PAGE = "chat-page"

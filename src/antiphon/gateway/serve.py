@@ -36,7 +36,6 @@ from antiphon.gateway.ledger.budget_totals import LedgerTotals
 from antiphon.gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
-from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
@@ -46,6 +45,7 @@ from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.history.location import display_location
+from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable
 from antiphon.providers.transport.client import HttpClient
 

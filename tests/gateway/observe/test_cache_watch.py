@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from antiphon.gateway.config.settings import CacheDoctorSettings, ClientKeySettings
-from antiphon.gateway.observe.logs import configure_logs
+from antiphon.logs import configure_logs
 from antiphon.parts import TokenUsage
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest

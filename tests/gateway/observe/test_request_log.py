@@ -16,8 +16,8 @@ from msgspec import structs
 
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.generate.generation import Generation
-from antiphon.gateway.observe.logs import LogHandler, configure_logs
 from antiphon.gateway.observe.request_log import LOG_FIELDS
+from antiphon.logs import LogHandler, configure_logs
 from gateway.rig import FAST, KEY, Client, Got, Rig, rig
 from gateway.strict_upstream import cut, hang
 from support.waiting import until

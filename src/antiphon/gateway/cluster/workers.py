@@ -20,8 +20,8 @@ from typing import Any
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.serve import ListenSockets, logger, serve, tune_memory
+from antiphon.logs import configure_logs
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_CHECK_SECONDS = 1.0

@@ -26,7 +26,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStre
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
 from antiphon.gateway.http.timeouts import ConnectionTimer
 from antiphon.gateway.http.websocket import SocketOpener, WebSocket, handshake
-from antiphon.gateway.observe.logs import request_id_scope, set_request_id
+from antiphon.logs import request_id_scope, set_request_id
 from antiphon.providers.transport.eager_task import start_task
 from antiphon.providers.transport.header_fields import encode_head
 

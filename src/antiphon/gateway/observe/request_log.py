@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.observe.logs import is_for_people, log_request
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.logs import is_for_people, log_request
 from antiphon.providers.call import Attempt, Fallback
 
 LOG_FIELDS: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.observe.logs import (
+from antiphon.logs import (
     LogFormat,
     LogHandler,
     configure_logs,
