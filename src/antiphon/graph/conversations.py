@@ -27,7 +27,7 @@ from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn_runner import TurnRunner
-from antiphon.errors import GraphError, LeaseHeld
+from antiphon.errors import GraphError, LeaseHeld, UnknownConversation
 from antiphon.graph.leases import HeldConversation, LeaseCache
 from antiphon.graph.nodes import ConversationState
 from antiphon.graph.step import (
@@ -122,7 +122,7 @@ class Conversations(SyncClosable):
         self._compaction_callbacks = CompactionCallbacks()
         self._bounds = bounds or Bounds()
         self._max_hand_overs = max_hand_overs
-        self._runs = RunTracker(lambda run: self._leases.release(run=run))
+        self._runs = RunTracker(lambda run: self._leases.release(run=run), self._log_version)
         self._leases = LeaseCache(
             self.store,
             self._conversation,
@@ -161,7 +161,7 @@ class Conversations(SyncClosable):
         return self._compaction_callbacks.add(callback)
 
     def bind(self, graph: G) -> G:
-        """The graph, with a callback that releases the conversations of a run when it ends."""
+        """The graph, with a callback that notes where a run starts, and releases its conversations when it ends."""
         return graph.with_config(callbacks=[self._runs.handler])
 
     def conversation(self, state: Mapping[str, Any]) -> Conversation:
@@ -212,7 +212,11 @@ class Conversations(SyncClosable):
                 chat.history, task, state.get("version") if chat.id == state.get("conversation") else None
             )
             status = await replay_status(
-                chat.history, task, version, lambda: load_checkpoints(config, task, chat.id, is_async)
+                chat.history,
+                task,
+                version,
+                self._runs.start_version(task.run, chat.id),
+                lambda: load_checkpoints(config, task, chat.id, is_async),
             )
             yield GraphStep(
                 chat,
@@ -300,6 +304,13 @@ class Conversations(SyncClosable):
         chat.on_compaction(self._compaction_callbacks.call)
         return chat
 
+    def _log_version(self, conversation: str) -> int | None:
+        """The version of a stored conversation; None if there is none of that name."""
+        try:
+            return self.store.info(conversation).version
+        except UnknownConversation:
+            return None
+
     def _router(self) -> ProviderClient:
         """The provider client that all conversations share."""
         if self._provider is not None:
@@ -330,11 +341,14 @@ def _seen_version(history: AgentHistory, task: TaskInfo, version: int | None) ->
 class RunTracker:
     """Finds for each node the graph run it belongs to, and calls `on_end` when such a run is over.
 
-    Nodes are children of the invoked run at any depth. LangGraph reports runs to the callback `handler`.
+    Nodes are children of the invoked run at any depth. LangGraph reports runs to the callback `handler`. `version_of` gives the
+    version of a conversation: it is noted when a run first has a state that names it, before any of its nodes work.
     """
 
-    def __init__(self, on_end: Callable[[str], None]) -> None:
+    def __init__(self, on_end: Callable[[str], None], version_of: Callable[[str], int | None]) -> None:
         self._on_end = on_end
+        self._version_of = version_of
+        self._start_versions: dict[tuple[str, str], int | None] = {}
         self._roots: dict[UUID, UUID] = {}
         self._handler: Any = None
 
@@ -343,11 +357,20 @@ class RunTracker:
         root = self._roots.get(getattr(callbacks, "parent_run_id", None))  # type: ignore[arg-type]
         return str(root) if root is not None else ""
 
-    def run_started(self, run_id: UUID, parent: UUID | None) -> None:
-        self._roots[run_id] = self._roots.get(parent, run_id) if parent is not None else run_id
+    def start_version(self, run: str, conversation: str) -> int | None:
+        """The version of a conversation when a run started; None if that is not known."""
+        return self._start_versions.get((run, conversation))
+
+    def run_started(self, run_id: UUID, parent: UUID | None, state: object) -> None:
+        root = self._roots[run_id] = self._roots.get(parent, run_id) if parent is not None else run_id
+        conversation = state.get("conversation") if isinstance(state, Mapping) else None
+        if isinstance(conversation, str) and (key := (str(root), conversation)) not in self._start_versions:
+            self._start_versions[key] = self._version_of(conversation)
 
     def run_ended(self, run_id: UUID) -> None:
         if self._roots.pop(run_id, None) == run_id:
+            for key in [key for key in self._start_versions if key[0] == str(run_id)]:
+                del self._start_versions[key]
             self._on_end(str(run_id))
 
     @property
@@ -366,8 +389,10 @@ def _run_handler(tracker: RunTracker) -> BaseCallbackHandler:
 
         ignore_chat_model = True
 
-        def on_chain_start(self, *_: Any, run_id: UUID, parent_run_id: UUID | None = None, **__: Any) -> None:
-            tracker.run_started(run_id, parent_run_id)
+        def on_chain_start(
+            self, _: Any, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **__: Any
+        ) -> None:
+            tracker.run_started(run_id, parent_run_id, inputs)
 
         def on_chain_end(self, *_: Any, run_id: UUID, **__: Any) -> None:
             tracker.run_ended(run_id)

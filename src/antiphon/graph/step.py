@@ -2,15 +2,21 @@
 
 LangGraph derives a task's id from the checkpoint its step started with and from the node. So a step that runs again, after a
 crash or a retry, is the same task, and a run sent back to an earlier checkpoint has new tasks. Before a step writes anything it
-leaves a mark in the log: its task, checkpoint, thread, and the version its graph had seen. `replay_status` reads those marks.
-No model sees a mark. Checkpoint ids sort by time; LangGraph itself finds the latest that way.
+leaves a mark in the log: its task, checkpoint, thread, run, and the version its graph had seen. `replay_status` reads those
+marks; no model sees them.
+
+Whether another run continued the thread meanwhile follows from the log: a bound graph notes the version of the log when a run
+starts (`RunTracker`), and marks of other runs after that version are newer than this run. Checkpoint ids sort by time, and clocks
+differ; they are the only evidence where a graph is not bound.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
+from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -35,6 +41,7 @@ from antiphon.ids import new_id
 
 MISSING_EXTRA = 'LangGraph is not installed; install the extra: pip install "antiphon[graph]"'
 CATEGORY = "graph"
+_CHECKPOINT_SECONDS = 2.0
 
 ReplayStatus: TypeAlias = Literal["fresh", "resumed", "kept"]
 
@@ -47,7 +54,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     thread: str = ""
     node: str = ""
     run: str = ""
-    """The run of the graph, if its end will be reported (`Conversations.bind`)."""
+    """The run of the graph, if its start and end are reported (`Conversations.bind`)."""
     write: Callable[[Any], None] | None = None
     """Writes to `stream_mode="custom"`."""
 
@@ -83,13 +90,16 @@ class StepMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint: str = ""
     thread: str = ""
     node: str = ""
+    run: str = ""
     state: int = 0
     number: int = 0
 
 
 def record_step(history: AgentHistory, task: TaskInfo, state: int) -> StepMark:
     """Append the mark of a step."""
-    mark = StepMark(task=task.task, checkpoint=task.checkpoint, thread=task.thread, node=task.node, state=state)
+    mark = StepMark(
+        task=task.task, checkpoint=task.checkpoint, thread=task.thread, node=task.node, run=task.run, state=state
+    )
     metadata = EntryMetadata(source=f"graph:{task.node}", extra={CATEGORY: msgspec.to_builtins(mark)})
     text = f"Node {task.node or '(none)'} started."
     entry = history.append(DebugLogEntry(CATEGORY, text, metadata=metadata))
@@ -127,6 +137,8 @@ class CheckpointHistory:
 
     def __init__(self, checkpoints: Iterable[Checkpoint], task: TaskInfo) -> None:
         self._all = {one.id: one for one in checkpoints}
+        self.is_complete = task.checkpoint in self._all
+        """Whether the checkpoint of the task is among them: it may still be on its way to the checkpointer."""
         self._ancestors = {task.checkpoint}
         self._run_start = task.checkpoint
         one = self._all.get(task.checkpoint)
@@ -155,14 +167,22 @@ class CheckpointHistory:
 async def load_checkpoints(
     config: Mapping[str, Any], task: TaskInfo, conversation: str, is_async: bool
 ) -> CheckpointHistory | None:
-    """The thread's checkpoints; None without a checkpointer. Reads the whole thread, so it is called only when needed."""
+    """The thread's checkpoints; None without a checkpointer. Reads the whole thread, so it is called only when needed.
+
+    With `durability="async"` the checkpoint of the task itself may be late: it is waited for, for a moment.
+    """
     # LangGraph passes the checkpointer to inner graphs under this key; it has no public name.
     saver: Any = (config.get("configurable") or {}).get("__pregel_checkpointer")
     if not task.thread or not hasattr(saver, "list"):
         return None
     thread: Any = {"configurable": {"thread_id": task.thread}}
-    stored = [one async for one in saver.alist(thread)] if is_async else list(saver.list(thread))
-    return CheckpointHistory((_read_checkpoint(one, conversation) for one in stored), task)
+    deadline = monotonic() + (0.0 if task.run else _CHECKPOINT_SECONDS)
+    while True:
+        stored = [one async for one in saver.alist(thread)] if is_async else list(saver.list(thread))
+        found = CheckpointHistory((_read_checkpoint(one, conversation) for one in stored), task)
+        if found.is_complete or monotonic() >= deadline:
+            return found
+        await asyncio.sleep(0.01)
 
 
 def _read_checkpoint(stored: Any, conversation: str) -> Checkpoint:
@@ -186,14 +206,18 @@ async def replay_status(
     history: AgentHistory,
     task: TaskInfo,
     version: int,
+    run_start: int | None,
     load: Callable[[], Awaitable[CheckpointHistory | None]],
 ) -> ReplayStatus:
     """Why the log is ahead of a state at `version`, if it is. Rolls the log back if the graph went back.
 
+    `run_start` is the version of the log when the run of this task started, if that is known.
+
     no mark after the version               fresh     continue; messages that people added meanwhile are included
     the last mark is this task's            resumed   the step ran before and its checkpoint was not saved
     another node's at this checkpoint       error     two nodes of one step cannot write to one conversation
-    another run is ahead of this one        error     it continued the thread after this run started
+    another run's, since this run started   error     it continued the thread meanwhile
+    another run started at this checkpoint  error     the same
     work that no checkpoint contains        kept      a step crashed and something new was asked: its work stays
     anything else                           fresh     the graph went back to an earlier checkpoint: roll back to `version`
     """
@@ -210,17 +234,28 @@ async def replay_status(
         return "resumed"
     if task.checkpoint and last.checkpoint == task.checkpoint:
         raise concurrent_nodes_error(history.id, last.node, task.node)
-    if task.checkpoint and last.checkpoint > task.checkpoint:
+    if _is_overtaken(marks, task, run_start):
         raise _stale_run_error(history, task, version)
     checkpoints = await load()
     if checkpoints is not None:
-        if checkpoints.is_stale(version):
+        if checkpoints.is_stale(version) or (run_start is None and not checkpoints.is_complete):
             raise _stale_run_error(history, task, version)
         if any(mark.state == version for mark in marks if mark.number > checkpoints.latest_version):
             return "kept"
     history.rollback(version, "the graph went back to here")
     record_step(history, task, version)  # so that the step does not roll back again when it is resumed
     return "fresh"
+
+
+def _is_overtaken(marks: Sequence[StepMark], task: TaskInfo, run_start: int | None) -> bool:
+    """Whether another run made one of these marks after our run started, or from the checkpoint where ours is."""
+    if not task.checkpoint:
+        return False
+    if any(mark.checkpoint == task.checkpoint for mark in marks):
+        return True
+    if run_start is None:
+        return marks[-1].checkpoint > task.checkpoint
+    return any(mark.number > run_start and mark.run != task.run for mark in marks)
 
 
 def concurrent_nodes_error(conversation: str, one: str, other: str) -> GraphError:
