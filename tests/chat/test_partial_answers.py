@@ -12,12 +12,12 @@ from antiphon.conversation.events import LoopFinished, RoundStarted, TextDelta, 
 from antiphon.history import SqliteStore
 
 
-def leave_partial(folder: Path, history: ap.AgentHistory, *texts: str) -> None:
+def leave_partial(folder: Path, history: ap.AgentHistory, *texts: str, model: str = "openai/gpt-5.5") -> None:
     """The file of a killed process, without its lock."""
     writer = PartialAnswers(folder).writer(history)
     for text in texts:
         writer._next = 0.0
-        writer.on_event(TextDelta(text), "openai/gpt-5.5")
+        writer.on_event(TextDelta(text), model)
     assert writer._file is not None
     writer._file.close()
 
@@ -46,6 +46,26 @@ def test_text_is_recovered_once_as_an_answer_that_was_cut(tmp_path: Path, histor
     assert not partial.recover(history)
     chat = ap.Conversation(ap.ScriptedModel("The whole answer."), history=history)
     assert str(ap.ToolLoop(chat).run_sync()) == "The whole answer."
+
+
+@pytest.mark.parametrize(
+    ("model", "origin"),
+    [
+        ("openrouter/anthropic/claude-x", ap.Origin("openrouter", "", "anthropic/claude-x")),
+        ("openai/gpt-5.5", ap.Origin("openai", "", "gpt-5.5")),
+        ("fast", ap.Origin("", "", "fast")),
+    ],
+)
+def test_the_recovered_answer_is_of_its_model_and_of_no_agent(
+    tmp_path: Path, history: ap.AgentHistory, model: str, origin: ap.Origin
+) -> None:
+    leave_partial(tmp_path, history, "Half", model=model)
+    assert PartialAnswers(tmp_path).recover(history)
+    output = history.entries[-1]
+    assert isinstance(output, ap.ModelOutputEntry)
+    assert output.origin == origin
+    *_, last = ap.rounds_of(history.snapshot())
+    assert (last.agent, last.model) == ("", model)
 
 
 def test_nothing_is_recovered_while_it_is_streamed_or_after_the_answer(

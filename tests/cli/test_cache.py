@@ -106,6 +106,19 @@ def test_a_stored_conversation_as_it_was_sent(store: str, capsys: pytest.Capture
     assert third["difference"]["path"] == "model"
 
 
+def test_the_model_shown_is_the_one_that_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "history.db")
+    chat = ap.Conversation("offline/plain", store=place)
+    ap.ToolLoop(chat).run_sync("Hello?")
+    chat.close()
+    assert main(["cache", "last", "--store", place, "--json"]) == 0
+    (one,) = lines_of(capsys)
+    answer = chat.turn.output
+    assert answer is not None
+    assert answer.origin is not None
+    assert (one["model"], one["format"]) == (answer.origin.model, "openai-chat")
+
+
 def test_a_stored_conversation_in_another_format(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "last", "--store", store, "--format", "openai-responses", "--json"]) == 0
     verdicts = [one["verdict"] for one in lines_of(capsys)]

@@ -47,6 +47,7 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from support.history_strategies import context_entries, conversations
@@ -324,6 +325,26 @@ def test_messages_graph_runs_our_nodes(is_awaited: bool) -> None:
     seen = model.calls[1].context
     assert seen[0].content == (Text("Be brief."),)
     assert SIGNED in seen[2].content, "what messages cannot say came along"
+
+
+def test_messages_node_closes_the_clients_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, closed = list[ProviderRouter](), list[ProviderRouter]()
+    make, close = ProviderRouter.from_environment, ProviderRouter.aclose
+
+    def noted(*args: Any, **options: Any) -> ProviderRouter:
+        made.append(make(*args, **options))
+        return made[-1]
+
+    async def note_closed(router: ProviderRouter) -> None:
+        closed.append(router)
+        await close(router)
+
+    monkeypatch.setattr(ProviderRouter, "from_environment", noted)
+    monkeypatch.setattr(ProviderRouter, "aclose", note_closed)
+    state = messages_graph("offline/plain").invoke({"messages": [("user", "Hello?")]})
+    assert state["messages"][-1].type == "ai"
+    assert made
+    assert made == closed
 
 
 def test_messages_node_streams_each_message_once() -> None:

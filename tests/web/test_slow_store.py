@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, Sqlit
 from antiphon.history.lease import Lease
 from antiphon.history.sql.log import Log
 from antiphon.web.live_conversation import LiveConversation
-from web.rig import WAIT, Browser, served
+from web.rig import WAIT, Browser, models, served
 
 
 class Jam:
@@ -138,6 +139,38 @@ def test_while_one_client_waits_for_the_store_another_is_served(tmp_path: Path, 
             assert browser.api("GET", "/state")["version"] == ap.__version__
             assert browser.show(other)["info"]["title"] == "quick"
             assert browser.ask(other, "Are you there?")[-1].data["reason"] == "answered"
+
+
+@pytest.mark.parametrize("change", [("rollback", {"to": 0}), ("compact", None)], ids=["rollback", "compact"])
+def test_a_change_that_comes_while_a_turn_begins_is_refused(tmp_path: Path, change: tuple[str, object]) -> None:
+    jam, answering = Jam(), threading.Event()
+
+    async def slowly(*_: object) -> str:
+        await asyncio.to_thread(answering.wait, WAIT)
+        return "Hello."
+
+    path = tmp_path / "chats.db"
+    with SqliteStore(path) as before:
+        it = before.create("talk").id
+    name, body = change
+    talking = models(ap.ScriptedModel("Never said.", name="one"), ap.FunctionModel(slowly, name="two"))
+    with (
+        served(path, talking, kept_in=lambda place: FarStore(place, jam)) as browser,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        browser.show(it)
+        with stuck(jam, "append", it, lambda: browser.say(it, "Are you there?", model="two")):
+            # The turn is about to begin: its model is being written. The change comes in now, and waits.
+            changing = clients.submit(browser.request, "POST", f"/chat/api/conversations/{it}/{name}", body)
+            assert not changing.done()
+            time.sleep(0.3)
+        try:
+            got = changing.result(WAIT)
+        finally:
+            answering.set()
+        assert (got.status, got.json["error"]["code"]) == (409, "running"), got.body
+    with SqliteStore(path) as after:
+        assert not {"rollback", "compaction"} & {entry.kind for entry in after.open(it).entries}
 
 
 def test_a_turn_waits_for_the_write_of_a_disconnected_client() -> None:

@@ -77,13 +77,13 @@ class PartialAnswers:
         start, text = found
         if start.answers != _answered(history) or not Turn.of(history.snapshot()).needs_model:
             return False  # the log has an answer already
-        provider, _, model = start.model.rpartition("/")
+        provider, _, model = start.model.partition("/") if "/" in start.model else ("", "", start.model)
         history.append(
             ModelOutputEntry(
                 (Text(text),),
                 origin=Origin(provider, "", model),
                 stop_reason=FAILED,
-                metadata=EntryMetadata(source=start.model, error=_CUT),
+                metadata=EntryMetadata(error=_CUT),
             )
         )
         return True

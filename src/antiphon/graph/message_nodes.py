@@ -2,12 +2,13 @@
 
 `MessagesLLMNode` and `MessagesToolNode` read the messages of the state, do the work of an `LLMNode` or `ToolNode` on a history
 made from them, and return the new messages. Turn limits apply. There is no stored log, so the state grows with every message,
-and a crash in the middle of a tool is not detected afterwards.
+and a crash in the middle of a tool is not detected afterwards. Pass a `provider` to share its connections among all steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
@@ -50,13 +51,16 @@ class _MessagesNode(RunnableNode):
         history = AgentHistory()
         for entry in from_langchain(messages):
             history.append(entry)
-        if "provider" not in self._options:  # shared by all steps, to reuse its connections
-            self._options["provider"] = ProviderRouter.from_environment()
-        chat = Conversation(self._model, tools=self._registry, history=history, **self._options)
         version = history.version
         stream = StreamForwarder(current_task(config).write, config.get("callbacks"))
-        runner = TurnRunner(NodeParticipants(chat, ""), self._bounds, stream.forward, steps=1)
-        message_id = await self.work(chat, runner, stream)
+        async with AsyncExitStack() as opened:
+            options = dict(self._options)
+            if options.get("provider") is None and not isinstance(self._model, ProviderClient):
+                # Of this step alone: a node is never closed, and the next step may run in another event loop.
+                options["provider"] = await opened.enter_async_context(ProviderRouter.from_environment())
+            chat = Conversation(self._model, tools=self._registry, history=history, **options)
+            runner = TurnRunner(NodeParticipants(chat, ""), self._bounds, stream.forward, steps=1)
+            message_id = await self.work(chat, runner, stream)
         new = [e for e in history.entries.since(version) if isinstance(e, ModelOutputEntry | ToolCallResultsEntry)]
         added = to_langchain(new)
         if added and message_id:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.context import render_live_context
 from antiphon.errors import ConversationError, WireError
@@ -89,7 +89,7 @@ def sent_requests(
 ) -> Iterator[SentRequest]:
     """The request of each output, in order; also of those that were rolled back. With `format_name`, all in that format.
 
-    An output of a model without a format of its own (the offline one) is written as Chat Completions. `settings_of` gives the
+    The request of a model without a format of its own (the offline one) is written as Chat Completions. `settings_of` gives the
     settings of one request, where the output shows that they were others.
     """
     for position, entry in enumerate(entries):
@@ -97,7 +97,9 @@ def sent_requests(
             continue
         snapshot = AgentHistory(entries[:position]).snapshot()
         target = entry.origin
-        if format_name or target is None or target.format not in formats:
+        if format_name or target is None or not target.model:
             target = target_of(snapshot, format_name or "openai-chat")
+        elif target.format not in formats:
+            target = structs.replace(target, format="openai-chat")
         given = settings_of(entry, settings) if target == entry.origin else settings
         yield SentRequest(entry, target, write_body(snapshot, target, tools, given).data)

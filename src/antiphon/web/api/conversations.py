@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -191,8 +192,7 @@ class ConversationApi:
 
     async def roll_back(self, request: ChatRequest) -> Response:
         """Return to an earlier version."""
-        live = await self._require_idle(request)
-        async with live.writing:
+        async with self._while_idle(request) as live:
             to = request.read(RollbackTo).to
             await live.run_off_loop(lambda: roll_back(live.chat.history, to))
             live.publish_entries()
@@ -200,8 +200,7 @@ class ConversationApi:
 
     async def compact(self, request: ChatRequest) -> Response:
         """Replace all turns but the latest by a summary."""
-        live = await self._require_idle(request)
-        async with live.writing:
+        async with self._while_idle(request) as live:
             await self._models.admit(live.chat.model, request.key)
             entry = await compact(live.chat, live.run_off_loop)
             live.publish_entries()
@@ -283,12 +282,14 @@ class ConversationApi:
     async def _opened(self, request: ChatRequest) -> LiveConversation:
         return await self._conversations.open(request.id, request.owner)
 
-    async def _require_idle(self, request: ChatRequest) -> LiveConversation:
-        """The conversation, if no turn is running in it."""
+    @asynccontextmanager
+    async def _while_idle(self, request: ChatRequest) -> AsyncIterator[LiveConversation]:
+        """The conversation, in which no turn is running, and none begins in the block."""
         live = await self._opened(request)
-        if live.is_running:
-            raise ApiError("a turn is running; stop it, or wait until it ends", 409, "running")
-        return live
+        async with live.writing:
+            if live.is_running:
+                raise ApiError("a turn is running; stop it, or wait until it ends", 409, "running")
+            yield live
 
     async def _settings_json(self, live: LiveConversation, request: ChatRequest) -> dict[str, Any]:
         history = live.chat.history
