@@ -390,7 +390,13 @@ def _run_handler(tracker: RunTracker) -> BaseCallbackHandler:
         ignore_chat_model = True
 
         def on_chain_start(
-            self, _: Any, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **__: Any
+            self,
+            serialized: Any,  # noqa: ARG002 - the signature is LangChain's
+            inputs: Any,
+            *,
+            run_id: UUID,
+            parent_run_id: UUID | None = None,
+            **_: Any,
         ) -> None:
             tracker.run_started(run_id, parent_run_id, inputs)
 
