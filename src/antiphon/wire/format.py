@@ -130,6 +130,9 @@ class StreamWriter(Protocol):
     losses: list[Loss]
 
     def write(self, delta: ModelOutputDelta) -> bytes: ...
+    def resume(self, first: bytes, last: bytes) -> None:
+        """Go on with a stream that the upstream began with the event `first`, up to the events `last`."""
+
     def close(self) -> bytes:
         """The end of the stream; an error if no terminal delta was written."""
 

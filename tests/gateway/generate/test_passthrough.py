@@ -20,6 +20,7 @@ from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.sse import SseReader
 from gateway.rig import FAST, KEY, MODELS, Rig, path_of, provider_of, rig, serving
 from gateway.strict_upstream import (
     CLOSED,
@@ -324,3 +325,48 @@ def test_a_whole_body_for_a_stream_becomes_one(gateway: Rig, name: str) -> None:
         got = client.ask(name, f"to-{name}", QUESTION, streams=True)
     assert text_of(got.output(name, streams=True).parts) == "All at once."
     assert b"data: " in got.body
+
+
+def events_of(data: bytes) -> list[Any]:
+    """The JSON of each event; those that are not JSON are left out."""
+    return [msgspec.json.decode(event.data) for event in SseReader().feed(data) if event.data.startswith(b"{")]
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_a_cut_responses_stream_ends_as_the_one_that_began(gateway: Rig, part: float) -> None:
+    gateway.upstreams["openai-responses"].answer = lambda _: text_answer("One. " * 20)
+    gateway.upstreams["openai-responses"].faults.append(lambda reply: cut(int(len(reply.body) * part))(reply))  # type: ignore[operator]
+    body = {**formats["openai-responses"].write_request(QUESTION).body, "store": False}
+    with gateway.client() as client:
+        events = events_of(client.ask("openai-responses", MODELS["openai-responses"], body, streams=True).body)
+    created, failed = events[0]["response"], events[-1]["response"]
+    assert [event["type"] for event in events].count("response.created") == 1
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert (events[-1]["type"], failed["status"]) == ("response.failed", "failed")
+    assert "connection lost" in failed["error"]["message"]
+    same = ("id", "store", "model", "created_at", "instructions")
+    assert [failed.get(name) for name in same] == [created.get(name) for name in same]
+
+
+def test_a_cut_interactions_stream_goes_on_counting(gateway: Rig) -> None:
+    gateway.upstreams["gemini-interactions"].faults.append(lambda reply: cut(len(reply.body) * 2 // 3)(reply))  # type: ignore[operator]
+    with gateway.client() as client:
+        got = client.ask("gemini-interactions", MODELS["gemini-interactions"], QUESTION, streams=True)
+    events = events_of(got.body)
+    assert [event["event_type"] for event in events].count("interaction.created") == 1
+    assert events[-1]["event_type"] == "error"
+    assert [event["event_id"] for event in events] == [str(number) for number in range(len(events))]
+
+
+def test_the_openai_sdk_tells_that_a_stream_was_cut(gateway: Rig) -> None:
+    openai = pytest.importorskip("openai")
+    upstream = gateway.upstreams["openai-responses"]
+    upstream.answer = lambda _: text_answer("One. " * 20)
+    upstream.faults.append(lambda reply: cut(len(reply.body) * 2 // 3)(reply))  # type: ignore[operator]
+    with (
+        openai.OpenAI(api_key="k", base_url=f"{gateway.url}/v1", max_retries=0) as client,
+        client.responses.stream(model=MODELS["openai-responses"], input="Hello", store=False) as stream,
+    ):
+        events = list(stream)
+    assert events[-1].type == "response.failed"
+    assert "connection lost" in events[-1].response.error.message

@@ -55,6 +55,7 @@ class PassThroughEncoder:
         self._events = EventBuffer()
         self._normalizer = wire.stream_normalizer()
         self._model: StreamModel | None = StreamModel(wire.name, requested_model)
+        self._first = self._last = b""  # the first event that the client got, and the last ones
 
     def feed(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
         events = self._events.feed(piece)
@@ -62,10 +63,17 @@ class PassThroughEncoder:
             events = self._model.feed(events)
             if self._model.is_done:
                 self._model = None
+        if events:
+            self._first = self._first or next(filter(_has_data, _ends_of_events.split(events)), b"")
+            self._last = events
         return self._normalizer.feed(events) if self._normalizer is not None and events else events
 
     def finish(self, failed: Failed | None) -> bytes:
-        return self._events.close() if failed is None else self._wire.stream_writer(self._requested_model).write(failed)
+        if failed is None:
+            return self._events.close()
+        writer = self._wire.stream_writer(self._requested_model)
+        writer.resume(self._first, self._last)
+        return writer.write(failed)
 
 
 class TranslatingEncoder:
@@ -254,6 +262,7 @@ def framed(encoder: StreamEncoder, keep_alive: KeepAlive) -> StreamEncoder:
 
 _may_hold_chunk = re.compile(rb'"choices"\s*:\s*\[\s*\]').search
 _ends_of_events = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
+_has_data = re.compile(rb"^data:", re.MULTILINE).search
 
 
 class UsageHidingEncoder(PassThroughEncoder):

@@ -143,6 +143,8 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
 
     _single_candidate = ""
     """Why further candidates are lost."""
+    _number_field = ""
+    """The field of an event that has its number."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -185,6 +187,17 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
         self._out.clear()
         return data
 
+    def resume(self, first: bytes, last: bytes) -> None:
+        """Go on with the object that the upstream began, and with its count of events."""
+        for event in decoded_events(first):
+            self._resume_object(event)
+        numbers = [event[self._number_field] for event in decoded_events(last) if self._number_field in event]
+        if numbers and str(numbers[-1]).isdecimal():
+            self._number = int(numbers[-1]) + 1
+
+    def _resume_object(self, event: dict[str, Any]) -> None:
+        """Take over the object of the event that began it."""
+
     def _send(self, kind: str, event: dict[str, Any]) -> None:
         """Add an event to what is written."""
         self._number += 1
@@ -226,6 +239,17 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
 
     def _fail(self, error: ProviderError) -> None:
         raise NotImplementedError
+
+
+def decoded_events(data: bytes) -> list[dict[str, Any]]:
+    """The JSON objects of whole events; what is none is left out."""
+    found: list[dict[str, Any]] = []
+    for event in SseReader().feed(data):
+        try:
+            found.append(msgspec.json.decode(event.data, type=dict[str, Any]))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            continue
+    return found
 
 
 def finished_output(finished: Finished) -> ModelOutput:

@@ -111,6 +111,13 @@ class DeltaWriter:
         """The bytes of a delta; there may be none."""
         raise NotImplementedError
 
+    def resume(self, first: bytes, last: bytes) -> None:
+        """Go on with a stream that the upstream began with the event `first`, up to the events `last`.
+
+        What follows names no answer and has no number in most formats.
+        """
+        del first, last
+
     def close(self) -> bytes:
         """The end of the stream; an error if the answer is not complete."""
         return b"" if self._has_ended else self.write(Failed(CUT))

@@ -42,6 +42,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     _single_candidate = SINGLE_CANDIDATE
+    _number_field = "event_id"
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)

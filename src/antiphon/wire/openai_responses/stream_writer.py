@@ -17,6 +17,7 @@ from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, To
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
 from antiphon.wire.delta import Finished, PartStarted, Started
 from antiphon.wire.loss import Loss
+from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     call_item,
     item_id,
@@ -27,7 +28,7 @@ from antiphon.wire.openai_responses.content import (
 )
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.item_ids import IdGenerator
-from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, response_body, to_response_id
+from antiphon.wire.openai_responses.response import SINGLE_CANDIDATE, read_response, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
 
 
@@ -70,6 +71,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
     """Deltas of any format in, the bytes of a stream out. `model` is the name the client asked for."""
 
     _single_candidate = SINGLE_CANDIDATE
+    _number_field = "sequence_number"
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -93,6 +95,14 @@ class StreamWriter(ObjectStreamWriter[_Part]):
             response["completed_at"] = None
         self._emit("response.created", {"response": response})
         self._emit("response.in_progress", {"response": response})
+
+    def _resume_object(self, event: dict[str, Any]) -> None:
+        response = event.get("response")
+        if type(response) is dict and type(response.get("id")) is str:
+            self._is_begun = True
+            self._id = response["id"]
+            read = read_response({**response, "output": []})
+            self._started = Started(read.id, read.model, read.created, FORMAT, read.native)
 
     def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
         """The response object, with the fields of its start."""
