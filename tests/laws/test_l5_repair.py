@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.repair import repair
+from antiphon.repair import fix_tool_call_sequence, repair
 from antiphon.repair.sequence import INTERRUPTED, is_legal
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
+from antiphon.wire.openai_chat.messages import read_messages
+from antiphon.wire.openai_chat.rules import check_sequence
 from antiphon.wire.request import ToolDefinition
 from support.corpus import FILES, recorded_requests
 from support.examples import at_least
@@ -84,7 +88,7 @@ def content_of(sequence: Sequence[Message]) -> Counter[object]:
 
 def _written(part: object) -> object:
     if isinstance(part, Text):
-        is_ours = part.text == INTERRUPTED or part.text.startswith("[result of the tool call")
+        is_ours = part.text == INTERRUPTED or part.text.startswith(("[result of the tool call", "[another result of"))
         return None if is_ours or not part.text else part.text
     return repr(part)
 
@@ -176,6 +180,159 @@ def test_what_an_api_accepted_comes_back_as_the_same_object(name: str) -> None:
         if fixed is not request
     ]
     assert changed == []
+
+
+WORDS = ("hello!", "stop!", "it rains", "see there")
+plain_ids = st.sampled_from(["a", "b", "call_x", "fc_x", "call_x|fc_x", "", None, "x" * 70])
+words = st.sampled_from(WORDS)
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+plain_blocks = st.one_of(words.map(lambda text: {"type": "text", "text": text}), st.just(IMAGE))
+plain_contents = st.one_of(words, st.lists(plain_blocks, min_size=1, max_size=2))
+
+
+def with_optional(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with these fields; one that is None is absent."""
+    return st.fixed_dictionaries(fields).map(
+        lambda made: {name: value for name, value in made.items() if value is not None}
+    )
+
+
+plain_calls = with_optional(
+    id=plain_ids,
+    type=st.just("function"),
+    function=st.builds(lambda name, text: {"name": name, "arguments": text}, st.sampled_from(["f", "g"]), words),
+)
+plain_assistants = st.one_of(
+    with_optional(
+        role=st.just("assistant"),
+        content=st.none() | words,
+        tool_calls=st.lists(plain_calls, max_size=3),
+        reasoning_content=st.none() | words,
+        name=st.sampled_from([None, "helper"]),
+    ),
+    st.builds(
+        lambda text: {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": text}}, words
+    ),
+    words.map(lambda text: {"role": "assistant", "content": text}),
+)
+plain_results = st.one_of(
+    with_optional(
+        role=st.just("tool"),
+        tool_call_id=plain_ids,
+        content=plain_contents,
+        name=st.sampled_from([None, "f"]),
+        x_note=st.none() | words,
+    ),
+    st.builds(lambda text: {"role": "function", "name": "f", "content": text}, words),
+)
+plain_pasted = st.one_of(
+    st.builds(
+        lambda name, text: {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": name, "name": "f", "input": {"q": text}}],
+        },
+        st.sampled_from(["a", "b"]),
+        words,
+    ),
+    st.builds(
+        lambda name, text: {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": name, "content": text}, {"type": "text", "text": text}],
+        },
+        st.sampled_from(["a", "b"]),
+        words,
+    ),
+    words.map(lambda text: {"role": "user", "content": [{"type": "input_text", "text": text}]}),
+)
+plain_others = st.builds(
+    lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "system"]), plain_contents
+)
+plain_sequences = st.lists(st.one_of(plain_assistants, plain_results, plain_pasted, plain_others), max_size=10)
+
+
+def words_in(value: Any) -> Counter[str]:
+    """How often each word occurs anywhere in plain messages."""
+    text = msgspec.json.encode(value).decode()
+    return Counter({word: text.count(word) for word in (*WORDS, "AAAA") if word in text})
+
+
+@given(sequence=plain_sequences)
+@settings(max_examples=at_least(300))
+def test_any_list_of_plain_messages_becomes_legal_and_keeps_its_content(sequence: list[dict[str, Any]]) -> None:
+    given = msgspec.json.encode(sequence)
+    fixed = fix_tool_call_sequence(sequence, "r")
+    assert msgspec.json.encode(sequence) == given, "the messages of the caller must not be changed"
+    assert [str(broken) for broken in check_sequence(fixed)] == []
+    for message in fixed:
+        assert message.get("tool_calls") != [], "an empty list is refused (OC-06)"
+        assert all(call.get("id") for call in message.get("tool_calls", ())), "a call has an id (OC-07)"
+    assert fix_tool_call_sequence(fixed, "r") is fixed, "repair must be idempotent"
+    lost = words_in(sequence) - words_in(fixed)
+    assert not set(words_in(sequence)) - set(words_in(fixed)), "a word is gone"
+    assert not lost or _has_equal_results(sequence), "more is gone than results that came twice"
+
+
+def _has_equal_results(sequence: list[dict[str, Any]]) -> bool:
+    """Whether two results say the same: then one of them may be a duplicate."""
+    said = [
+        msgspec.json.encode(part.content)
+        for message in _recognised(read_messages(sequence))
+        for part in message.parts
+        if isinstance(part, ToolCallResult)
+    ]
+    return len(set(said)) < len(said)
+
+
+@given(sequence=plain_sequences)
+def test_plain_messages_that_need_no_change_are_the_same_objects(sequence: list[dict[str, Any]]) -> None:
+    fixed = fix_tool_call_sequence(sequence, "r")
+    kept = {id(message) for message in fixed}
+    for message in sequence:
+        if message["role"] in ("user", "system") and "tool_use_id" not in str(message) and "input_" not in str(message):
+            assert id(message) in kept
+    if fixed == sequence:
+        assert fixed is sequence
+
+
+def test_repair_of_plain_messages_is_linear() -> None:
+    """Calls without ids, all of them first, images in their results: the renamed messages are written one by one."""
+
+    def steps(size: int) -> int:
+        call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+        sequence: list[dict[str, Any]] = [{"role": "assistant", "tool_calls": [call]} for _ in range(size)]
+        sequence += [{"role": "tool", "content": [IMAGE]} for _ in range(size)]
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        try:
+            fixed = fix_tool_call_sequence(sequence, "r")
+        finally:
+            sys.setprofile(None)
+        assert len(fixed) == 2 * size
+        return count
+
+    assert steps(800) < 2.4 * steps(400)
+
+
+@pytest.mark.parametrize("first", [{"id": "a"}, {}])
+def test_a_second_result_of_a_call_is_called_that(first: dict[str, str]) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}, **first}
+    answers = {name.replace("id", "tool_call_id"): value for name, value in first.items()}
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "rain", **answers},
+        {"role": "tool", "content": "sun", **answers},
+    ]
+    *_, last = fix_tool_call_sequence(messages, "r")
+    assert last["role"] == "user"
+    label, said = last["content"]
+    assert label["text"].startswith("[another result of the tool call")
+    assert said["text"] == "sun"
+    assert "not in this conversation" not in str(last)
 
 
 def test_repair_is_linear() -> None:

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-ActionKind: TypeAlias = Literal["moved", "restored", "joined", "renamed", "synthesised", "kept_as_text", "recognised"]
+ActionKind: TypeAlias = Literal[
+    "moved", "restored", "joined", "renamed", "synthesised", "kept_as_text", "recognised", "dropped"
+]
 
 LOG_LEVELS: dict[ActionKind, int] = {
     "moved": logging.INFO,
@@ -15,6 +17,7 @@ LOG_LEVELS: dict[ActionKind, int] = {
     "joined": logging.DEBUG,
     "renamed": logging.INFO,
     "recognised": logging.DEBUG,
+    "dropped": logging.DEBUG,
     "synthesised": logging.WARNING,
     "kept_as_text": logging.WARNING,
 }
@@ -25,7 +28,7 @@ class Action(Struct, frozen=True):
 
     moved: the position changed. restored: a real result replaced a placeholder. joined: a duplicate result was dropped. renamed:
     an id was changed. recognised: a block of another format was read. synthesised: a missing result was added. kept_as_text: a
-    result without a call became text.
+    result without a call became text. dropped: an empty list that APIs reject is gone.
     """
 
     kind: ActionKind

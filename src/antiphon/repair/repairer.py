@@ -16,7 +16,7 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
-from antiphon.repair.sequence import has_stored_items, is_legal, restore_order
+from antiphon.repair.sequence import has_stored_items, is_legal, is_placeholder, restore_order
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, server_state
 
@@ -60,25 +60,57 @@ def repair(
 def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "") -> list[dict[str, Any]]:
     """Repair a plain list of OpenAI messages: calls, then their results, then what interrupted them.
 
-    Legal messages come back as the same list; messages that need no change are the same dicts.
+    Legal messages come back as the same list; messages that need no change are the same dicts. What is rewritten keeps
+    every field; only the sequence is repaired, so media stay where the caller put them.
     """
-    from antiphon.wire.openai_chat.layouts import write_messages
     from antiphon.wire.openai_chat.messages import read_messages
 
+    actions: list[Action] = []
     try:
-        neutral = read_messages(messages)
-        fixed, actions = _repair_messages(neutral, "openai-chat", is_continued=False)
-        if fixed is neutral:
-            return messages
-        originals = {id(message): original for message, original in zip(neutral, messages, strict=True)}
-        result: list[dict[str, Any]] = []
-        for message in fixed:
-            original = originals.get(id(message))
-            result += [original] if original is not None else write_messages([message], [])
+        given = _without_empty_calls(messages, actions)
+        neutral = read_messages(given)
+        fixed, more = _repair_messages(neutral, "openai-chat", is_continued=False)
+        result = given if fixed is neutral else _write_plain(fixed, dict(zip(map(id, neutral), given, strict=True)))
     except Exception:
         logger.exception("%srepair failed; forwarding the messages unchanged", _prefix(request_id))
         return messages
-    _log(actions, request_id)
+    _log([*actions, *more], request_id)
+    return result
+
+
+def _without_empty_calls(messages: list[dict[str, Any]], actions: list[Action]) -> list[dict[str, Any]]:
+    """The messages without empty lists of calls, which OpenAI rejects (OC-06); the same list if there are none."""
+    changed: list[dict[str, Any]] | None = None
+    position: int
+    message: Any  # callers pass on what their clients sent
+    for position, message in enumerate(messages):
+        if isinstance(message, dict) and message.get("tool_calls") == []:
+            changed = list(messages) if changed is None else changed
+            rest = {name: value for name, value in message.items() if name != "tool_calls"}
+            if rest.get("content") is None and not rest.get("function_call"):
+                rest["content"] = ""
+            changed[position] = rest
+            actions.append(Action("dropped", position, "an empty list of tool_calls"))
+    return messages if changed is None else changed
+
+
+def _write_plain(messages: Sequence[Message], originals: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as OpenAI's; those that have an original, by their identity, are that."""
+    from antiphon.wire.openai_chat.dialects import PLAIN_DIALECT
+    from antiphon.wire.openai_chat.messages import MessageListWriter
+
+    writer, count = MessageListWriter([], PLAIN_DIALECT), 0
+    result: list[dict[str, Any]] = []
+    for message in messages:
+        original = originals.get(id(message))
+        if original is not None:
+            result.append(original)
+            continue
+        written = writer.write([message])[count:]
+        count += len(written)
+        if written[0]["role"] == "tool" and is_placeholder(message.parts[0]):
+            del written[0]["name"]  # the id says which call it answers
+        result += written
     return result
 
 

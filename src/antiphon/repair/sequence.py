@@ -23,6 +23,7 @@ from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, 
 from antiphon.repair.action import Action
 from antiphon.repair.foreign_blocks import is_foreign_block
 from antiphon.wire.request import Message, SequenceRule
+from antiphon.wire.tool_calls import LEGACY_FUNCTION_EXTRAS, is_legacy_function
 
 _ID_PREFIXES = ("call_", "fc_")
 INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."
@@ -53,7 +54,7 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
                 if type(part) is Text:
                     continue
                 if type(part) is ToolCallRequest:
-                    if part.tool_call_id in pending or part.tool_call_id in seen:
+                    if not part.tool_call_id or part.tool_call_id in pending or part.tool_call_id in seen:
                         return False
                     pending.add(part.tool_call_id)
                     if rule.unique_ids:
@@ -96,9 +97,10 @@ def _calls_match_results(messages: Sequence[Message], rule: SequenceRule, is_con
     for message in messages:
         for part in message.parts:
             if type(part) is ToolCallRequest:
-                if part.tool_call_id in calls or part.tool_call_id in results or message.role != "assistant":
+                call_id = part.tool_call_id
+                if not call_id or call_id in calls or call_id in results or message.role != "assistant":
                     return False
-                calls.add(part.tool_call_id)
+                calls.add(call_id)
             elif type(part) is ToolCallResult:
                 if part.tool_call_id in results or message.role == "assistant":
                     return False
@@ -303,36 +305,38 @@ def _merge_duplicate(result: _Result, actions: list[Action]) -> bool:
     call = result.repeats
     if call is None or call.result is None:
         return False
-    if result.part.content == call.result.part.content or _is_placeholder(result.part):
+    if result.part.content == call.result.part.content or is_placeholder(result.part):
         actions.append(Action("joined", result.position, f"dropped a duplicate result for {_describe(result.part)}"))
         return True
-    if _is_placeholder(call.result.part):
+    if is_placeholder(call.result.part):
         call.result = result
         actions.append(Action("restored", result.position, f"the real result of {_describe(result.part)}"))
         return True
     return False
 
 
-def _is_placeholder(part: ToolCallResult) -> bool:
-    return part.content == (Text(INTERRUPTED),)
+def is_placeholder(part: Part) -> bool:
+    """Whether a result is one that a repair made up."""
+    return type(part) is ToolCallResult and part.content == (Text(INTERRUPTED),)
 
 
 def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action]) -> bool:
-    """Rename calls whose id was used before (anywhere, or in the same message); results follow in `_rebuild`.
+    """Rename calls without an id, and calls whose id was used before (anywhere, or in the same message).
 
-    Returns whether there may be such a call.
+    Results follow in `_rebuild`. Returns whether there may be such a call.
     """
     used = {call.part.tool_call_id for call in calls}
-    if len(used) == len(calls):
+    if len(used) == len(calls) and "" not in used:
         return False
     numbers: dict[str, int] = {}
     seen: set[tuple[int, str]] = set()
     for call in calls:
         name = call.part.tool_call_id
         scope = 0 if everywhere else call.position
-        if (scope, name) in seen:
-            new = _next_free_id(name, used, numbers)
-            actions.append(Action("renamed", call.position, f"the id {name} was used before; this call is {new}"))
+        if not name or (scope, name) in seen:
+            new = _next_free_id(name or "call", used, numbers)
+            reason = f"the id {name} was used before" if name else f"a call of {call.part.tool_name} has no id"
+            actions.append(Action("renamed", call.position, f"{reason}; this call is {new}"))
             call.part = structs.replace(call.part, tool_call_id=new)
         seen.add((scope, call.part.tool_call_id))
     return True
@@ -373,6 +377,7 @@ def _rebuild(
     leftover_at: dict[int, list[_Result]] = {}
     for result in leftover:
         leftover_at.setdefault(result.position, []).append(result)
+    known = {alias for call in calls for alias in call_id_aliases(call.part)} if leftover else set()
     last_result_position = -1  # messages before this position were moved after a result
     for position, message in enumerate(messages):
         own_calls = calls_at.get(position)
@@ -396,7 +401,9 @@ def _rebuild(
                 add(structs.replace(message, parts=others))
         if leftover_at:
             rebuilt.extend(
-                result.whole or Message("tool", (result.part,)) if result in kept else _as_user_text(result, actions)
+                result.whole or Message("tool", (result.part,))
+                if result in kept
+                else _as_user_text(result, known, actions)
                 for result in leftover_at.get(position, ())
             )
     return rebuilt
@@ -424,24 +431,37 @@ def _answer(call: _Call, actions: list[Action]) -> Message:
     name = call.part.tool_call_id
     if result is None:
         actions.append(Action("synthesised", call.position, f"{_describe(call.part)} has no result"))
-        text = (Text(INTERRUPTED),)
-        return Message("tool", (ToolCallResult(call.part.tool_name, name, ToolExecutionStatus.FAILED, text),))
+        native = LEGACY_FUNCTION_EXTRAS if is_legacy_function(call.part.native) else None
+        failed, text = ToolExecutionStatus.FAILED, (Text(INTERRUPTED),)
+        return Message("tool", (ToolCallResult(call.part.tool_name, name, failed, text, native=native),))
     if result.part.tool_call_id == name:
         return result.whole or Message("tool", (result.part,))
-    return Message("tool", (structs.replace(result.part, tool_call_id=name),))
+    renamed = (structs.replace(result.part, tool_call_id=name),)
+    return Message("tool", renamed) if result.whole is None else structs.replace(result.whole, parts=renamed)
 
 
-def _as_user_text(result: _Result, actions: list[Action]) -> Message:
-    """A result without a call, as user text: stale tool output must not gain authority."""
-    actions.append(Action("kept_as_text", result.position, f"a result of {_describe(result.part)} answers no call"))
-    label = f"[result of the tool call {_describe(result.part)}, which is not in this conversation]"
+def _as_user_text(result: _Result, known: set[str], actions: list[Action]) -> Message:
+    """A result without a call of its own, as user text: stale tool output must not gain authority.
+
+    `known` are the ids of the calls that have another result.
+    """
+    if result.repeats is not None or not known.isdisjoint(result_id_aliases(result.part)):
+        detail = f"a second result of {_describe(result.part)}"
+        label = f"[another result of the tool call {_describe(result.part)}]"
+    else:
+        detail = f"a result of {_describe(result.part)} answers no call"
+        label = f"[result of the tool call {_describe(result.part)}, which is not in this conversation]"
+    actions.append(Action("kept_as_text", result.position, detail))
     if result.part.status is not ToolExecutionStatus.SUCCESS:
         label = f"{label} (it failed)"
-    return Message("user", (Text(label), *result.part.content))
+    native = None if result.whole is None else result.whole.native
+    return Message("user", (Text(label), *result.part.content), native=native)
 
 
 def _describe(part: ToolCallRequest | ToolCallResult) -> str:
-    return f"{part.tool_name} ({part.tool_call_id})" if part.tool_name else part.tool_call_id
+    if part.tool_name or not part.tool_call_id:
+        return f"{part.tool_name} ({part.tool_call_id or 'no id'})".lstrip()
+    return part.tool_call_id
 
 
 def call_id_aliases(call: ToolCallRequest) -> Iterator[str]:

@@ -333,7 +333,7 @@ def events_of(data: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
-def test_a_cut_responses_stream_ends_as_the_one_that_began(gateway: Rig, part: float) -> None:
+def test_cut_responses_stream_keeps_its_id_and_numbers(gateway: Rig, part: float) -> None:
     gateway.upstreams["openai-responses"].answer = lambda _: text_answer("One. " * 20)
     gateway.upstreams["openai-responses"].faults.append(lambda reply: cut(int(len(reply.body) * part))(reply))  # type: ignore[operator]
     body = {**formats["openai-responses"].write_request(QUESTION).body, "store": False}
@@ -348,7 +348,7 @@ def test_a_cut_responses_stream_ends_as_the_one_that_began(gateway: Rig, part: f
     assert [failed.get(name) for name in same] == [created.get(name) for name in same]
 
 
-def test_a_cut_interactions_stream_goes_on_counting(gateway: Rig) -> None:
+def test_cut_interactions_stream_continues_the_event_ids(gateway: Rig) -> None:
     gateway.upstreams["gemini-interactions"].faults.append(lambda reply: cut(len(reply.body) * 2 // 3)(reply))  # type: ignore[operator]
     with gateway.client() as client:
         got = client.ask("gemini-interactions", MODELS["gemini-interactions"], QUESTION, streams=True)
@@ -358,7 +358,7 @@ def test_a_cut_interactions_stream_goes_on_counting(gateway: Rig) -> None:
     assert [event["event_id"] for event in events] == [str(number) for number in range(len(events))]
 
 
-def test_the_openai_sdk_tells_that_a_stream_was_cut(gateway: Rig) -> None:
+def test_openai_sdk_reports_a_cut_stream(gateway: Rig) -> None:
     openai = pytest.importorskip("openai")
     upstream = gateway.upstreams["openai-responses"]
     upstream.answer = lambda _: text_answer("One. " * 20)

@@ -203,6 +203,11 @@ RESPONSE_DIALECT = Dialect(
 )
 """Responses are written as the model produced them; other formats' reasoning in the field that most clients read."""
 
+PLAIN_DIALECT = structs.replace(
+    DIALECTS["compatible"], id_rule=RESPONSE_DIALECT.id_rule, name_rule=RESPONSE_DIALECT.name_rule
+)
+"""For messages that a caller wrote for a host of its own: ids, names, media and every other field stay."""
+
 
 def get_dialect(dialect: str | Dialect) -> Dialect:
     """The dialect of that name; a `Dialect` unchanged."""
