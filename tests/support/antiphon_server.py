@@ -27,7 +27,7 @@ PRELOADED = (
     "antiphon.cli.gateway.serve",
     "antiphon.cli.history",
     "antiphon.cli.worker",
-    "antiphon.gateway.cluster.workers",
+    "antiphon.gateway.workers",
     "antiphon.gateway.serve",
     "antiphon.web.mounted.gateway_chat",
     "antiphon.wire.anthropic.request",

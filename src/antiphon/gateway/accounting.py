@@ -17,9 +17,9 @@ from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.access.refusals import LimitReached
-from antiphon.gateway.generate.charging import metered_usage
 from antiphon.gateway.ledger.ledger import UsageLedger
-from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
+from antiphon.gateway.observe.charging import metered_usage
+from antiphon.gateway.observe.metering import cost_of_rows, tokens_of, usage_rows
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.refusal_log import RefusalLog

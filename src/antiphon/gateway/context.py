@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.config.loaded import LoadedConfig
@@ -19,6 +18,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
+from antiphon.gateway.ledger.stored_keys import StoredKeys
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.request_trace import RequestTrace

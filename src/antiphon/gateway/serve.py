@@ -19,7 +19,6 @@ from typing import Any
 from antiphon import __version__
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.admin.stored_keys import StoredKeys
 from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
@@ -36,6 +35,7 @@ from antiphon.gateway.ledger.budget_totals import LedgerTotals
 from antiphon.gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
+from antiphon.gateway.ledger.stored_keys import StoredKeys
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment

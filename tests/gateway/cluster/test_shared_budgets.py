@@ -13,7 +13,7 @@ from antiphon.gateway.access.budgets import Amount, BudgetExchange, Budgets, Tot
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.cluster.redis_store import SharedStore
 from antiphon.gateway.cluster.shared_budgets import SharedBudgets
-from antiphon.gateway.cluster.store_url import parse_store_url
+from antiphon.gateway.config.store_url import parse_store_url
 from support.valkey_server import ValkeyServer, running
 
 TODAY = 20_773  # 2026-11-16

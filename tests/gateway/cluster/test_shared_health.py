@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from antiphon.gateway.cluster.redis_store import SharedStore
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth, from_sorted_set, key_fingerprint, to_sorted_set
-from antiphon.gateway.cluster.store_url import parse_store_url
+from antiphon.gateway.config.store_url import parse_store_url
 from antiphon.providers.credentials.health import CooldownPolicy
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential

@@ -13,7 +13,7 @@ from antiphon.errors import SharedStoreUnavailable
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.cluster.redis_store import SharedStore
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
-from antiphon.gateway.cluster.store_url import parse_store_url
+from antiphon.gateway.config.store_url import parse_store_url
 from antiphon.providers.credentials.secret import Credential
 from support.valkey_server import Line, ValkeyServer, running
 

@@ -21,9 +21,9 @@ from antiphon.cli.options import whole_number
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.extensions import EXTENSIONS, find_part, load_part
 from antiphon.gateway.access.client_keys import ClientKeys
-from antiphon.gateway.cluster.store_url import parse_store_url
 from antiphon.gateway.config.file import config_from_environment, load_config
 from antiphon.gateway.config.settings import Config, ProviderSettings, config_schema
+from antiphon.gateway.config.store_url import parse_store_url
 from antiphon.history.location import store_location
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ def _served(
     workers: int,
     tape: Callable[[Gateway], TapeHandler] | None = None,
 ) -> int:
-    from antiphon.gateway.cluster.workers import serve_in_workers
     from antiphon.gateway.serve import serve, tune_memory
+    from antiphon.gateway.workers import serve_in_workers
 
     page = find_part(EXTENSIONS, "chat_page")
     store = store_location(None)

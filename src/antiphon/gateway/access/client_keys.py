@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 from pathlib import PurePath
 from secrets import token_hex
@@ -21,11 +20,11 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
+from antiphon.gateway.config.key_hash import HASH_PREFIX, digest_of, key_digest
 from antiphon.gateway.config.settings import Config, KeyRules
 from antiphon.gateway.utc_time import utc_text
-from antiphon.providers.credentials.secret import Credential, unique_name
+from antiphon.providers.credentials.secret import unique_name
 
-HASH_PREFIX = "sha256:"
 _KEY_PREFIX = "sk-antiphon-"
 _KEY_BYTES = 24
 BUDGET_LIMITS = ("tokens_per_day", "tokens_per_month", "budget_per_day", "budget_per_month")
@@ -175,7 +174,7 @@ class ClientKeys:
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         for key in filter(None, (bearer, *keys)):
-            digest = _digest(key)
+            digest = digest_of(key)
             found = self._known.get(digest) or (self._stored.find(digest) if self._stored is not None else None)
             if found is not None:
                 return found
@@ -192,14 +191,7 @@ def new_key() -> str:
 
 def hash_key(key: str) -> str:
     """The hash of a key, in the form the configuration expects."""
-    return HASH_PREFIX + _digest(key).hex()
-
-
-def key_digest(reference: str, environ: Mapping[str, str] | None = None) -> bytes:
-    """The digest of a key in the configuration, which gives its hash or where to read it."""
-    if reference.startswith(HASH_PREFIX):
-        return bytes.fromhex(reference.removeprefix(HASH_PREFIX))
-    return _digest(Credential(secret=reference).read(environ))
+    return HASH_PREFIX + digest_of(key).hex()
 
 
 @lru_cache(maxsize=1024)
@@ -212,11 +204,6 @@ def is_loopback(peer: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return address.is_loopback
-
-
-def _digest(key: str) -> bytes:
-    # The raw bytes of the header are hashed, even if they are not valid text.
-    return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def client_of(name: str, rules: KeyRules, *, is_disabled: bool = False, key_hash: str = "") -> ClientKey:

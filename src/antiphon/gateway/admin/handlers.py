@@ -20,14 +20,6 @@ from msgspec import Meta, Struct, structs
 from antiphon.errors import WireError
 from antiphon.gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_key, rules_of
 from antiphon.gateway.admin.audit import Change, read_audit
-from antiphon.gateway.admin.stored_keys import (
-    NameTaken,
-    StoredKey,
-    StoredKeys,
-    UnknownKey,
-    deleted,
-    rotated,
-)
 from antiphon.gateway.config.checks import format_path
 from antiphon.gateway.config.schema import check_types, did_you_mean
 from antiphon.gateway.config.settings import KeyRules
@@ -36,6 +28,14 @@ from antiphon.gateway.endpoints.request_fields import query_number, read_body_as
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
+from antiphon.gateway.ledger.stored_keys import (
+    NameTaken,
+    StoredKey,
+    StoredKeys,
+    UnknownKey,
+    deleted,
+    rotated,
+)
 from antiphon.gateway.utc_time import time_at, utc_text
 from antiphon.wire.output import ProviderError
 

@@ -16,19 +16,17 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b, sha1
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
 from antiphon.errors import CredentialError, SharedStoreUnavailable
-from antiphon.gateway.cluster.store_url import StoreUrl
+from antiphon.gateway.config.store_url import StoreUrl
 from antiphon.providers.credentials.secret import HIDDEN, Credential
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-HOW_TO_INSTALL = "pip install 'antiphon[redis]'"
 PREFIX = "antiphon:"
 """The prefix of every key in the store."""
 REQUEST_TIMEOUT = 0.25
@@ -215,11 +213,6 @@ class SharedStore:
                 self._closing.add(task := asyncio.create_task(_close(client)))
                 task.add_done_callback(self._closing.discard)
         return SharedStoreUnavailable(f"shared store {self.address} is unavailable: {reason}")
-
-
-def is_installed() -> bool:
-    """Whether the client library is installed."""
-    return find_spec("redis") is not None
 
 
 async def _send(client: Any, commands: Sequence[Command]) -> list[Any]:

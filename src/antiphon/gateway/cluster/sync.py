@@ -19,8 +19,8 @@ from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore
 from antiphon.gateway.cluster.shared_budgets import SharedBudgets
 from antiphon.gateway.cluster.shared_health import SharedKeyHealth
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
-from antiphon.gateway.cluster.store_url import parse_store_url
 from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.config.store_url import parse_store_url
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.credentials.shared_state import HealthSource
 

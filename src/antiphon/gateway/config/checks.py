@@ -13,9 +13,8 @@ from itertools import product
 from urllib.parse import parse_qsl, urlsplit
 
 from antiphon.errors import AntiphonError, ConversationError, CredentialError, ExtraMissing, InvalidModelName
-from antiphon.gateway.access.client_keys import HASH_PREFIX, key_digest
-from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, is_installed
-from antiphon.gateway.cluster.store_url import InvalidStoreUrl, parse_store_url
+from antiphon.gateway.config.key_hash import HASH_PREFIX, key_digest
+from antiphon.gateway.config.optional_parts import HOW_TO_INSTALL_REDIS, has_redis, load_cache_watch
 from antiphon.gateway.config.schema import Problem, did_you_mean
 from antiphon.gateway.config.settings import (
     OFFLINE,
@@ -25,8 +24,8 @@ from antiphon.gateway.config.settings import (
     GatewaySettings,
     ProviderSettings,
 )
+from antiphon.gateway.config.store_url import InvalidStoreUrl, parse_store_url
 from antiphon.gateway.http.tls import check_certificate
-from antiphon.gateway.observe.cache_record import open_cache_watch
 from antiphon.history.location import is_postgres_url
 from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
@@ -75,7 +74,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
 def _check_cache_doctor(config: Config) -> Iterator[Problem]:
     if config.cache_doctor.enabled:
         try:
-            open_cache_watch()
+            load_cache_watch()
         except ExtraMissing as error:
             yield Problem(("cache_doctor", "enabled"), str(error))
 
@@ -142,8 +141,8 @@ def _check_shared_store(gateway: GatewaySettings, environ: Mapping[str, str]) ->
             parse_store_url(gateway.shared)
         except InvalidStoreUrl as error:
             yield Problem(("gateway", "shared"), str(error))
-        if not is_installed():
-            yield Problem(("gateway", "shared"), f"requires the redis client; run {HOW_TO_INSTALL}")
+        if not has_redis():
+            yield Problem(("gateway", "shared"), f"requires the redis client; run {HOW_TO_INSTALL_REDIS}")
     if gateway.shared_password:
         if not gateway.shared:
             yield Problem(("gateway", "shared_password"), "has no effect without gateway.shared")

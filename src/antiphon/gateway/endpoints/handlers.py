@@ -25,10 +25,7 @@ from antiphon.gateway.endpoints.interactions import (
     handle_delete_interaction,
     handle_get_interaction,
 )
-from antiphon.gateway.endpoints.models import (
-    handle_get_model,
-    handle_list_models,
-)
+from antiphon.gateway.endpoints.models import handle_get_model, handle_list_models
 from antiphon.gateway.endpoints.ollama import handle_running, handle_show, handle_tags, handle_version
 from antiphon.gateway.endpoints.responses_api.conversations import (
     handle_add_items,

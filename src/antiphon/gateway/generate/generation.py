@@ -20,9 +20,7 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, WireError
 from antiphon.gateway.access.budgets import priced_targets
 from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
 from antiphon.gateway.generate.answer_model import with_requested_model
-from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.early_start import EarlyStart, KeepAlive
 from antiphon.gateway.generate.encoders import (
     CallReadingEncoder,
@@ -33,6 +31,7 @@ from antiphon.gateway.generate.encoders import (
     UsageHidingEncoder,
     framed,
 )
+from antiphon.gateway.generate.model_names import unknown_model_error, visible_models
 from antiphon.gateway.generate.prepare import (
     Prepared,
     RequestPreparer,
@@ -44,6 +43,7 @@ from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.gateway.http.errors import error_response, provider_error_response, store_failure
 from antiphon.gateway.http.messages import Response, header_text
+from antiphon.gateway.observe.charging import prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon.extensions import EXTENSIONS, load_part
+from antiphon.gateway.config.optional_parts import load_cache_watch
 from antiphon.parts import TokenUsage
 from antiphon.prices.table import PriceTable
 
@@ -54,5 +54,5 @@ class CacheWatch(Protocol):
 
 def open_cache_watch() -> CacheWatch:
     """The cache doctor. Raises `ExtraMissing` if it is not installed."""
-    watch: CacheWatch = load_part(EXTENSIONS, "cache_watch", "the cache doctor").CacheWatch()
+    watch: CacheWatch = load_cache_watch().CacheWatch()
     return watch

@@ -24,7 +24,7 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ChatPageSettings
-from antiphon.gateway.endpoints.models import visible_models
+from antiphon.gateway.generate.model_names import visible_models
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.row import Metering, UsageRow, decode_variant, encode_variant, token_counts
+from antiphon.gateway.observe.charging import price_variant
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.parts import TokenUsage
 from antiphon.prices.cost import cost_of

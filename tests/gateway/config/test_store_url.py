@@ -12,9 +12,9 @@ import pytest
 
 from antiphon.cli.gateway.doctor import run_checks
 from antiphon.gateway.cluster.redis_store import SharedStatus
-from antiphon.gateway.cluster.store_url import StoreUrl, parse_store_url
 from antiphon.gateway.config.file import load_config, read_config
 from antiphon.gateway.config.settings import ConfigError, config_schema
+from antiphon.gateway.config.store_url import StoreUrl, parse_store_url
 from antiphon.gateway.observe.page.status_page import status_page
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.status import Status, build_status, status_json

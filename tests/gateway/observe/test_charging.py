@@ -17,10 +17,10 @@ from msgspec import structs
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon.gateway.generate.charging import metered_usage, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import stream_options, with_usage_requested
-from antiphon.gateway.ledger.metering import cost_of_rows, tokens_of, usage_rows
+from antiphon.gateway.observe.charging import metered_usage, prompt_estimate
+from antiphon.gateway.observe.metering import cost_of_rows, tokens_of, usage_rows
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.parts import Image, Text, TokenUsage, text_of
 from antiphon.prices import PriceOverride, PriceTable, cost_of

@@ -14,10 +14,10 @@ from msgspec import Struct, structs
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, LedgerSettings
-from antiphon.gateway.generate.charging import price_variant
 from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend import spend
+from antiphon.gateway.observe.charging import price_variant
 from antiphon.parts import Text, TokenUsage
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import Message, ModelRequest
