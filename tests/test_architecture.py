@@ -20,6 +20,7 @@ SOURCES = [SOURCE]
 
 LAYERS = """
 closing errors ids private_files text
+threads
 parts extensions conform
 history wire
 context repair telemetry

@@ -55,6 +55,10 @@ class StoreLocked(StoreError):
     """Another process kept the file locked for longer than the timeout."""
 
 
+class StoreBusy(StoreError):
+    """Too many calls wait for the store. This one was not begun."""
+
+
 class StoreReadOnly(StoreError):
     """The file or its folder is not writable."""
 

@@ -44,6 +44,7 @@ from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
+from antiphon.gateway.threads import PROCESS
 from antiphon.history.location import display_location
 from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable
@@ -53,6 +54,8 @@ logger = logging.getLogger("antiphon.gateway")
 
 DRAIN_SECONDS = 30.0
 _LARGE_BLOCK_BYTES = 4 << 20
+_FIRST_READ_SECONDS = 1.0
+"""How long the start waits for the stored keys. Until they were read, a client with an unknown key gets a 503, not a 401."""
 
 
 class ListenSockets:
@@ -144,8 +147,8 @@ async def serve(
         tasks.append(asyncio.create_task(shared.run()))
     else:
         tasks.append(asyncio.create_task(services.budgets.run()))
-    await services.stored_keys.try_refresh()
     tasks.append(asyncio.create_task(services.stored_keys.run()))
+    await services.stored_keys.wait_for_first_read(_FIRST_READ_SECONDS)
     if snapshots is not None:
         services.worker_health = WorkerHealth(
             snapshots, lambda: gateway.loaded.health_sources, lambda: gateway.loaded.credentials
@@ -187,10 +190,10 @@ async def serve(
         services.state.close()
         services.spans.close()
         if services.ledger is not None:
-            await asyncio.to_thread(services.ledger.close)
+            await PROCESS.run(services.ledger.close)
         gateway.refresh_gauges()  # with the rows that were written last
         metrics.close()
-        await asyncio.to_thread(services.database.close)
+        await PROCESS.run(services.database.close)
         await services.transport.aclose()
         if recording is not None:
             recording.close()

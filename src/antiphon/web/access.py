@@ -62,6 +62,10 @@ class AccessControl:
         headers = request.headers
         # Not from the query: URLs end up in logs and browser histories.
         key = keys.authenticate(headers.get("authorization"), headers.get("x-api-key"))
+        if key is None and keys.is_unread:
+            raise ApiError(
+                "the gateway has just started and has not read its stored keys yet; try again", 503, "unavailable"
+            )
         if key is None:
             raise ApiError("the key is missing or not known here", 401, "invalid_api_key")
         return key

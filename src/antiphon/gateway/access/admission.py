@@ -34,6 +34,11 @@ _PROBES = frozenset({"health", "ready"})
 _FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
+_UNREAD_KEYS = ProviderError(
+    "the gateway has just started, and its database has not answered which client keys there are; try again",
+    "overloaded",
+    retry_after=1.0,
+)
 _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
 
 
@@ -100,7 +105,10 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
 
 def _key_error(loaded: LoadedConfig, request: ClientRequest) -> ProviderError:
     """Why no key was accepted. Only a client that has the whole key learns that it expired or is disabled."""
-    known = loaded.keys.find(*key_fields(request))
+    fields = key_fields(request)
+    known = loaded.keys.find(*fields)
+    if known is None and loaded.keys.is_unread and any(fields):
+        return _UNREAD_KEYS
     reason = known.refusal() if known is not None else ""
     return ProviderError(reason, "authentication", code="invalid_api_key") if reason else _INVALID_KEY
 

@@ -94,6 +94,10 @@ class KeyDirectory(Protocol):
     """Keys that are not in the configuration."""
 
     @property
+    def is_unread(self) -> bool:
+        """Whether it is not known yet which there are."""
+
+    @property
     def is_empty(self) -> bool:
         """Whether there are none."""
 
@@ -124,6 +128,11 @@ class ClientKeys:
     def allows_anonymous(self) -> bool:
         """Whether there are no keys, so that only this machine is served."""
         return not self._known and (self._stored is None or self._stored.is_empty)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the keys of the directory are not known yet, so that a client may have one that is not found."""
+        return self._stored is not None and self._stored.is_unread
 
     @property
     def clients(self) -> tuple[ClientKey, ...]:

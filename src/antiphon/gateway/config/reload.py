@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.file import ConfigResult, read_config
 from antiphon.gateway.config.settings import NO_OVERRIDES, Config, ConfigError
+from antiphon.gateway.threads import PROCESS
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -95,20 +96,20 @@ class ConfigReloader:
         """Check once, and reload if needed. `is_requested`: even if nothing has changed."""
         if self._is_pipe:
             return
-        contents = await asyncio.to_thread(self._contents)
+        contents = await PROCESS.run(self._contents)
         if contents == self._known and not is_requested:
             return
         while True:
             await self._sleep(self._debounce_seconds)
-            later = await asyncio.to_thread(self._contents)
+            later = await PROCESS.run(self._contents)
             if later == contents:
                 break
             contents = later
-        read = await asyncio.to_thread(self._read)
+        read = await PROCESS.run(self._read)
         served = self._secret_files if read.config is None else ()
         self._secret_files = tuple(dict.fromkeys((*served, *read.secret_files)))
         # The digests are taken before the reading: a save during it is a change for the next check.
-        self._known = {path: contents.get(path, now) for path, now in (await asyncio.to_thread(self._contents)).items()}
+        self._known = {path: contents.get(path, now) for path, now in (await PROCESS.run(self._contents)).items()}
         await self._take(read)
 
     async def _take(self, read: ConfigResult) -> None:

@@ -22,7 +22,7 @@ from antiphon.gateway.http.errors import error_response, internal_error
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state.background import follow_stored
 from antiphon.gateway.state.store import StoredResponse, own_messages, previous_response_id
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
@@ -97,9 +97,9 @@ async def current_object(context: RequestContext) -> bytes:
     if answer is not None:
         return answer.body
     try:
-        return (await run_in_thread(services.state.get, answer_id, owner=owner)).body
+        return (await STATE.run(services.state.get, answer_id, owner=owner)).body
     except UnknownResponse:
-        unfinished = await run_in_thread(services.background.unfinished.get, answer_id, owner)
+        unfinished = await STATE.run(services.background.unfinished.get, answer_id, owner)
         if unfinished is None:
             raise
     if not unfinished.is_overdue:
@@ -117,10 +117,10 @@ async def followed_events(context: RequestContext, after: int) -> Response:
     if answer is not None:
         return Response(headers=dict(STREAM_HEADERS), body=answer.follow(after))
     unfinished = services.background.unfinished
-    stored = await run_in_thread(unfinished.get, answer_id, owner)
-    if (stored is None or not stored.is_running) and not await run_in_thread(unfinished.events, answer_id, owner, -1):
+    stored = await STATE.run(unfinished.get, answer_id, owner)
+    if (stored is None or not stored.is_running) and not await STATE.run(unfinished.events, answer_id, owner, -1):
         if stored is None:
-            await run_in_thread(services.state.get, answer_id, owner=owner)
+            await STATE.run(services.state.get, answer_id, owner=owner)
         raise WireError(
             f"stream: '{answer_id}' was not created with background: true, or ended too long ago; get it without stream"
         )
@@ -143,14 +143,14 @@ async def answer_chain(context: RequestContext) -> list[StoredResponse]:
     """
     services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
     try:
-        return await run_in_thread(services.state.chain, answer_id, owner=owner)
+        return await STATE.run(services.state.chain, answer_id, owner=owner)
     except UnknownResponse:
-        unfinished = await run_in_thread(services.background.unfinished.get, answer_id, owner)
+        unfinished = await STATE.run(services.background.unfinished.get, answer_id, owner)
         if unfinished is None or not unfinished.request:
             raise
     request = formats[context.endpoint.format].read_request(unfinished.request)
     previous = previous_response_id(request)
-    earlier = await run_in_thread(services.state.chain, previous, owner=owner) if previous else []
+    earlier = await STATE.run(services.state.chain, previous, owner=owner) if previous else []
     return [*earlier, StoredResponse(answer_id, own_messages(request), ModelOutput(), unfinished.body)]
 
 
@@ -159,13 +159,13 @@ async def cancelled_object(context: RequestContext) -> bytes | None:
     services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
     if await services.background.cancel((owner, answer_id)):
         return await current_object(context)
-    unfinished = await run_in_thread(services.background.unfinished.get, answer_id, owner)
+    unfinished = await STATE.run(services.background.unfinished.get, answer_id, owner)
     if unfinished is None:
-        await run_in_thread(services.state.get, answer_id, owner=owner)
+        await STATE.run(services.state.get, answer_id, owner=owner)
         return None
     if not unfinished.is_running:
         return await current_object(context)
-    await run_in_thread(services.background.unfinished.request_cancel, answer_id, owner)
+    await STATE.run(services.background.unfinished.request_cancel, answer_id, owner)
     return SHAPES[context.endpoint.format](answer_id, b"").ended(unfinished.body, "cancelled", None)
 
 
@@ -174,9 +174,9 @@ async def delete_answer(context: RequestContext) -> None:
     services, answer_id, owner = context.services, context.endpoint.resource, context.key.name
     await services.background.cancel((owner, answer_id))
     services.background.forget((owner, answer_id))
-    was_unfinished = await run_in_thread(services.background.unfinished.drop, answer_id, owner)
+    was_unfinished = await STATE.run(services.background.unfinished.drop, answer_id, owner)
     try:
-        await run_in_thread(services.state.delete, answer_id, owner=owner)
+        await STATE.run(services.state.delete, answer_id, owner=owner)
     except UnknownResponse:
         if not was_unfinished:
             raise

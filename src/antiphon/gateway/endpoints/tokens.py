@@ -23,7 +23,7 @@ from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.metering import attempt_rows
 from antiphon.gateway.observe.request_log import warn_about_upstreams
 from antiphon.gateway.state.store import STATE_FIELDS
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import COUNTING, STATE
 from antiphon.history import ContextEntryRole
 from antiphon.parts import Native, Part, Text, ToolCallRequest
 from antiphon.providers.call import CallReport
@@ -54,13 +54,13 @@ async def handle_count_tokens(context: RequestContext) -> Response:
     targets = allowed_targets(context, model)
     if not targets:
         return model_not_found(context, model)
-    expanded = await run_in_thread(expand_state, context, counted) if endpoint.format in STATE_FIELDS else counted
+    expanded = await STATE.run(expand_state, context, counted) if endpoint.format in STATE_FIELDS else counted
     counting = [target for target in targets if _address(context, target) is not None]
     if targets[0] in counting and expanded is counted:
         response = await _counted_upstream(context, model, counting)
         if response is not None:
             return response
-    return await run_in_thread(count_here, endpoint.format, expanded)
+    return await COUNTING.run(count_here, endpoint.format, expanded)
 
 
 async def _counted_upstream(context: RequestContext, model: str, targets: list[Target]) -> Response | None:

@@ -18,7 +18,7 @@ from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.forward import ForwardedRequest
 from antiphon.providers.engine.provider import Provider
@@ -39,9 +39,7 @@ def asks_upstream(handler: Handler) -> Handler:
         try:
             return await handler(context)
         except UnknownResponse:
-            known = await run_in_thread(
-                context.services.upstream_answers.get, context.endpoint.resource, context.key.name
-            )
+            known = await STATE.run(context.services.upstream_answers.get, context.endpoint.resource, context.key.name)
             provider = context.loaded.providers.get(known.provider) if known is not None else None
             if known is None or not isinstance(provider, Provider) or provider.format != context.endpoint.format:
                 raise
@@ -81,7 +79,7 @@ async def _ask(context: RequestContext, known: UpstreamAnswer, provider: Provide
         await reply.aclose()
     if request.method == "DELETE":
         services = context.services
-        await run_in_thread(services.upstream_answers.forget, context.endpoint.resource, context.key.name)
+        await STATE.run(services.upstream_answers.forget, context.endpoint.resource, context.key.name)
     if not request.path.rstrip("/").endswith("/input_items"):
         body = with_requested_model(format_name, body, known.model)
     return Response(headers={**headers, "content-type": content_type}, body=body)

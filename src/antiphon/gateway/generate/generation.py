@@ -47,7 +47,7 @@ from antiphon.gateway.observe.charging import prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, text_of
 from antiphon.providers.call import CallReport
@@ -407,7 +407,7 @@ class Generation:
         if self._endpoint.format not in STATE_FIELDS or b'"previous_' not in self._request.body:
             return targets
         previous = previous_response_id(self._preparer.parsed_request)
-        known = await run_in_thread(self._services.upstream_answers.get, previous, self._key.name)
+        known = await STATE.run(self._services.upstream_answers.get, previous, self._key.name)
         if known is None:
             return targets
         self._continued = known
@@ -445,10 +445,10 @@ class Generation:
             if self._context.connection is not None and self._preparer.expanded is not None:
                 self._context.connection.store(seen.id, self._preparer.expanded, output)
             if should_store(request):
-                await run_in_thread(services.state.store, seen.id, request, output, owner=owner, body=body)
+                await STATE.run(services.state.store, seen.id, request, output, owner=owner, body=body)
             if conversation:
                 items = [*(self._input_items() if input_items is None else input_items), *seen.output]
-                await run_in_thread(services.conversations.add, conversation, owner, items)
+                await STATE.run(services.conversations.add, conversation, owner, items)
         except (AntiphonError, msgspec.DecodeError):
             logger.exception("the answer could not be stored; requests that continue it will not find it")
 

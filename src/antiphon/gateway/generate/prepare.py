@@ -27,7 +27,7 @@ from antiphon.gateway.generate.volatile_lines import normalise_lines
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
 from antiphon.gateway.observe.cache_record import CacheCheck, CacheWatch
 from antiphon.gateway.state.store import STATE_FIELDS, to_provider_error
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.parts import Audio, Document, Image, Part, Text
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import TargetCall
@@ -334,7 +334,7 @@ class RequestPreparer:
         if self._context.endpoint.format not in STATE_FIELDS:
             return request
         try:
-            self.expanded = await run_in_thread(expand_state, self._context, request)
+            self.expanded = await STATE.run(expand_state, self._context, request)
         except UnknownResponse as unknown:
             if provider.format == self._context.endpoint.format and self._context.connection is None:
                 return request  # the response may be stored at the upstream

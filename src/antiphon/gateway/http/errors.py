@@ -38,6 +38,7 @@ STATUS_BY_KIND: Mapping[ErrorKind, int] = {
 _CREDENTIAL_ERRORS = frozenset({"authentication", "billing", "permission"})
 """Errors of a provider that concern the gateway's own credential."""
 _OVERLOADED_STATUS = {"anthropic": 529}
+_STORE_RETRY_SECONDS = 5.0
 INTERNAL_ERROR = ProviderError("internal error; see the log", "server")
 """A defect of ours, where no request can be named."""
 
@@ -63,7 +64,9 @@ def internal_error(format_name: str, request_id: str, headers: Mapping[str, str]
 def store_failure(error: StoreError) -> ProviderError:
     """The error for a client whose request needs a file or database of the gateway that fails; it is logged."""
     logger.error("a database of the gateway is not available: %s", error)
-    return ProviderError(f"a database of the gateway is not available: {error}", "overloaded")
+    return ProviderError(
+        f"a database of the gateway is not available: {error}", "overloaded", retry_after=_STORE_RETRY_SECONDS
+    )
 
 
 def provider_error_response(format_name: str, error: ProviderError, provider: str) -> Response:

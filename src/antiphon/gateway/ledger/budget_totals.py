@@ -7,11 +7,10 @@ of now: after a correction the budgets are right with the next exchange.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from antiphon.errors import StoreError
+from antiphon.errors import StoreBusy, StoreError
 from antiphon.gateway.access.budgets import (
     NOTHING,
     Amount,
@@ -23,6 +22,7 @@ from antiphon.gateway.access.budgets import (
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend import SpendRow, spend
+from antiphon.gateway.threads import BUDGETS
 from antiphon.gateway.utc_time import date_of
 from antiphon.prices.table import PriceTable
 
@@ -39,7 +39,10 @@ class LedgerTotals:
 
     async def __call__(self, reports: Sequence[UsageReport], today: int) -> list[Totals]:
         """The totals of clients, what they report included. Raises `Unavailable`."""
-        return await asyncio.to_thread(self._read, [report.client for report in reports], today)
+        try:
+            return await BUDGETS.run(self._read, [report.client for report in reports], today)
+        except StoreBusy as error:
+            raise Unavailable(str(error)) from None
 
     def _read(self, clients: list[str], today: int) -> list[Totals]:
         if not self._ledger.flush(_FLUSH_SECONDS):

@@ -7,18 +7,21 @@ are microseconds since 1970 and days are days since 1970, both UTC and integers.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import structs
 
+from antiphon.errors import StoreError
 from antiphon.gateway.config.settings import Config
+from antiphon.gateway.threads import DATABASE
 from antiphon.history.location import data_folder, display_location, ensure_private_folder, is_postgres_url
 from antiphon.history.sql.database import Database, PostgresDatabase, SqliteDatabase
 from antiphon.history.sql.schema import Migration, migrate
@@ -216,6 +219,11 @@ class OperatorDatabase:
         self._lock = threading.Condition()
         self._database: Database | None = None
         self._calls = 0  # in progress
+        self._failure: tuple[float, type[StoreError], str] = (
+            -inf,
+            StoreError,
+            "",
+        )  # when it was last not opened, and why
 
     @property
     def location(self) -> str:
@@ -233,13 +241,14 @@ class OperatorDatabase:
 
     async def run(self, call: Callable[[Database], T]) -> T:
         """The result of a call with the open database, in a thread. Raises `StoreError`."""
-        return await asyncio.to_thread(self.run_now, call)
+        return await DATABASE.run(self.run_now, call)
 
     def run_now(self, call: Callable[[Database], T]) -> T:
         """The same in this thread."""
+        began = time.monotonic()
         with self._lock:
             if self._database is None:
-                self._database = open_operator_database(self._address)
+                self._database = self._open(began)
             database = self._database
             self._calls += 1
         try:
@@ -248,6 +257,17 @@ class OperatorDatabase:
             with self._lock:
                 self._calls -= 1
                 self._lock.notify_all()
+
+    def _open(self, began: float) -> Database:
+        """Open it for a call that began then. If an attempt failed while it waited, that is its result, too."""
+        failed_at, kind, reason = self._failure
+        if failed_at >= began:
+            raise kind(reason)
+        try:
+            return open_operator_database(self._address)
+        except StoreError as error:
+            self._failure = time.monotonic(), type(error), str(error)
+            raise
 
     def close(self) -> None:
         """Close it when the calls in progress have ended; a later call opens it again.

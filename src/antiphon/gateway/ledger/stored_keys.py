@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -92,6 +93,17 @@ class StoredKeys:
         self._by_name: dict[str, StoredKey] = {}
         self._by_digest: dict[bytes, ClientKey] = {}
         self._is_reported = False
+        self._first_read = asyncio.Event()
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the database was not asked yet, or has not answered the first time."""
+        return not self._first_read.is_set()
+
+    async def wait_for_first_read(self, seconds: float) -> None:
+        """Wait until the database was asked once, but not longer."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._first_read.wait(), seconds)
 
     @property
     def is_empty(self) -> bool:
@@ -134,10 +146,10 @@ class StoredKeys:
             self._revision = max(self._revision, revision)
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
+        """Refresh now, and again until cancelled."""
         while True:
-            await asyncio.sleep(REFRESH_SECONDS)
             await self.try_refresh()
+            await asyncio.sleep(REFRESH_SECONDS)
 
     async def try_refresh(self) -> None:
         """Refresh if the database is available; otherwise the keys that are known stay, and the log says so once."""
@@ -150,6 +162,7 @@ class StoredKeys:
             self._is_reported = True
         except Exception:  # a defect of ours must not end the loop
             logger.exception("internal error while reading stored keys")
+        self._first_read.set()
 
     async def create(self, name: str, rules: KeyRules, change: Callable[[StoredKey], Change]) -> tuple[StoredKey, str]:
         """A new key, and its secret, which is stored nowhere. Raises `NameTaken` and `StoreError`."""

@@ -12,7 +12,7 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.ledger.database import open_for_reading
 from antiphon.gateway.ledger.search import AttemptFilter, AttemptPage, search_attempts
 from antiphon.gateway.observe.request_search import RequestFilter
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import DATABASE
 
 _OUTCOMES = {"": "", "answered": "ok", "cancelled": "disconnected", "failed": "failed"}
 _MOST_DIGITS = 18
@@ -46,7 +46,7 @@ async def search_ledger(loaded: LoadedConfig, search: RequestFilter, query: Mapp
         outcome=_OUTCOMES[search.outcome],
         day=day,
     )
-    return await run_in_thread(_search, loaded, wanted, int(cursor) if cursor else None)
+    return await DATABASE.run(_search, loaded, wanted, int(cursor) if cursor else None)
 
 
 def _search(loaded: LoadedConfig, wanted: AttemptFilter, before: int | None) -> LedgerSearch:

@@ -18,7 +18,7 @@ from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.ledger.database import open_for_reading
 from antiphon.gateway.ledger.recent_spend import RecentSpend
 from antiphon.gateway.ledger.spend import SpendRow, spend
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import DATABASE
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
@@ -56,7 +56,7 @@ class SpendReader:
             return SpendSummary(is_on=False)
         async with self._reading:
             if (began := self._clock()) >= self._until:
-                self._last = await run_in_thread(read_spend, loaded, datetime.now(UTC), self._recent)
+                self._last = await DATABASE.run(read_spend, loaded, datetime.now(UTC), self._recent)
                 ended = self._clock()
                 self._until = ended + max(_KEPT_SECONDS, _LEAST_PAUSE * (ended - began))
             return self._last

@@ -18,7 +18,7 @@ from antiphon.errors import AntiphonError
 from antiphon.gateway.http.errors import INTERNAL_ERROR
 from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.wire.output import ProviderError
 from antiphon.wire.sse import SseEvent, SseReader
 
@@ -201,7 +201,7 @@ class BackgroundAnswers:
         """Start an answer to the body `request`, which gets `seconds`. `respond` gives its stream."""
         answer = BackgroundAnswer(shape)
         owner, answer_id = key
-        await run_in_thread(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
+        await STATE.run(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
         self._answers[key] = answer
         self._tasks[key] = asyncio.create_task(self._run(key, answer, respond, seconds))
         return answer
@@ -252,9 +252,9 @@ class BackgroundAnswers:
                 if shared is not None:
                     await shared.store()  # before the end, so that a follower who sees the end has seen all events
                 if answer.ending is None:
-                    await run_in_thread(self.unfinished.drop, answer_id, owner, keeps_events=True)
+                    await STATE.run(self.unfinished.drop, answer_id, owner, keeps_events=True)
                 else:
-                    await run_in_thread(self.unfinished.end, answer_id, owner, answer.body)
+                    await STATE.run(self.unfinished.end, answer_id, owner, answer.body)
             except Exception:
                 logger.exception("the end of a background answer could not be stored")
             self._tasks.pop(key, None)
@@ -266,7 +266,7 @@ class BackgroundAnswers:
         while shared is not None:
             await asyncio.sleep(SHARE_SECONDS)
             await shared.store()
-            stored = await run_in_thread(self.unfinished.get, answer_id, owner)
+            stored = await STATE.run(self.unfinished.get, answer_id, owner)
             if stored is None or stored.is_cancelled:
                 answer.end("cancelled")
                 return
@@ -293,7 +293,7 @@ class SharedEvents:
             return
         first, self._stored = self._stored, self._stored + len(events)
         try:
-            await run_in_thread(self._unfinished.add_events, self._id, self._owner, first, events)
+            await STATE.run(self._unfinished.add_events, self._id, self._owner, first, events)
         except AntiphonError:
             logger.exception("events of a background answer could not be stored; only this worker can show them")
 
@@ -308,8 +308,8 @@ async def follow_stored(
     owner, answer_id = key
     silent = 0.0
     while True:
-        stored = await run_in_thread(unfinished.get, answer_id, owner)
-        events = await run_in_thread(unfinished.events, answer_id, owner, after)
+        stored = await STATE.run(unfinished.get, answer_id, owner)
+        events = await STATE.run(unfinished.events, answer_id, owner, after)
         if events:
             after += len(events)
             silent = 0.0

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.history.sql.sqlite_file import SqliteFile
 
 logger = logging.getLogger("antiphon.gateway")
@@ -92,7 +92,7 @@ class UpstreamAnswers:
             while self._pending:
                 answers = dict(self._pending)
                 try:
-                    await run_in_thread(self.write, answers)
+                    await STATE.run(self.write, answers)
                 except AntiphonError:
                     logger.exception("answers that providers stored are not remembered; clients cannot get them by id")
                 for key, answer in answers.items():

@@ -20,7 +20,7 @@ from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, own_messages
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.ids import new_id
 from antiphon.parts import Text, TokenUsage, ToolCallResult, text_of
 from antiphon.wire import formats
@@ -45,7 +45,7 @@ async def handle_compact(context: RequestContext, on_finish: OnFinish) -> Respon
     request = _wire.read_request(context.request.body)
     if not request.model:
         return error_response(FORMAT, ProviderError("the request has no model", "invalid_request", param="model"))
-    expanded = await run_in_thread(expand_state, context, request)
+    expanded = await STATE.run(expand_state, context, request)
     if not own_messages(expanded):
         return error_response(
             FORMAT, ProviderError("input: there is nothing to compact", "invalid_request", param="input")

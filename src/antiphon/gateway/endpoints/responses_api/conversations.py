@@ -9,7 +9,7 @@ from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.endpoints.responses_api.stored import page_of_items
 from antiphon.gateway.http.messages import Response
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 
 _MAX_ITEMS = 20
 """How many items one request may add, as with OpenAI."""
@@ -20,28 +20,28 @@ async def handle_create_conversation(context: RequestContext) -> Response:
     """Create a conversation, with metadata and items if given."""
     body = _read(context)
     store, owner = context.services.conversations, context.key.name
-    created = await run_in_thread(store.create, owner, _metadata(body), _items(body) if body.get("items") else ())
+    created = await STATE.run(store.create, owner, _metadata(body), _items(body) if body.get("items") else ())
     return Response.json(created.body)
 
 
 async def handle_get_conversation(context: RequestContext) -> Response:
     """Return a conversation."""
     store = context.services.conversations
-    return Response.json((await run_in_thread(store.get, context.endpoint.resource, context.key.name)).body)
+    return Response.json((await STATE.run(store.get, context.endpoint.resource, context.key.name)).body)
 
 
 async def handle_update_conversation(context: RequestContext) -> Response:
     """Replace the metadata of a conversation."""
     metadata = _metadata(_read(context))
     store = context.services.conversations
-    updated = await run_in_thread(store.update, context.endpoint.resource, context.key.name, metadata)
+    updated = await STATE.run(store.update, context.endpoint.resource, context.key.name, metadata)
     return Response.json(updated.body)
 
 
 async def handle_delete_conversation(context: RequestContext) -> Response:
     """Delete a conversation and its items."""
     name = context.endpoint.resource
-    await run_in_thread(context.services.conversations.delete, name, context.key.name)
+    await STATE.run(context.services.conversations.delete, name, context.key.name)
     return Response.json({"id": name, "object": "conversation.deleted", "deleted": True})
 
 
@@ -49,28 +49,28 @@ async def handle_add_items(context: RequestContext) -> Response:
     """Add items to a conversation."""
     items = _items(_read(context))
     store = context.services.conversations
-    added = await run_in_thread(store.add, context.endpoint.resource, context.key.name, items)
+    added = await STATE.run(store.add, context.endpoint.resource, context.key.name, items)
     return Response.json(page_of_items(added, {"order": "asc", "limit": str(_MAX_ITEMS)}))
 
 
 async def handle_list_conversation_items(context: RequestContext) -> Response:
     """A page of the items of a conversation."""
     store = context.services.conversations
-    items = await run_in_thread(store.items, context.endpoint.resource, context.key.name)
+    items = await STATE.run(store.items, context.endpoint.resource, context.key.name)
     return Response.json(page_of_items(items, context.request.query))
 
 
 async def handle_get_conversation_item(context: RequestContext) -> Response:
     """Return one item of a conversation."""
     conversation, item = _split(context)
-    return Response.json(await run_in_thread(context.services.conversations.item, conversation, context.key.name, item))
+    return Response.json(await STATE.run(context.services.conversations.item, conversation, context.key.name, item))
 
 
 async def handle_delete_conversation_item(context: RequestContext) -> Response:
     """Delete one item of a conversation. Returns the conversation."""
     conversation, item = _split(context)
     store = context.services.conversations
-    return Response.json((await run_in_thread(store.delete_item, conversation, context.key.name, item)).body)
+    return Response.json((await STATE.run(store.delete_item, conversation, context.key.name, item)).body)
 
 
 def _split(context: RequestContext) -> tuple[str, str]:

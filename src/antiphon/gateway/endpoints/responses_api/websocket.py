@@ -36,7 +36,7 @@ from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
 from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.store import to_provider_error
-from antiphon.gateway.threads import run_in_thread
+from antiphon.gateway.threads import STATE
 from antiphon.ids import new_id
 from antiphon.parts import TokenUsage, ToolCallResult
 from antiphon.wire import formats
@@ -297,7 +297,7 @@ class ResponseSocket:
         owner = admission.key.name
         expanded = self._answers.expand(request)
         if expanded is None:
-            expanded = await run_in_thread(self._services.state.expand, request, owner=owner)
+            expanded = await STATE.run(self._services.state.expand, request, owner=owner)
         response_id = f"resp_{new_id()}"
         self._answers.store(response_id, expanded, ModelOutput())
         empty = empty_response(response_id, body)

@@ -1,0 +1,123 @@
+"""A database that accepts connections and says nothing stops no request that does not need it, and not the start."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.config.settings import ClientKeySettings, Config, LedgerSettings, ModelSettings, ProviderSettings
+from antiphon.gateway.ledger.ledger import UsageLedger
+from gateway.rig import FAST, Client, Got, serving
+from providers.sample_answers import WHOLES
+from providers.scripted_server import Reply, ScriptedServer
+from support.waiting import until
+
+READERS = 100
+CHATS = 20
+ANSWER = Reply(body=msgspec.json.encode(WHOLES["openai-chat"]), content_type="application/json")
+
+
+class SilentDatabase:
+    """A server that answers no client, until it hangs up."""
+
+    def __init__(self) -> None:
+        self.was_asked = threading.Event()
+        self._accepted: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.address = f"postgresql://reader@127.0.0.1:{self._listener.getsockname()[1]}/usage"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._accepted.append(self._listener.accept()[0])
+            except OSError:
+                return
+            self.was_asked.set()
+
+    def hang_up(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._accepted:
+            each.close()
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentDatabase]:
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(
+        UsageLedger.close, "__defaults__", (0.1,)
+    )  # its rows cannot be written, so do not wait for that
+    database = SilentDatabase()
+    yield database
+    database.hang_up()
+
+
+def config_of(database: SilentDatabase, upstream: ScriptedServer) -> Config:
+    url = f"http://localhost:{upstream.port}/v1"  # a name that has to be resolved
+    return Config(
+        gateway=FAST,
+        providers=(ProviderSettings(name="up", preset="compatible", base_url=url, retries=0),),
+        models=(ModelSettings(name="m", targets=("up/m",)),),
+        keys=(ClientKeySettings(name="reader", key=hash_key("sk-reader")),),
+        ledger=LedgerSettings(address=database.address),
+    )
+
+
+def test_a_silent_database_stops_no_other_request(database: SilentDatabase) -> None:
+    with (
+        ScriptedServer(structs.replace(ANSWER, headers={"connection": "close"})) as upstream,
+        ThreadPoolExecutor(READERS + CHATS) as clients,
+    ):
+        with serving(config_of(database, upstream), {}) as (port, _):
+            readers = [clients.submit(ask_usage, port) for _ in range(READERS)]
+            assert database.was_asked.wait(20), "nothing asked the database"
+            chats = [clients.submit(ask_model, port) for _ in range(CHATS)]
+            for chat in chats:  # each needs a new connection
+                got = chat.result(timeout=60)
+                assert got.status == 200, got
+            assert len({request.connection for request in upstream.received}) == CHATS
+            database.hang_up()
+            refusals = [reader.result(timeout=60) for reader in readers]
+        assert {got.status for got in refusals} == {503}
+        assert all(int(got.headers["retry-after"]) >= 1 for got in refusals)
+
+
+def test_a_silent_database_does_not_keep_the_ports_closed(database: SilentDatabase) -> None:
+    """Requests that need nothing of it are answered; a key that may be a stored one is not called invalid."""
+    with (
+        ScriptedServer(ANSWER) as upstream,
+        serving(config_of(database, upstream), {}) as (port, _),
+    ):
+        assert database.was_asked.wait(20), "nothing asked the database"
+        assert ask_model(port).status == 200
+        unknown = ask_model(port, "sk-stored")
+        assert (unknown.status, int(unknown.headers["retry-after"]) >= 1) == (503, True)
+        assert ask_model(port, "").status == 401
+        database.hang_up()
+        until(lambda: ask_model(port, "sk-stored").status == 401, "the failed read of the keys did not end the wait")
+
+
+def ask_usage(port: int) -> Got:
+    client = Client(port, "sk-reader")
+    try:
+        return client.get("/v1/usage")
+    finally:
+        client.close()
+
+
+def ask_model(port: int, key: str = "sk-reader") -> Got:
+    client = Client(port, key)
+    try:
+        return client.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Rain?"}]})
+    finally:
+        client.close()
