@@ -27,7 +27,7 @@ from antiphon.conversation.run import RunTotals, run_start
 from antiphon.conversation.sync import SyncClosable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, is_from_person
 from antiphon.errors import ApprovalPending, ConversationError
-from antiphon.history import AgentHistory, HistoryStore, ModelOutputEntry, Origin, RollbackEntry
+from antiphon.history import AgentHistory, HistoryStore, ModelOutputEntry, Origin, RollbackEntry, ToolCallStartedEntry
 from antiphon.history.location import open_history
 from antiphon.ids import new_id
 from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
@@ -447,7 +447,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             before, turn = turn, turn.apply(entry)
             if turn is not before and is_from_person(entry):
                 self._totals = RunTotals(entry.sequence_number)
-            else:
+            elif type(entry) is not ToolCallStartedEntry:  # most entries of many calls, and nothing was used by then
                 self._totals.apply(entry)
             if isinstance(entry, ModelOutputEntry):
                 # Rolled-back outputs too: the log keeps them and a later rollback may restore them.

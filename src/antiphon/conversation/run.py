@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from time import monotonic
-from typing import Self
+from typing import Self, TypeVar
 
 from antiphon.conversation.events import EndReason
 from antiphon.conversation.turn import Bounds, Turn, find_run_start, is_from_person
 from antiphon.history import AgentHistorySnapshot, DebugLogEntry, HistoryEntry, ModelOutputEntry
-from antiphon.parts import TokenUsage
+from antiphon.parts import TokenUsage, ToolCallRequest
 
 TOOL_CALLS = "tool_calls"
 """Where the note about an agent that worked as a tool has how many calls it made."""
@@ -27,15 +27,16 @@ TOOL_CALLS = "tool_calls"
 class RunTotals:
     """What a run has used so far. `start` is the sequence number of the message that began it; 0 if there was none."""
 
-    __slots__ = ("_busy", "calls", "rounds", "seconds", "start", "usage")
+    __slots__ = ("_busy", "_intervals", "_seconds", "calls", "rounds", "start", "usage")
 
     def __init__(self, start: int = 0) -> None:
         self.start = start
         self.rounds = 0
         self.calls = 0
         self.usage = TokenUsage()
-        self.seconds = 0.0
-        self._busy: list[tuple[float, float]] = []  # apart from each other, the earliest first
+        self._seconds = 0.0
+        self._busy: list[HistoryEntry] = []  # of calls that are not yet in the seconds
+        self._intervals: list[tuple[float, float]] = []  # apart from each other, the latest last
 
     @classmethod
     def of(cls, snapshot: AgentHistorySnapshot) -> RunTotals:
@@ -51,27 +52,36 @@ class RunTotals:
         """Count an entry of the run."""
         if type(entry) is ModelOutputEntry:
             self.rounds += 1
-            self.calls += len(entry.tool_calls)
+            for part in entry.content:
+                if type(part) is ToolCallRequest:
+                    self.calls += 1
         metadata = entry.metadata
         if metadata is None:
             return
         if metadata.usage is not None:
             self.usage += metadata.usage
-        if metadata.duration and entry.timestamp is not None:
-            end = entry.timestamp.timestamp()
-            self._add_busy(end - metadata.duration, end)
+        if metadata.duration:
+            self._busy.append(entry)
         if metadata.extra is not None and type(entry) is DebugLogEntry:
             self.calls += metadata.extra.get(TOOL_CALLS, 0)
 
-    def _add_busy(self, start: float, end: float) -> None:
-        """Add an interval to `seconds`; what overlaps counts once."""
-        busy = self._busy
-        while busy and busy[-1][1] >= start:
-            before_start, before_end = busy.pop()
-            self.seconds -= before_end - before_start
-            start, end = min(start, before_start), max(end, before_end)
-        self.seconds += end - start
-        busy.append((start, end))
+    @property
+    def seconds(self) -> float:
+        """How long models and tools were busy; what overlaps counts once."""
+        intervals = self._intervals
+        for entry in self._busy:
+            if entry.timestamp is None or entry.metadata is None or entry.metadata.duration is None:
+                continue
+            end = entry.timestamp.timestamp()
+            start = end - entry.metadata.duration
+            while intervals and intervals[-1][1] >= start and intervals[-1][0] <= end:
+                before_start, before_end = intervals.pop()
+                self._seconds -= before_end - before_start
+                start, end = min(start, before_start), max(end, before_end)
+            self._seconds += end - start
+            intervals.append((start, end))
+        self._busy.clear()
+        return self._seconds
 
 
 def run_start(snapshot: AgentHistorySnapshot) -> int:
@@ -91,6 +101,13 @@ class RunMeter:
     def __init__(self, bounds: Bounds, totals: Callable[[], RunTotals], caller: RunMeter | None = None) -> None:
         self.bounds = bounds
         self.children: set[RunMeter] = set()
+        self.seconds = bounds.seconds
+        """The time budget: the shortest that applies, or None."""
+        self.limits_calls = bounds.calls is not None
+        if caller is not None:
+            self.seconds = _least(self.seconds, caller.seconds)
+            self.limits_calls = self.limits_calls or caller.limits_calls
+        self._has_budget = caller is not None or (bounds.tokens, bounds.calls, bounds.seconds) != (None, None, None)
         self._totals = totals
         self._caller = caller
         self._started = math.inf
@@ -109,7 +126,7 @@ class RunMeter:
     def start(self) -> None:
         """Start the clock, at what the log has of the run."""
         if self._started == math.inf:
-            self._started = monotonic() - self._totals().seconds
+            self._started = monotonic() - (self._totals().seconds if self.bounds.seconds is not None else 0.0)
 
     @property
     def tokens(self) -> int:
@@ -122,29 +139,25 @@ class RunMeter:
         return self._totals().calls + sum(child.calls for child in self.children)
 
     @property
-    def seconds(self) -> float | None:
-        """The time budget: the shortest that applies, or None."""
-        own, outer = self.bounds.seconds, None if self._caller is None else self._caller.seconds
-        return own if outer is None else outer if own is None else min(own, outer)
-
-    @property
     def seconds_left(self) -> float | None:
         """What is left of the time budget; None if there is none."""
-        own, outer = self.bounds.seconds, None if self._caller is None else self._caller.seconds_left
+        own = self.bounds.seconds
         left = None if own is None else self._started + own - monotonic()
-        return left if outer is None else outer if left is None else min(left, outer)
+        return left if self._caller is None else _least(left, self._caller.seconds_left)
 
     @property
     def calls_left(self) -> int | None:
         """What is left of the budget of calls, below 0 if too many were made; None if there is no budget."""
-        own, outer = self.bounds.calls, None if self._caller is None else self._caller.calls_left
+        own = self.bounds.calls
         left = None if own is None else own - self.calls
-        return left if outer is None else outer if left is None else min(left, outer)
+        return left if self._caller is None else _least(left, self._caller.calls_left)
 
     def exceeded(self, turn: Turn) -> tuple[EndReason, str] | None:
         """The limit that is reached, if any, and the text about it that the model sees."""
         reason = self.bounds.exceeded(turn)
-        return (reason, self.bounds.notice(reason, turn)) if reason is not None else self._exceeded_budget(turn)
+        if reason is not None:
+            return reason, self.bounds.notice(reason, turn)
+        return self._exceeded_budget(turn) if self._has_budget else None
 
     def _exceeded_budget(self, turn: Turn) -> tuple[EndReason, str] | None:
         bounds = self.bounds
@@ -158,6 +171,14 @@ class RunMeter:
         if reason is not None:
             return reason, bounds.notice(reason, turn)
         return None if self._caller is None else self._caller._exceeded_budget(turn)
+
+
+N = TypeVar("N", int, float)
+
+
+def _least(one: N | None, other: N | None) -> N | None:
+    """The smaller of two limits; None is no limit."""
+    return other if one is None else one if other is None else min(one, other)
 
 
 current_meter: ContextVar[RunMeter | None] = ContextVar("current_meter", default=None)

@@ -121,8 +121,15 @@ class TurnRunner:
 
     async def run(self) -> EndReason:
         """Continue until the turn is over or the steps are used, and return which it is."""
-        self._discard_failed_output()
         self.meter.start()
+        token = current_meter.set(self.meter)  # for agents that work as tools
+        try:
+            return await self._run()
+        finally:
+            current_meter.reset(token)
+
+    async def _run(self) -> EndReason:
+        self._discard_failed_output()
         while True:
             turn = self._chat.refresh_turn()
             if turn.ended and turn.open_calls:  # it was killed before it could close them
@@ -274,11 +281,7 @@ class TurnRunner:
         """Run what can be run and append the results; False if some wait for a person."""
         if not self._participants.is_set:
             await self._participants.open()
-        token = current_meter.set(self.meter)
-        try:
-            plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
-        finally:
-            current_meter.reset(token)
+        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
         if plan.pending:
             self._emit(ApprovalNeeded(plan.pending_calls))
             return False
@@ -293,7 +296,7 @@ class TurnRunner:
 
     def _over_budget(self, turn: Turn) -> Mapping[str, str]:
         """The calls of the last output that the budget does not allow any more, and why."""
-        left = self.meter.calls_left
+        left = self.meter.calls_left if self.meter.limits_calls else None
         if left is None:
             return _NOTHING
         allowed = max(0, left + len(turn.open_calls))  # they are counted already

@@ -1,0 +1,98 @@
+"""The totals of a run, folded from the log: what counts, from where on, and the same in every process."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.conversation.run import RunTotals
+from antiphon.conversation.turn import AGENT_CHANNEL, CORRECTION_CHANNEL
+from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, ModelInputEntry, ModelOutputEntry
+from antiphon.parts import Text, TokenUsage
+from antiphon.providers.scripted import ScriptedModel
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def busy(start: float, end: float) -> DebugLogEntry:
+    """An entry of a call that ran from `start` to `end`, in seconds."""
+    return DebugLogEntry(
+        "call",
+        "A call.",
+        timestamp=START + timedelta(seconds=end),
+        metadata=EntryMetadata(duration=round(end - start, 6)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "seconds"),
+    [
+        ([], 0),
+        ([(0, 1), (1, 3)], 3),
+        ([(0, 1), (5, 6)], 2),  # a person was waited for
+        ([(0, 3), (1, 3.5), (2, 4)], 4),  # in parallel
+        ([(1, 2), (3, 4), (0, 10)], 10),  # the longest ended last
+        ([(4, 5), (0, 1)], 2),  # the clock was set back
+    ],
+)
+def test_seconds_count_once(calls: list[tuple[float, float]], seconds: float) -> None:
+    totals = RunTotals()
+    for start, end in calls:
+        totals.apply(busy(start, end))
+        totals.seconds  # noqa: B018 - asked for in between, it must not count anything twice
+    assert totals.seconds == pytest.approx(seconds, abs=1e-3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=20))
+def test_seconds_are_the_union_of_all_calls(calls: list[tuple[int, int]]) -> None:
+    ended = sorted((start + length, start) for start, length in calls)
+    totals = RunTotals()
+    for end, start in ended:
+        totals.apply(busy(start, end))
+    covered = {second for end, start in ended for second in range(start, end)}
+    assert totals.seconds == pytest.approx(len(covered), abs=1e-3)
+
+
+def answer(tokens: int) -> ModelOutputEntry:
+    return ModelOutputEntry((Text("Yes."),), metadata=EntryMetadata(usage=TokenUsage(tokens, 0)))
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_run_begins_with_a_message_of_a_person(is_followed: bool) -> None:
+    history = AgentHistory()
+    chat = Conversation(ScriptedModel(), history=history)
+    log = [
+        (ModelInputEntry.of("First."), 0),
+        (answer(100), 100),
+        (ModelInputEntry.of("Second."), 0),
+        (answer(10), 10),
+        (ModelInputEntry.of("Your turn.", channel=AGENT_CHANNEL), 10),
+        (answer(20), 30),
+        (ModelInputEntry.of("Again.", channel=CORRECTION_CHANNEL), 30),
+        (ModelInputEntry.of("Be brief.", channel="developer"), 30),
+        (answer(30), 60),
+    ]
+    for entry, tokens in log:
+        history.append(entry)
+        if is_followed:
+            assert chat.totals.usage.total == tokens
+    totals = Conversation(ScriptedModel(), history=AgentHistory(history.entries)).totals
+    assert (totals.usage.total, totals.rounds, totals.start) == (60, 3, 3)
+
+
+def test_what_was_rolled_back_was_paid_for() -> None:
+    history = AgentHistory()
+    chat = Conversation(ScriptedModel("Yes."), history=history)
+    for entry in (ModelInputEntry.of("First."), answer(100), ModelInputEntry.of("Second."), answer(10)):
+        history.append(entry)
+    assert chat.totals.usage.total == 10
+    history.rollback(3, "the answer was cut off")
+    history.append(answer(20))
+    assert chat.totals.usage.total == 30, "of this run"
+    history.rollback(2, "the second question is taken back")
+    assert chat.totals.usage.total == 100, "the first run continues"
+    assert ToolLoop(chat).run_sync("Third.").rounds == 1
