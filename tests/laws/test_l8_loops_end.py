@@ -266,3 +266,22 @@ def test_summaries_count_for_the_budget() -> None:
     finished = asyncio.run(ToolLoop(chat, tokens=600, max_rounds=50, max_repeats=0).run_to_end("Go."))
     assert any(isinstance(entry, CompactionEntry) for entry in chat.history.entries)
     check_run(chat, finished, 600)
+
+
+@pytest.mark.parametrize(("max_rounds", "hand_overs"), [(1, 0), (2, 3), (5, 10)])
+def test_rounds_of_a_run_are_bounded(max_rounds: int, hand_overs: int) -> None:
+    """Each agent has its rounds and one last call; hand-offs are counted from the last message of a person."""
+    chat = Conversation(FunctionModel(lambda *_: costly(Text("Your turn."))), tools=World().tools())
+    loop = ToolLoop(
+        chat,
+        max_rounds=max_rounds,
+        agents=[Agent("one"), Agent("two")],
+        route=lambda agent, _: "two" if agent.name == "one" else "one",
+        max_hand_overs=hand_overs,
+    )
+    finished = asyncio.run(loop.run_to_end("Go."))
+    assert finished.reason == "max_hand_overs"
+    assert finished.rounds == len(used(chat)) == hand_overs + 1
+    retried = Conversation(FunctionModel(lambda *_: costly(Text("no"))))
+    finished = asyncio.run(ToolLoop(retried, max_rounds=max_rounds).run_to_end("Go.", output=int, output_retries=99))
+    assert (finished.reason, finished.rounds, len(used(retried))) == ("max_rounds", max_rounds + 1, max_rounds + 1)

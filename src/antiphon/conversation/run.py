@@ -177,7 +177,7 @@ N = TypeVar("N", int, float)
 
 
 def _least(one: N | None, other: N | None) -> N | None:
-    """The smaller of two limits; None is no limit."""
+    """The smaller of two limits, where None means that there is none."""
     return other if one is None else one if other is None else min(one, other)
 
 
