@@ -20,7 +20,7 @@ from antiphon.history import ContextEntry, ContextEntryRole, DecoratedContextEnt
 from antiphon.history.entries import ModelInputEntry
 from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.repair import repair
+from antiphon.repair import declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
@@ -111,8 +111,9 @@ class ContextRenderer:
         repairs: list[Action] = []
         if not self._continues_legally(request.messages, len(settled)):
             request, repairs = repair(request, self._target.format, request_id=options.request_id)
+        request, declared = declare_called_tools(request, self._target.format)
         chunks = self._body.chunks(request)
-        return RenderedRequest(chunks, request, [*self._losses, *volatile[1], *self._body.losses], repairs)
+        return RenderedRequest(chunks, request, [*self._losses, *volatile[1], *self._body.losses], repairs + declared)
 
     def _render_new(self, entries: Sequence[ContextEntry]) -> tuple[list[Message], list[Loss]]:
         """Render new entries. From the first with a live screen on, messages are not kept."""

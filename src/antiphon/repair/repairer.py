@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from antiphon.errors import WireError
+from antiphon.parts import ToolCallRequest
 from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.repair.sequence import has_stored_items, is_legal, is_placeholder, restore_order
 from antiphon.wire import formats
-from antiphon.wire.request import Message, ModelRequest, server_state
+from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolChoice, ToolDefinition, server_state
 
 logger = logging.getLogger("antiphon.repair")
 
@@ -55,6 +56,32 @@ def repair(
     if is_logged:
         _log(actions, request_id)
     return Repaired(structs.replace(request, messages=tuple(messages)), actions)
+
+
+def declare_called_tools(request: ModelRequest, format: str) -> Repaired:  # noqa: A002 - the design's word
+    """Declare the tools that earlier calls name, for a request that has none; the model may call none of them.
+
+    Bedrock, LiteLLM and others refuse such calls in Anthropic's format (AN-31), the API itself accepts them. So this is for
+    bodies that are written in any case.
+    """
+    own = (request.native or {}).get(format, {})
+    if request.tools or not formats[format].module.calls_need_tools or "mcp_servers" in own:
+        return Repaired(request, [])
+    flat = request
+    if TOOL_NAMESPACES in (request.native or ()):
+        from antiphon.wire.openai_responses.namespaces import flatten
+
+        flat = flatten(request).request
+    calls = [part for message in flat.messages for part in message.parts if type(part) is ToolCallRequest]
+    if flat.tools or not calls:
+        return Repaired(request, [])
+    tools = {call.tool_name: ToolDefinition(call.tool_name, freeform=call.freeform) for call in reversed(calls)}
+    declared = tuple(tools[name] for name in dict.fromkeys(call.tool_name for call in calls))
+    position = next(
+        at for at, it in enumerate(request.messages) if any(type(part) is ToolCallRequest for part in it.parts)
+    )
+    action = Action("declared", position, f"no tools, but calls of {', '.join(tool.name for tool in declared)[:200]}")
+    return Repaired(structs.replace(request, tools=declared, tool_choice=ToolChoice("none")), [action])
 
 
 def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "") -> list[dict[str, Any]]:

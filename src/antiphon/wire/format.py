@@ -101,6 +101,8 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     """The fields of `WriteOptions` that it has."""
     normalizes_streams: bool = False
     """Whether hosts of this format stream in ways that its official client cannot read."""
+    calls_need_tools: bool = False
+    """Whether hosts of this format refuse calls in the history of a request without tools."""
     has_tool_namespaces: bool = False
     """Whether tools may be in namespaces and in messages."""
     repeats_settings: bool = False

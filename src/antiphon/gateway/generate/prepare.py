@@ -34,7 +34,7 @@ from antiphon.providers.engine.model_call import TargetCall
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
-from antiphon.repair import repair
+from antiphon.repair import declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import Format, formats
@@ -47,8 +47,8 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition, server_state
 from antiphon.wire.tool_calls import must_restore_calls
 
-_REPAIRED_ADVISORIES = frozenset({"OR-21"})
-"""Rules that providers do not always enforce, and whose violation the writer repairs once they have."""
+_REPAIRED_ADVISORIES = frozenset({"OR-21", "AN-31"})
+"""Rules that providers do not always enforce, and whose violation is repaired once they have."""
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
 _USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
@@ -290,6 +290,9 @@ class RequestPreparer:
             # made for one model and sent to another, which may refuse it
             if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
                 return self._as_sent(target, provider, body, streams)
+        if not may_pass and self._context.loaded.config.gateway.repair:
+            repaired, declared = declare_called_tools(repaired, provider.format)
+            repairs = [*repairs, *declared]
         named = structs.replace(repaired, model=target.model)
         if not same_format and provider.wire.module.marked_messages:
             # a client of another API expects its prompts to be cached without a word; one of this API sets breakpoints itself

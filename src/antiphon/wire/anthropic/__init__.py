@@ -11,6 +11,7 @@ FORMAT_MODULE = FormatModule(
     sequence_rule=SequenceRule(merges_assistant_turns=True, unique_ids=True),
     required=frozenset({"max_tokens"}),
     options=frozenset({"version", "dialect"}),
+    calls_need_tools=True,
     marked_messages=MARKED_MESSAGES,
     embeds_raw_json=True,
     signature=FormatSignature(
