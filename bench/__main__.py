@@ -7,6 +7,7 @@
     python -m bench budget          the counts of the hot paths against their budget
     python -m bench failover        what clients get while a provider fails
     python -m bench conform         the conformance suite against other gateways
+    python -m bench memory [TREE]   what attacks do to the memory of a gateway
     python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print
 
 Each group runs in a process of its own, so that none inherits what another left in memory, for at most twenty minutes. The exit
@@ -45,6 +46,7 @@ COMMANDS = {
     "failover": "bench.failover.run",
     "conform": "bench.gateway.conform",
     "ledger": "bench.gateway.ledger",
+    "memory": "bench.memory.run",
     "postgres": "bench.stores.postgres",
     "runs": "bench.stores.runs",
     "scale": "bench.stores.scale",

@@ -97,6 +97,11 @@ class RunningGateway:
         raise DidNotStart(lines[-1][:200] if lines else "it does not accept connections")
 
     @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    @property
     def cpu(self) -> float:
         """CPU seconds of its process tree so far."""
         return sum(_cpu_by_process(self._process.pid).values())

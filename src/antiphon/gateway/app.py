@@ -47,6 +47,7 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendReader
 from antiphon.gateway.observe.status import ReloadResult, build_status
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
+from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError
 
@@ -217,7 +218,7 @@ class Gateway:
 
         `handler` answers its requests instead of the gateway.
         """
-        return ResponseSocket(handler or self, self._services, request, socket)
+        return ResponseSocket(handler or self, self.accounting, self._services, request, socket)
 
     def _count(self, endpoint: Endpoint, response: Response, key_name: str, started_at: float) -> None:
         self._services.metrics.request(
@@ -235,6 +236,8 @@ class Gateway:
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
             return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
+        if isinstance(error, StateLimitReached):
+            return error_response(context.endpoint.format, ProviderError(str(error), "too_large"))
         if isinstance(error, StoreError):
             return error_response(context.endpoint.format, store_failure(error))
         if not context.request.is_recorded or isinstance(error, AntiphonError):  # else its line has the traceback

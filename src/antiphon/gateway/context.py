@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.generate.media import MediaFetcher
+from antiphon.gateway.http.governor import Governor
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
@@ -50,6 +52,8 @@ class Services(Struct, kw_only=True):
     stored_keys: StoredKeys
     """Client keys in that database."""
     budgets: Budgets = field(default_factory=Budgets)
+    governor: Governor = field(default_factory=lambda: Governor(lambda: sys.maxsize))
+    """Counts what waits."""
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
     spent: SpendCounters | None = None

@@ -28,7 +28,7 @@ from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import Services
 from antiphon.gateway.generate.media import MediaFetcher
-from antiphon.gateway.http.body_budget import BodyBudget
+from antiphon.gateway.http.governor import Governor
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
 from antiphon.gateway.ledger.budget_totals import LedgerTotals
@@ -41,6 +41,7 @@ from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
 from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
+from antiphon.gateway.state.size_limit import SizeLimit
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
@@ -129,9 +130,8 @@ async def serve(
             on_failure=metrics.log_failed,
         )
     recording = tape(gateway) if tape is not None else None
-    budget = BodyBudget(lambda: gateway.loaded.config.gateway.max_buffered_bytes)
     listeners = [
-        Listener(recording or gateway, name, metrics, lambda: gateway.loaded.config.gateway, budget)
+        Listener(recording or gateway, name, metrics, lambda: gateway.loaded.config.gateway, services.governor)
         for name in ("main", "format")
     ]
 
@@ -218,16 +218,19 @@ def _open_services(
     ledger = _open_ledger(config, environ, prices, spent)
     totals = LedgerTotals(ledger, database, prices) if ledger is not None else None
     shared = cluster_sync(settings, environ, lambda: loaded().health_sources, totals)
-    state = ResponseStore(settings.state, seconds=seconds, limit=limit)
+    governor = Governor(lambda: loaded().config.gateway.max_buffered_bytes, is_shared=lambda: loaded().keys.has_several)
+    sizes = SizeLimit(settings.most_state_bytes, is_shared=lambda: loaded().keys.has_several)
+    state = ResponseStore(settings.state, seconds=seconds, limit=limit, sizes=sizes)
     return Services(
         transport=HttpClient(environ),
         state=state,
-        conversations=ConversationStore(state.file, seconds=seconds, limit=limit),
-        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds)),
+        conversations=ConversationStore(state.file, seconds=seconds, limit=limit, sizes=sizes),
+        background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds, sizes=sizes)),
         upstream_answers=UpstreamAnswers(state.file, seconds=seconds, limit=limit),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
         budgets=shared.budgets if shared is not None else Budgets(totals),
+        governor=governor,
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),
         spans=tracer_from_environment(),

@@ -14,7 +14,7 @@ from msgspec import structs
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.wire import FORMATS
 from gateway.rig import FAST, Rig, rig
-from gateway.strict_upstream import hang, trickle
+from gateway.strict_upstream import hang, text_answer, trickle
 
 openai = pytest.importorskip("openai")
 
@@ -226,3 +226,32 @@ def test_another_key_cannot_see_or_cancel_it(tmp_path: Path) -> None:
                 with pytest.raises(openai.NotFoundError):
                     act(started.id)
             assert mine.responses.cancel(started.id).status == "cancelled"
+
+
+def test_answers_in_the_background_are_counted_until_they_end() -> None:
+    with rig(structs.replace(FAST, max_buffered_bytes=4_000_000, state_bytes=50_000_000)) as gateway:
+        upstream = gateway.upstreams["anthropic"]
+        body = {"model": "to-anthropic", "input": "x" * 700_000, "background": True}
+        with gateway.client() as client:
+            upstream.faults.extend([hang(), hang()])
+            started = [client.post("/v1/responses", body) for _ in range(3)]
+            assert [got.status for got in started] == [200, 200, 503]
+            assert "gateway.max_buffered_bytes" in started[-1].error("openai-responses").message
+            for got in started[:2]:
+                assert client.post(f"/v1/responses/{got.json['id']}/cancel", {}).status == 200
+            wait_for(lambda: client.post("/v1/responses", body).status == 200)
+
+
+def test_events_above_the_limit_end_an_answer_with_an_error() -> None:
+    with rig(structs.replace(FAST, max_buffered_bytes=200_000)) as gateway, gateway.client() as client:
+        gateway.upstreams["anthropic"].answer = lambda _: text_answer("word " * 40_000)
+        answer = client.post("/v1/responses", {"model": "to-anthropic", "input": "Hi", "background": True}).json["id"]
+        path = f"/v1/responses/{answer}"
+        wait_for(lambda: client.get(path).json["status"] not in ("queued", "in_progress"))
+        failed = client.get(path).json
+        assert failed["status"] == "failed"
+        assert "gateway.max_buffered_bytes" in failed["error"]["message"]
+        assert client.request("DELETE", path).status == 200
+        gateway.upstreams["anthropic"].answer = lambda _: text_answer("short")
+        again = client.post("/v1/responses", {"model": "to-anthropic", "input": "Hi", "background": True}).json["id"]
+        wait_for(lambda: client.get(f"/v1/responses/{again}").json["status"] == "completed")

@@ -141,7 +141,7 @@ class Echo:
             return Response(headers={"content-type": "text/event-stream"}, body=Pushed(self, request, held))
         if request.path.endswith(("stream", "hang")):
             return Response(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
-        left_out = {"request_id": "", "deadline": 0, "begin_early": None}
+        left_out = {"request_id": "", "deadline": 0, "begin_early": None, "hold": None}
         return Response.json(msgspec.structs.asdict(request) | {"body": request.body.decode()} | left_out)
 
     async def _streamed(self, request: ClientRequest) -> AsyncIterator[bytes]:

@@ -348,6 +348,48 @@ def test_a_client_that_leaves_gives_its_bytes_back(shape: Shape) -> None:
         until(is_answered, "the bytes of clients that left are given back")
 
 
+def test_a_client_that_sent_a_further_request_and_leaves_is_noticed(shape: Shape) -> None:
+    with rig() as gateway:
+        upstream = gateway.upstreams["openai-chat"]
+        upstream.faults.append(hang())
+        with connection(gateway.port) as raw:
+            raw.sendall(shape(BODY))
+            until(lambda: upstream.received, "the upstream is asked")
+            raw.sendall(shape(BODY))
+            wait_until_read(raw, gateway)
+        assert upstream.gone.wait(PATIENCE), "the upstream is still asked"
+
+
+@pytest.mark.parametrize("path", [b"GET /healthz", b"GET /readyz", b"POST /status/login"])
+def test_a_request_without_a_key_has_no_room_for_a_body(with_keys: Rig, path: bytes) -> None:
+    head = path + b" HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    for framing in (b"content-length: 9000\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n2328\r\n" + b" " * 9000):
+        with connection(with_keys.port) as raw:
+            raw.sendall(head + framing)
+            status, _, body = read_response(raw)
+        assert status == 413
+        assert b"8,192 bytes" in body
+
+
+def test_one_of_several_clients_leaves_room_for_the_others(shape: Shape) -> None:
+    keys = [ClientKeySettings(name=name, key=hash_key(f"sk-{name}-0123456789")) for name in ("one", "two")]
+    one, two = (b"authorization: Bearer sk-%b-0123456789" % name for name in (b"one", b"two"))
+    with (
+        rig(structs.replace(FAST, max_buffered_bytes=MIB), keys=keys) as gateway,
+        connection(gateway.port) as first,
+        connection(gateway.port) as second,
+        connection(gateway.port) as other,
+    ):
+        first.sendall(shape(b" " * 400_000 + BODY, one)[:400_000])
+        wait_until_read(first, gateway)
+        second.sendall(shape(b" " * 400_000 + BODY, one))
+        status, _, body = read_response(second)
+        assert status == 503
+        assert b"of this client" in body
+        other.sendall(shape(b" " * 400_000 + BODY, two))
+        assert read_response(other)[0] == 200
+
+
 def test_errors_are_json_in_the_format_of_the_endpoint(with_keys: Rig) -> None:
     with connection(with_keys.port) as raw:
         raw.sendall(with_length(BODY).replace(b"/v1/chat/completions", b"/v1/messages"))

@@ -32,6 +32,12 @@ JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", 
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})
 _FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
+_CONTENT_ACTIONS = frozenset(
+    {"generate", "count", "embed", "compact", "create_conversation", "update_conversation", "add_conversation_items"}
+)
+"""What takes a body of up to `gateway.max_body_bytes`."""
+MAX_FORM_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
+"""The most bytes of a form, and of what is sent to any other endpoint."""
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
 _UNREAD_KEYS = ProviderError(
@@ -62,6 +68,20 @@ class Admission(Struct, frozen=True):
     def opens_socket(self) -> bool:
         """Whether the path is served over a WebSocket."""
         return self.endpoint is not None and self.endpoint.action == "connect"
+
+    @property
+    def owner(self) -> str | None:
+        """The client whose bytes are counted; None: it has shown no key, although there are keys."""
+        key = self.chat if isinstance(self.chat, ClientKey) else self.key
+        return key.name if key.name or self.loaded.keys.allows_anonymous else None
+
+    @property
+    def max_body(self) -> int:
+        """The most bytes that the body may have."""
+        if self.owner is None or self.takes_form:
+            return MAX_FORM_BYTES
+        most = self.loaded.config.gateway.max_body_bytes
+        return most if self.endpoint is None or self.endpoint.action in _CONTENT_ACTIONS else MAX_SETTINGS_BYTES
 
     @property
     def takes_form(self) -> bool:
@@ -116,7 +136,7 @@ def _key_error(loaded: LoadedConfig, request: ClientRequest) -> ProviderError:
 def refuse_body(request: ClientRequest, length: int | None, limit: int, *, takes_form: bool = False) -> Response | None:
     """The refusal of a body by its content type or its declared length; None if it may be read.
 
-    `length` is 0 without a body, and None if it is not declared; `limit` is `gateway.max_body_bytes`.
+    `length` is 0 without a body, and None if it is not declared; `limit` is the most that the endpoint takes.
     """
     if length == 0:
         return None
@@ -131,7 +151,12 @@ def refuse_body(request: ClientRequest, length: int | None, limit: int, *, takes
 
 def body_too_large(path: str, limit: int) -> Response:
     """The refusal of a body that is, or turns out to be, too large."""
-    message = f"request body exceeds {limit:,} bytes (gateway.max_body_bytes)"
+    which = (
+        f"the most that {path[:200]} takes"
+        if limit in (MAX_FORM_BYTES, MAX_SETTINGS_BYTES)
+        else "gateway.max_body_bytes"
+    )
+    message = f"request body exceeds {limit:,} bytes ({which})"
     return error_response(error_format_for_path(path), ProviderError(message, "too_large"))
 
 

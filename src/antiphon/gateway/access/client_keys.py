@@ -135,6 +135,11 @@ class ClientKeys:
         return self._stored is not None and self._stored.is_unread
 
     @property
+    def has_several(self) -> bool:
+        """Whether there may be more than one client."""
+        return len(self._by_name) > 1 or not (self._stored is None or self._stored.is_empty)
+
+    @property
     def clients(self) -> tuple[ClientKey, ...]:
         """All clients that have a key in the configuration."""
         return tuple(self._known.values())

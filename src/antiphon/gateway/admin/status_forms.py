@@ -28,7 +28,6 @@ from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
 
-_MOST_BYTES = 8192
 _FORGED = ProviderError("this form was not sent by the status page, or its session ended; reload /status", "permission")
 
 attempts = LoginAttempts()
@@ -78,11 +77,8 @@ def _is_own_form(context: RequestContext, fields: dict[str, str]) -> bool:
 
 
 def _fields(context: RequestContext) -> dict[str, str]:
-    body = context.request.body
-    if len(body) > _MOST_BYTES:
-        raise WireError(f"the form exceeds {_MOST_BYTES:,} bytes")
     try:
-        return dict(parse_qsl(body.decode("utf-8"), max_num_fields=20))
+        return dict(parse_qsl(context.request.body.decode("utf-8"), max_num_fields=20))
     except (UnicodeDecodeError, ValueError) as error:
         raise WireError(f"not a form: {error}") from error
 

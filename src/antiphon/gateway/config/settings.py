@@ -83,7 +83,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(
             ge=1024,
             le=1024 * 1024 * _MEBIBYTE,
-            description="Maximum size of all request bodies in memory together; above it 503.",
+            description="Maximum size of everything that waits in memory: request bodies, WebSocket messages, background "
+            "answers; above it 503. One of several clients may use half of it.",
         ),
     ] = 512 * _MEBIBYTE
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Maximum number of open connections.")] = 2000
@@ -147,6 +148,15 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         30 * _DAY
     )
     state_limit: Annotated[int, Meta(ge=1, le=100_000_000, description="Maximum number of stored responses.")] = 10_000
+    state_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024 * 1024 * _MEBIBYTE,
+            description="Maximum size of stored responses and conversations; one of several clients may use half of it. "
+            "0: any size in a file, half of max_buffered_bytes in memory.",
+        ),
+    ] = 0
     fetch_media: Annotated[
         bool, Meta(description="Whether media URLs are fetched for providers that need the data inline.")
     ] = True
@@ -159,6 +169,11 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = ""
     shared_password: Annotated[str, Meta(description='Password of that server: "env:NAME" or "file:PATH".')] = ""
+
+    @property
+    def most_state_bytes(self) -> int:
+        """The maximum size of what is stored; 0: any."""
+        return self.state_bytes or (0 if self.state else self.max_buffered_bytes // 2)
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

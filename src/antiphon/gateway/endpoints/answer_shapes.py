@@ -46,7 +46,8 @@ class ResponseShape:
 
     def queued(self) -> bytes:
         """The object before anything has happened."""
-        return msgspec.json.encode({**empty_response(self._id, self._body), "status": "queued"})
+        body, self._body = self._body, b""  # an answer in the background may take long
+        return msgspec.json.encode({**empty_response(self._id, body), "status": "queued"})
 
     def in_event(self, event: SseEvent) -> bytes | None:
         """The object that an event contains."""
@@ -92,7 +93,8 @@ class InteractionShape:
 
     def queued(self) -> bytes:
         """The object before anything has happened."""
-        request = _interactions_wire.read_request(self._body)
+        body, self._body = self._body, b""
+        request = _interactions_wire.read_request(body)
         output = ModelOutput(id=self._id, model=request.model, created=int(time.time()))
         return _interactions_wire.encode_response(output).data
 

@@ -18,7 +18,7 @@ from antiphon.gateway.endpoints.answer_shapes import SHAPES
 from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import top_level_fields
-from antiphon.gateway.http.errors import error_response, internal_error
+from antiphon.gateway.http.errors import error_response, internal_error, overloaded
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state.background import follow_stored
 from antiphon.gateway.state.store import StoredResponse, own_messages, previous_response_id
@@ -29,6 +29,8 @@ from antiphon.wire.delta import Failed
 from antiphon.wire.output import ModelOutput, ProviderError
 
 _TRUE, _FALSE = b"true", b"false"
+_ANSWER_BYTES = 64 * 1024
+"""What an answer in progress takes beside its request: its task, its connection and what was parsed."""
 _OVERDUE = ProviderError("the process that generated this answer has ended", "server")
 
 
@@ -78,12 +80,19 @@ async def create_in_background(context: RequestContext, on_finish: OnFinish) -> 
         except Exception:  # a defect of ours, which the log line of the request reports
             return internal_error(format_name, run.request.request_id)
 
+    hold = context.services.governor.hold(context.key.name)
+    if context.request.hold is not None:
+        hold.take_over(context.request.hold)
+    if refusal := hold.grow(_ANSWER_BYTES + len(run.request.body)):
+        hold.release()
+        return error_response(format_name, overloaded(refusal))
     answer = await context.services.background.start(
         (context.key.name, answer_id),
         SHAPES[format_name](answer_id, body),
         respond,
         seconds=seconds,
         request=body,
+        hold=hold,
     )
     if streams:
         return Response(headers=dict(STREAM_HEADERS), body=answer.follow())

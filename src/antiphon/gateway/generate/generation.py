@@ -45,6 +45,7 @@ from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.charging import prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import STATE
@@ -70,15 +71,13 @@ STREAM_HEADERS = {
 }
 _LINES_HEADERS = {**STREAM_HEADERS, "content-type": "application/x-ndjson"}
 _ARRAY_HEADERS = {**STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
-_UNPROCESSABLE = 422
-_MAX_HEADER_CHARS = 900
+_UNPROCESSABLE, _MAX_HEADER_CHARS = 422, 900
 _USAGE_ON_REQUEST = ("openai-chat", COMPLETIONS)
 """Formats whose streams report usage only if the client asks for it."""
 _JSON_LINES = (OLLAMA, OLLAMA_GENERATE)
 """Formats whose streams are lines of JSON."""
 
 logger = logging.getLogger("antiphon.gateway")
-
 
 ID_PREFIXES = {"openai-responses": "resp_", "gemini-interactions": "v1_"}
 """How the ids of answers begin, in formats whose answers are looked up by id here."""
@@ -443,12 +442,14 @@ class Generation:
         try:
             seen = msgspec.json.decode(body, type=_Answer)
             if self._context.connection is not None and self._preparer.expanded is not None:
-                self._context.connection.store(seen.id, self._preparer.expanded, output)
+                self._context.connection.store(seen.id, request, self._preparer.expanded, output)
             if should_store(request):
                 await STATE.run(services.state.store, seen.id, request, output, owner=owner, body=body)
             if conversation:
                 items = [*(self._input_items() if input_items is None else input_items), *seen.output]
                 await STATE.run(services.conversations.add, conversation, owner, items)
+        except StateLimitReached as reached:
+            logger.warning("the answer is not stored; requests that continue it will not find it: %s", reached)
         except (AntiphonError, msgspec.DecodeError):
             logger.exception("the answer could not be stored; requests that continue it will not find it")
 

@@ -19,8 +19,7 @@ class BodyStream:
 
     def __init__(self, length: int | None) -> None:
         self.length = length
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._unread = bytearray()  # not a list of pieces: a client may send them byte by byte
         self._is_over = self._is_paused = False
         self._is_cut = False
         self._waiter: asyncio.Future[None] | None = None
@@ -36,9 +35,8 @@ class BodyStream:
         """More of the body has arrived."""
         if self._is_over:
             return
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > _PAUSE_BYTES and self._transport is not None and not self._is_paused:
+        self._unread += data
+        if len(self._unread) > _PAUSE_BYTES and self._transport is not None and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
@@ -52,23 +50,23 @@ class BodyStream:
     def stop(self) -> None:
         """Nothing reads it any more."""
         self.end()
-        self._pieces, self._size = [], 0
+        self._unread = bytearray()
         self._continue()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        while not self._pieces:
+        while not self._unread:
             if self._is_cut:
                 raise TransportError("the client did not send the whole body", "connection_lost")
             if self._is_over:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        pieces, self._pieces, self._size = self._pieces, [], 0
+        data, self._unread = bytes(self._unread), bytearray()
         self._continue()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return data
 
     def _continue(self) -> None:
         if self._is_paused and self._transport is not None:

@@ -32,19 +32,17 @@ from antiphon.providers.transport.header_fields import encode_head
 
 logger = logging.getLogger("antiphon.gateway")
 
-LINGER_BYTES = 256 * 1024
-LINGER_SECONDS = 1.0
+LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 1.0
 """So much of a refused body, for so long, is discarded before the connection is closed."""
 
+UNREAD_BYTES = 64 * 1024
+"""So much of further requests is read while one is answered: reading on is how a client that leaves is noticed."""
 _BATCH_BYTES, _BATCH_PIECES = 16 * 1024, 64
 """A piece of this size, or so many pieces, end the first batch of a stream: only what is written can be paused."""
 _TOO_MANY_CONNECTIONS = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK = b"0\r\n\r\n"
+_CONTINUE, _LAST_CHUNK = b"HTTP/1.1 100 Continue\r\n\r\n", b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-_WITHOUT_BODY = frozenset({204, 304})
-_SWITCHING = 101
-
+_SWITCHING, _WITHOUT_BODY = 101, frozenset({204, 304})
 
 _IDLE, _HEAD, _BODY, _RESPONDING, _FLUSHING, _LINGERING, _CLOSED = State
 
@@ -75,7 +73,7 @@ class ServerConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._state = _IDLE
         self._current: IncomingRequest | None = None  # the request that is answered
-        self._unread: list[bytes] = []  # bytes that arrived meanwhile
+        self._unread = bytearray()  # bytes that arrived meanwhile
         self._task: asyncio.Task[None] | None = None
         self._source: StreamSource | None = None
         self._is_streaming = False  # no reference to the response: that would be a cycle, by its source and the request
@@ -111,7 +109,7 @@ class ServerConnection(asyncio.Protocol):
         self._state = _CLOSED
         self._timer.cancel()
         self._parser.close()
-        self._unread, self._batch = [], []
+        self._unread, self._batch = bytearray(), []
         self.resume_writing()
         self._listener.forget_connection(self)
         if self._task is not None:
@@ -123,6 +121,7 @@ class ServerConnection(asyncio.Protocol):
             source.cancel()
         if self._websocket is not None:
             self._websocket.lost()
+            self._websocket = None  # it refers to this object
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
@@ -146,7 +145,7 @@ class ServerConnection(asyncio.Protocol):
             self._finish_response()
         elif self._source is not None and self._state is not _CLOSED:
             self._source.resume()
-        elif self._websocket is not None:
+        elif self._websocket is not None and self._state is not _CLOSED:
             self._websocket.resume()
 
     def data_received(self, data: bytes) -> None:
@@ -160,8 +159,9 @@ class ServerConnection(asyncio.Protocol):
             if self._current is not None and self._current.has_more:
                 self._parser.feed(data)
                 return
-            self._unread.append(data)
-            self._transport.pause_reading()
+            self._unread += data
+            if len(self._unread) > UNREAD_BYTES:
+                self._transport.pause_reading()
         else:
             self._parser.feed(data)
             self._advance()
@@ -196,7 +196,7 @@ class ServerConnection(asyncio.Protocol):
             if parser.requests:
                 self._answer(parser.requests.pop(0))
             elif self._unread and not parser.is_finished:
-                unread, self._unread = b"".join(self._unread), []
+                unread, self._unread = bytes(self._unread), bytearray()
                 self._transport.resume_reading()
                 parser.feed(unread)
             else:
@@ -258,6 +258,7 @@ class ServerConnection(asyncio.Protocol):
             max_bytes=settings.max_body_bytes,
             ping_seconds=settings.keep_alive_seconds,
             on_busy=lambda is_busy: self._mark_busy() if is_busy else self._mark_idle(),
+            new_hold=lambda: listener.hold(incoming.admission),
         )
         opener = cast("SocketOpener", listener.gateway)  # it admitted the request for that
         self._websocket.open(opener.open_socket(request, self._websocket))

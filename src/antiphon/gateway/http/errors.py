@@ -37,6 +37,7 @@ STATUS_BY_KIND: Mapping[ErrorKind, int] = {
 }
 _CREDENTIAL_ERRORS = frozenset({"authentication", "billing", "permission"})
 """Errors of a provider that concern the gateway's own credential."""
+_RETRY_SECONDS = 1.0
 _OVERLOADED_STATUS = {"anthropic": 529}
 _STORE_RETRY_SECONDS = 5.0
 INTERNAL_ERROR = ProviderError("internal error; see the log", "server")
@@ -59,6 +60,11 @@ def internal_error(format_name: str, request_id: str, headers: Mapping[str, str]
     """The response to a request that a defect of ours ended."""
     message = f"internal error; see the log for request {request_id}"
     return error_response(format_name, ProviderError(message, "server"), status=500, headers=headers)
+
+
+def overloaded(refusal: str) -> ProviderError:
+    """The error of a request that finds too many bytes waiting (`Governor`)."""
+    return ProviderError(refusal, "overloaded", retry_after=_RETRY_SECONDS)
 
 
 def store_failure(error: StoreError) -> ProviderError:

@@ -23,9 +23,9 @@ from antiphon.gateway.access.admission import body_too_large, refuse_body
 from antiphon.gateway.access.origin import cors_headers
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.connection import ServerConnection
-from antiphon.gateway.http.errors import error_response, internal_error
+from antiphon.gateway.http.errors import error_response, internal_error, overloaded
+from antiphon.gateway.http.governor import Governor, Hold
 from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.routes import error_format_for_path
@@ -34,13 +34,12 @@ from antiphon.wire.output import ProviderError
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection without a request is kept open, from the last byte of the response before."""
 SERVER_HEADER = "antiphon"
-_RETRY_SECONDS = 1.0
 _BACKLOG = 1024
 _VALID_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
 
 
 class Listener:
-    """One port. `name` is its name in logs; `budget` is shared by the listeners of a process."""
+    """One port. `name` is its name in logs; `governor` is that of the process."""
 
     keep_alive_seconds = KEEP_ALIVE_SECONDS
 
@@ -50,10 +49,10 @@ class Listener:
         name: str,
         metrics: Metrics,
         settings: Callable[[], GatewaySettings],
-        budget: BodyBudget | None = None,
+        governor: Governor | None = None,
     ) -> None:
         self.gateway = gateway
-        self.budget = budget or BodyBudget(lambda: settings().max_buffered_bytes)
+        self.governor = governor or Governor(lambda: settings().max_buffered_bytes)
         self._metrics = metrics
         self.name = name
         self._settings = settings
@@ -97,10 +96,14 @@ class Listener:
         """The limits in force."""
         return self._settings()
 
-    @property
-    def max_body_bytes(self) -> int:
-        """The limit of one request body."""
-        return self._settings().max_body_bytes
+    def max_body(self, admission: Any) -> int:
+        """The most bytes that the body of an admitted request may have."""
+        most = self._settings().max_body_bytes
+        return min(most, getattr(admission, "max_body", most))
+
+    def hold(self, admission: Any) -> Hold:
+        """What counts the bytes of an admitted request."""
+        return self.governor.hold(getattr(admission, "owner", ""))
 
     def admit_connection(self, connection: ServerConnection) -> bool:
         """Count a connection; False if there are too many."""
@@ -156,7 +159,7 @@ class Listener:
         if getattr(admission, "passes_body", False):
             return admission
         takes_form = getattr(admission, "takes_form", False)
-        return refuse_body(request, length, self._settings().max_body_bytes, takes_form=takes_form) or admission
+        return refuse_body(request, length, self.max_body(admission), takes_form=takes_form) or admission
 
     def with_common_headers(self, response: Response, request: ClientRequest) -> Response:
         """The response with the id of the request, and with CORS headers for a page of an allowed origin."""
@@ -177,15 +180,13 @@ class Listener:
         message = f"request body not received within {self.settings.body_seconds:g} s (gateway.body_seconds)"
         return error_response(error_format_for_path(path), ProviderError(message, "timeout"), status=408)
 
-    def body_too_large(self, path: str) -> Response:
+    def body_too_large(self, path: str, limit: int) -> Response:
         """A body is too large."""
-        return body_too_large(path, self.settings.max_body_bytes)
+        return body_too_large(path, limit)
 
-    def over_budget(self, path: str) -> Response:
-        """All bodies together exceed the budget."""
-        message = "too many request bodies in progress (gateway.max_buffered_bytes); retry later"
-        error = ProviderError(message, "overloaded", retry_after=_RETRY_SECONDS)
-        return error_response(error_format_for_path(path), error)
+    def over_limit(self, path: str, refusal: str) -> Response:
+        """Too many bytes wait already."""
+        return error_response(error_format_for_path(path), overloaded(refusal))
 
     def internal_error(self, request_id: str) -> Response:
         """The gateway has a defect."""

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.gateway.http.body_stream import BodyStream
+from antiphon.gateway.http.governor import Hold
 from antiphon.ids import new_id
 
 
@@ -48,6 +49,8 @@ class ClientRequest(Struct, kw_only=True):
     body: bytes = b""
     stream: BodyStream | None = None
     """The body of a request that is passed on while it arrives; `body` is then empty."""
+    hold: Hold | None = None
+    """What counts its body, which is given back with it; None if it did not arrive over a connection."""
     raw_query: str = ""
     """The query as it came."""
     peer: str = ""

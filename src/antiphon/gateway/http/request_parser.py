@@ -19,9 +19,9 @@ from urllib.parse import parse_qsl, unquote
 
 import httptools
 
-from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.body_stream import BodyStream
 from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import error_format_for_path
 from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody
@@ -46,25 +46,22 @@ _VERSIONS = frozenset({"1.0", "1.1"})
 class RequestAdmission(Protocol):
     """What the parser needs of the listener."""
 
-    budget: BodyBudget
-
-    @property
-    def max_body_bytes(self) -> int: ...
     def build_request(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], peer: str
     ) -> ClientRequest: ...
     def admit(self, request: ClientRequest, length: int | None) -> Any: ...
-    def body_too_large(self, path: str) -> Response: ...
-    def over_budget(self, path: str) -> Response: ...
+    def hold(self, admission: Any) -> Hold: ...
+    def max_body(self, admission: Any) -> int: ...
+    def body_too_large(self, path: str, limit: int) -> Response: ...
+    def over_limit(self, path: str, refusal: str) -> Response: ...
     def internal_error(self, request_id: str) -> Response: ...
 
 
 class IncomingRequest:
     """A request as far as it has arrived. `admission` is a `Response` if it is refused; its body is then dropped."""
 
-    size = 0
-    reserved = 0
-    """How many bytes of it are counted in the budget."""
+    hold: Hold | None = None
+    max_body = 0
     decompressor: Decompressor | None = None
     is_complete = False
     keeps_connection = False
@@ -79,7 +76,7 @@ class IncomingRequest:
         self.is_refused = isinstance(admission, Response)
         self.length = length
         """The declared length of the body; None if it is chunked."""
-        self.pieces: list[bytes] = []
+        self.body: bytes | bytearray = b""
         self.stream: BodyStream | None = None
         """Where the body goes, if it is passed on while it arrives; then the request is answered from its head on."""
 
@@ -111,7 +108,8 @@ class RequestParser:
         self._unfinished = 0  # bytes read since the last part of a head or body was complete
         self._read_size = 0  # bytes of this read
         self._begun = 0  # heads that started in it
-        self._has_body_data = False  # whether this read brought any
+        self._arrived: list[bytes] = []  # pieces of a body that this read brought
+        self._has_body_data = False  # whether it brought any
         self._skips_head = False
         self._upgrade: IncomingRequest | None = None
 
@@ -133,11 +131,9 @@ class RequestParser:
 
     def release(self, incoming: IncomingRequest) -> None:
         """Drop the body of a request."""
-        incoming.request.body = b""
-        incoming.pieces = []
-        if incoming.reserved:
-            self._listener.budget.release(incoming.reserved)
-            incoming.reserved = 0
+        incoming.request.body = incoming.body = b""
+        if incoming.hold is not None:
+            incoming.hold.release()
 
     def abandon(self) -> None:
         """The incoming request was answered before its body was complete: read nothing more."""
@@ -185,9 +181,15 @@ class RequestParser:
 
     def on_body(self, data: bytes) -> None:
         self._has_body_data = True
+        self._arrived.append(data)
+
+    def _take_arrived(self) -> None:
+        """Add what arrived to the body, in one piece however small its chunks are: each object costs more than it contains."""
+        pieces, self._arrived = self._arrived, []
         incoming = self.incoming
-        if incoming is None or incoming.is_refused:
+        if not pieces or incoming is None or incoming.is_refused:
             return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if incoming.stream is not None:
             incoming.stream.feed(data)
             return
@@ -195,23 +197,27 @@ class RequestParser:
             try:
                 data = incoming.decompressor.feed(data)
             except BodyTooLarge:
-                self._drop_body(incoming, self._listener.body_too_large(incoming.request.path))
+                self._drop_body(incoming, self._listener.body_too_large(incoming.request.path, incoming.max_body))
                 return
             except MalformedBody as error:
                 self._drop_body(
                     incoming, _bad_request(f"cannot decompress the request body: {error}", request=incoming.request)
                 )
                 return
-        incoming.size += len(data)
-        if incoming.length != incoming.size and incoming.size > self._listener.max_body_bytes:
-            self._drop_body(incoming, self._listener.body_too_large(incoming.request.path))
-        elif not self._listener.budget.reserve(len(data)):
-            self._drop_body(incoming, self._listener.over_budget(incoming.request.path))
+        path, size, hold = incoming.request.path, len(incoming.body) + len(data), incoming.hold
+        if size > incoming.max_body:
+            self._drop_body(incoming, self._listener.body_too_large(path, incoming.max_body))
+        elif hold is not None and (refusal := hold.grow(len(data))):
+            self._drop_body(incoming, self._listener.over_limit(path, refusal))
+        elif not incoming.body:
+            incoming.body = data
         else:
-            incoming.reserved += len(data)
-            incoming.pieces.append(data)
+            if isinstance(incoming.body, bytes):
+                incoming.body = bytearray(incoming.body)
+            incoming.body += data
 
     def on_message_complete(self) -> None:
+        self._take_arrived()
         incoming = self.incoming
         if incoming is None or incoming is self._upgrade:
             return
@@ -228,9 +234,8 @@ class RequestParser:
                 self._drop_body(
                     incoming, _bad_request(f"cannot decompress the request body: {error}", request=incoming.request)
                 )
-        pieces, incoming.pieces = incoming.pieces, []
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        incoming.request.body = body.removeprefix(_BYTE_ORDER_MARK)
+        body, incoming.body = incoming.body, b""
+        incoming.request.body = bytes(body).removeprefix(_BYTE_ORDER_MARK)
         incoming.is_complete = True
         self.requests.append(incoming)
         if len(self.requests) == MAX_PIPELINED:
@@ -243,9 +248,11 @@ class RequestParser:
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
+            self._take_arrived()
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
+            self._take_arrived()
             # Its reasons are constants; what was sent is not repeated, because it may contain a key.
             if not self.is_finished:
                 logger.info("malformed HTTP request from %s: %s", self._peer, error)
@@ -288,6 +295,9 @@ class RequestParser:
         path, query = _split_target(self._target.decode("ascii"))
         request = self._listener.build_request(parser.get_method().decode(), path, query, headers, self._peer)
         incoming = self.incoming = IncomingRequest(request, self._listener.admit(request, length), length)
+        if not incoming.is_refused:
+            incoming.hold = request.hold = self._listener.hold(incoming.admission)
+            incoming.max_body = self._listener.max_body(incoming.admission)
         incoming.keeps_connection = parser.should_keep_alive()
         incoming.is_http_10 = version == "1.0"
         if query:
@@ -317,7 +327,7 @@ class RequestParser:
 
     def _decompress(self, incoming: IncomingRequest, encoding: str) -> None:
         try:
-            incoming.decompressor = Decompressor(encoding, self._listener.max_body_bytes)
+            incoming.decompressor = Decompressor(encoding, incoming.max_body)
         except MalformedBody as error:
             self._drop_body(
                 incoming,

@@ -2,6 +2,9 @@
 
 wsproto reads and writes the frames. Checked here is what it leaves open: the size of a message, how often a client must show that
 it is there (pings), and that a close is answered and ends. Nothing is compressed, so a small frame is never a large message.
+
+The bytes of a message are held (`Governor`) from the first one on until the session gives them back. A client that does not read
+is not read from either, so that the answers to what it sends cannot pile up.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.wire.output import ProviderError
 
@@ -28,8 +32,11 @@ CLOSE_SECONDS = 5.0
 class SocketSession(Protocol):
     """What answers the messages of one WebSocket."""
 
-    def on_message(self, text: str) -> None:
-        """A whole text message."""
+    def on_message(self, data: bytes, hold: Hold) -> None:
+        """A whole text message, in UTF-8. `hold` counts it until the session gives it back."""
+
+    def on_refused(self, refusal: str) -> None:
+        """A message that was not kept, because too many bytes wait."""
 
     def pause(self) -> None:
         """The client reads slowly."""
@@ -61,6 +68,7 @@ class WebSocket:
         max_bytes: int,
         ping_seconds: float,
         on_busy: Callable[[bool], None],
+        new_hold: Callable[[], Hold],
     ) -> None:
         from wsproto import ConnectionType
         from wsproto.connection import Connection
@@ -70,9 +78,11 @@ class WebSocket:
         self._transport = transport
         self._protocol = Connection(ConnectionType.SERVER)
         self._session: SocketSession | None = None
-        self._pieces: list[str] = []
-        self._size = 0
-        self._is_closing = False
+        self._message = bytearray()
+        self._hold = new_hold()
+        self._refusal = ""  # why the rest of the message is not kept
+        self._unsent: list[Hold] = []  # of messages whose answers the client has not taken
+        self._is_closing = self._is_paused = False
         self._ping_seconds = ping_seconds
         self._is_alive = True
         self._loop = asyncio.get_running_loop()
@@ -84,7 +94,6 @@ class WebSocket:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the client."""
-        from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
         from wsproto.utilities import LocalProtocolError
 
         self._is_alive = True
@@ -92,6 +101,11 @@ class WebSocket:
             self._protocol.receive_data(data)
         except LocalProtocolError:
             return  # it was closed
+        self._read_events()
+
+    def _read_events(self) -> None:
+        from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+
         for event in self._protocol.events():
             if isinstance(event, TextMessage):
                 self._on_text(event.data, is_whole=event.message_finished)
@@ -103,7 +117,9 @@ class WebSocket:
             elif isinstance(event, BytesMessage):
                 self.close(1003, "send text messages")
             if self._is_closing:
-                self._pieces = []
+                self._drop_message()
+            if self._is_paused:
+                return  # the rest is read when the client has caught up
 
     def send_text(self, data: bytes) -> None:
         """Send a message. `data` is UTF-8."""
@@ -111,6 +127,13 @@ class WebSocket:
 
         if not self._is_closing:
             self._send(TextMessage(data=data.decode()))
+
+    def give_back(self, hold: Hold) -> None:
+        """Give back what a message used, as soon as the client has taken the answers to it."""
+        if self._is_paused:
+            self._unsent.append(hold)
+        else:
+            hold.release()
 
     def close(self, code: int, reason: str = "") -> None:
         """Close the connection; the client gets some time to answer."""
@@ -130,33 +153,59 @@ class WebSocket:
 
     def pause(self) -> None:
         """The client reads slowly."""
+        self._is_paused = True
+        self._transport.pause_reading()
         if self._session is not None:
             self._session.pause()
 
     def resume(self) -> None:
         """The client has caught up."""
+        self._is_paused, self._is_alive = False, True
+        self._release_unsent()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
         if self._session is not None:
             self._session.resume()
+        if not self._is_paused:
+            self._read_events()
 
     def lost(self) -> None:
         """The connection is closed."""
-        self._is_closing = True
+        self._is_closing, self._is_paused = True, False
         self._timer.cancel()
+        self._drop_message()
+        self._release_unsent()
         session, self._session = self._session, None
         if session is not None:
             session.on_closed()
 
     def _on_text(self, text: str, *, is_whole: bool) -> None:
-        self._size += len(text) if text.isascii() else len(text.encode())
-        if self._size > self.max_bytes:
-            self._pieces = []
+        data = text.encode()
+        if len(self._message) + len(data) > self.max_bytes:
             self.close(TOO_BIG, f"message exceeds {self.max_bytes:,} bytes (gateway.max_body_bytes)")
             return
-        self._pieces.append(text)
-        if is_whole:
-            message, self._pieces, self._size = "".join(self._pieces), [], 0
-            if self._session is not None and not self._is_closing:
-                self._session.on_message(message)
+        if not self._refusal and (refusal := self._hold.grow(len(data))):
+            self._drop_message()
+            self._refusal = refusal
+        if not self._refusal:
+            self._message += data
+        if not is_whole or self._session is None or self._is_closing:
+            return
+        refusal, self._refusal = self._refusal, ""
+        if refusal:
+            self._session.on_refused(refusal)
+            return
+        message, self._message = bytes(self._message), bytearray()
+        self._session.on_message(message, self._hold.move())
+
+    def _drop_message(self) -> None:
+        self._message = bytearray()
+        self._hold.release()
+
+    def _release_unsent(self) -> None:
+        holds, self._unsent = self._unsent, []
+        for hold in holds:
+            hold.release()
 
     def _on_close(self, event: Event) -> None:
         """The client closes, or sent what is not a frame."""
@@ -172,7 +221,7 @@ class WebSocket:
     def _ping(self) -> None:
         from wsproto.events import Ping
 
-        if not self._is_alive:
+        if not self._is_alive and not self._is_paused:  # a client that takes no byte has another limit
             self._transport.abort()  # nothing came since the last ping
             return
         self._is_alive = False

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.http.errors import INTERNAL_ERROR
+from antiphon.gateway.http.errors import INTERNAL_ERROR, overloaded
+from antiphon.gateway.http.governor import Governor, Hold
 from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.threads import STATE
@@ -53,7 +56,10 @@ class AnswerShape(Protocol):
 class BackgroundAnswer:
     """One answer that is being generated. It is the `ResponseStream` of its generation."""
 
-    def __init__(self, shape: AnswerShape) -> None:
+    def __init__(self, shape: AnswerShape, hold: Hold, make_room: Callable[[], None] = lambda: None) -> None:
+        """`hold` counts the events, after `make_room` if too many bytes wait."""
+        self.hold = hold
+        self._make_room = make_room
         self.body = shape.queued()
         """The object as it is now."""
         self.ending: Ending | None = None
@@ -109,12 +115,22 @@ class BackgroundAnswer:
             return
         events = self._reader.feed(data)
         for event in events:
-            self.events.append(encode_event(event))
+            encoded = encode_event(event)
+            if refusal := self._count(len(encoded)):
+                self.end("failed", overloaded(refusal))
+                return
+            self.events.append(encoded)
             found = self._shape.in_event(event)
             if found is not None:
                 self.body = found
         for follower in tuple(self._followers):
             follower.send(data if not events else b"")
+
+    def _count(self, size: int) -> str:
+        if not self.hold.grow(size):
+            return ""
+        self._make_room()
+        return self.hold.grow(size)
 
     def end_stream(self) -> None:
         """The stream is complete."""
@@ -197,13 +213,22 @@ class BackgroundAnswers:
         *,
         seconds: float,
         request: bytes = b"",
+        hold: Hold | None = None,
     ) -> BackgroundAnswer:
-        """Start an answer to the body `request`, which gets `seconds`. `respond` gives its stream."""
-        answer = BackgroundAnswer(shape)
+        """Start an answer to the body `request`, which gets `seconds`. `respond` gives its stream.
+
+        `hold` counts the request until the answer has ended. Raises `StateLimitReached`.
+        """
         owner, answer_id = key
-        await STATE.run(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
+        hold = hold or Governor(lambda: sys.maxsize).hold(owner)
+        try:
+            answer = BackgroundAnswer(shape, hold.another(), partial(self._make_room, 0, owner))
+            await STATE.run(self.unfinished.put, answer_id, owner, answer.body, may_take=seconds, request=request)
+        except BaseException:
+            hold.release()
+            raise
         self._answers[key] = answer
-        self._tasks[key] = asyncio.create_task(self._run(key, answer, respond, seconds))
+        self._tasks[key] = asyncio.create_task(self._run(key, answer, respond, seconds, hold))
         return answer
 
     def get(self, key: AnswerKey) -> BackgroundAnswer | None:
@@ -221,7 +246,9 @@ class BackgroundAnswers:
 
     def forget(self, key: AnswerKey) -> None:
         """Drop the events of an answer."""
-        self._answers.pop(key, None)
+        answer = self._answers.pop(key, None)
+        if answer is not None:
+            answer.hold.release()
 
     async def aclose(self) -> None:
         """Cancel all."""
@@ -232,7 +259,12 @@ class BackgroundAnswers:
             await asyncio.wait(tasks)
 
     async def _run(
-        self, key: AnswerKey, answer: BackgroundAnswer, respond: Callable[[], Awaitable[Response]], seconds: float
+        self,
+        key: AnswerKey,
+        answer: BackgroundAnswer,
+        respond: Callable[[], Awaitable[Response]],
+        seconds: float,
+        hold: Hold,
     ) -> None:
         owner, answer_id = key
         shared = SharedEvents(self.unfinished, key, answer) if self.unfinished.is_shared else None
@@ -257,7 +289,10 @@ class BackgroundAnswers:
                     await STATE.run(self.unfinished.end, answer_id, owner, answer.body)
             except Exception:
                 logger.exception("the end of a background answer could not be stored")
+            hold.release()
             self._tasks.pop(key, None)
+            if key not in self._answers:
+                answer.hold.release()  # it was deleted meanwhile
             self._make_room()
 
     async def _watch(self, key: AnswerKey, answer: BackgroundAnswer, shared: SharedEvents | None) -> None:
@@ -271,10 +306,11 @@ class BackgroundAnswers:
                 answer.end("cancelled")
                 return
 
-    def _make_room(self) -> None:
-        ended = [key for key in self._answers if key not in self._tasks]
-        for key in ended[: max(0, len(ended) - MAX_FOLLOWABLE)]:
-            del self._answers[key]
+    def _make_room(self, most: int = MAX_FOLLOWABLE, owner: str | None = None) -> None:
+        """Drop the events of ended answers, the first one first, until `most` are left: of all clients, or of one."""
+        ended = [key for key in self._answers if key not in self._tasks and owner in (None, key[0])]
+        for key in ended[: max(0, len(ended) - most)]:
+            self.forget(key)
 
 
 class SharedEvents:

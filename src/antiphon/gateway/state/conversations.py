@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import UnknownResponse
+from antiphon.gateway.state.size_limit import SizeLimit
 from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.ids import new_id
 
@@ -51,14 +52,23 @@ class StoredConversation(Struct, frozen=True):
 class ConversationStore:
     """Conversations in the state file, for `seconds` after their last use and at most `limit` of them."""
 
-    def __init__(self, file: SqliteFile, *, seconds: float, limit: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        file: SqliteFile,
+        *,
+        seconds: float,
+        limit: int,
+        sizes: SizeLimit | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._file = file
         self._seconds = seconds
         self._limit = limit
+        self._sizes = sizes or SizeLimit()
         self._clock = clock
 
     def create(self, owner: str, metadata: Mapping[str, Any], items: Sequence[Any] = ()) -> StoredConversation:
-        """Create a conversation, with items to begin with."""
+        """Create a conversation, with items to begin with. Raises `StateLimitReached`."""
         now, name = self._clock(), f"conv_{new_id()}"
         with self._file.transaction() as db:
             self._make_room(db, now)
@@ -67,6 +77,7 @@ class ConversationStore:
                 (owner, name, now, now, msgspec.json.encode(metadata)),
             ).lastrowid
             _insert(db, number or 0, items)
+            self._sizes.make_room(db, owner)
         return StoredConversation(name, int(now), dict(metadata))
 
     def get(self, conversation_id: str, owner: str) -> StoredConversation:
@@ -107,11 +118,13 @@ class ConversationStore:
         return found
 
     def add(self, conversation_id: str, owner: str, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """Add items at the end, and return them with their ids. Raises `UnknownResponse`."""
+        """Add items at the end, and return them with their ids. Raises `UnknownResponse`, or `StateLimitReached`."""
         with self._file.transaction() as db:
             number = self._row(db, conversation_id, owner)[0]
             db.execute("UPDATE conversations SET used = ? WHERE number = ?", (self._clock(), number))
-            return _insert(db, number, items)
+            added = _insert(db, number, items)
+            self._sizes.make_room(db, owner)
+            return added
 
     def delete_item(self, conversation_id: str, owner: str, item_id: str) -> StoredConversation:
         """Delete one item. Raises `UnknownResponse`."""
@@ -164,8 +177,12 @@ def complete_item(item: Any, id_end: str = "") -> dict[str, Any]:
 
 def _insert(db: sqlite3.Connection, conversation: int, items: Sequence[Any]) -> list[dict[str, Any]]:
     complete = [complete_item(item) for item in items]
-    insert = "INSERT OR REPLACE INTO conversation_items (conversation, id, item) VALUES (?, ?, ?)"
-    db.executemany(insert, [(conversation, item["id"], msgspec.json.encode(item)) for item in complete])
+    by_id = {item["id"]: item for item in complete}  # one that is there already moves to the end
+    db.executemany(
+        "DELETE FROM conversation_items WHERE conversation = ? AND id = ?", [(conversation, name) for name in by_id]
+    )
+    insert = "INSERT INTO conversation_items (conversation, id, item) VALUES (?, ?, ?)"
+    db.executemany(insert, [(conversation, name, msgspec.json.encode(item)) for name, item in by_id.items()])
     return complete
 
 

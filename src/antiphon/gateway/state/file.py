@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 
+from antiphon.gateway.state.size_limit import counting_tables
 from antiphon.history.sql.sqlite_file import SqliteFile
 
 APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
-SCHEMA = 3
+SCHEMA = 4
 
 _TABLES = """
 CREATE TABLE responses (
@@ -97,5 +98,5 @@ def open_state_file(path: str | os.PathLike[str] = "", *, timeout: float = 5.0) 
         timeout=timeout,
         read_only=False,
         create=True,
-        migrations={1: _BACKGROUND_AND_CONVERSATIONS, 2: _UPSTREAM_ANSWERS_AND_EVENTS},
+        migrations={1: _BACKGROUND_AND_CONVERSATIONS, 2: _UPSTREAM_ANSWERS_AND_EVENTS, 3: counting_tables()},
     )

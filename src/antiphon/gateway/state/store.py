@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import StoreDamaged, StoreError, UnknownResponse
 from antiphon.gateway.state.file import open_state_file
+from antiphon.gateway.state.size_limit import SizeLimit, drop_response
 from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.namespaces import mark_namespaces
@@ -73,11 +74,13 @@ class ResponseStore:
         *,
         seconds: float = 30 * DAY,
         limit: int = 10_000,
+        sizes: SizeLimit | None = None,
         timeout: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.seconds = seconds
         self.limit = limit
+        self._sizes = sizes or SizeLimit()
         self._clock = clock
         self.file = self._file = open_state_file(path, timeout=timeout)
 
@@ -87,7 +90,7 @@ class ResponseStore:
         """Store a response. `request` is as the client sent it, not expanded; `body` is the object it got, if available.
 
         Only items of a given `body` can be referred to later: encoded again, they have other ids. A response with a stored
-        id replaces it. Raises `UnknownResponse` if the response it continues was deleted meanwhile.
+        id replaces it. Raises `UnknownResponse` if the response it continues was deleted meanwhile, and `StateLimitReached`.
         """
         previous = previous_response_id(request)
         own = own_messages(request)
@@ -115,6 +118,7 @@ class ResponseStore:
                 [(owner, item, number, *at) for item, *at in items],
             )
             self._make_room(db, number or 0, now)
+            self._sizes.make_room(db, owner, number or 0)
 
     def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
         """The full request: with the response it continues and the items it refers to. The same object if there are none.
@@ -219,11 +223,11 @@ class ResponseStore:
             row = db.execute(expired, (now - self.seconds,)).fetchone()
             if row is None:
                 break
-            _drop(db, row[0])
+            drop_response(db, row[0])
         (count,) = db.execute("SELECT count(*) FROM responses").fetchone()
         oldest = "SELECT number FROM responses WHERE is_leaf AND number != ? ORDER BY kept, number LIMIT 1"
         while count > self.limit and (row := db.execute(oldest, (newest,)).fetchone()) is not None:
-            count -= _drop(db, row[0])
+            count -= drop_response(db, row[0])
 
 
 _PART_KINDS: dict[str, tuple[type, ...]] = {
@@ -294,23 +298,7 @@ def _unknown_previous(field: str, response_id: str) -> UnknownResponse:
 def _delete_if_unreferenced(db: sqlite3.Connection, number: int) -> None:
     """Remove a deleted or expired row, if no other builds on it."""
     if db.execute("SELECT is_leaf FROM responses WHERE number = ?", (number,)).fetchone()[0]:
-        _drop(db, number)
-
-
-def _drop(db: sqlite3.Connection, number: int) -> int:
-    """Remove a leaf, and deleted ancestors that only it used. Returns the number of removed rows."""
-    dropped = 0
-    while True:
-        (parent,) = db.execute("SELECT parent FROM responses WHERE number = ?", (number,)).fetchone()
-        db.execute("DELETE FROM items WHERE number = ?", (number,))
-        db.execute("DELETE FROM responses WHERE number = ?", (number,))
-        dropped += 1
-        if parent is None or db.execute("SELECT 1 FROM responses WHERE parent = ?", (parent,)).fetchone():
-            return dropped
-        db.execute("UPDATE responses SET is_leaf = 1 WHERE number = ?", (parent,))
-        if not db.execute("SELECT is_gone FROM responses WHERE number = ?", (parent,)).fetchone()[0]:
-            return dropped
-        number = parent
+        drop_response(db, number)
 
 
 def _instructions(request: ModelRequest) -> tuple[Message, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from antiphon.gateway.state.size_limit import SizeLimit
 from antiphon.history.sql.sqlite_file import SqliteFile
 
 EVENT_SECONDS = 3600.0
@@ -32,13 +33,24 @@ class UnfinishedAnswer(Struct, frozen=True):
 class UnfinishedAnswers:
     """Objects by owner and id, kept for `seconds`."""
 
-    def __init__(self, file: SqliteFile, *, seconds: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        file: SqliteFile,
+        *,
+        seconds: float,
+        sizes: SizeLimit | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._file = file
+        self._sizes = sizes or SizeLimit()
         self._seconds = seconds
         self._clock = clock
 
     def put(self, answer_id: str, owner: str, body: bytes, *, may_take: float, request: bytes = b"") -> None:
-        """Store the object of an answer that starts, and its request. `may_take` is how many seconds it may need."""
+        """Store the object of an answer that starts, and its request. `may_take` is how many seconds it may need.
+
+        Raises `StateLimitReached`.
+        """
         now = self._clock()
         with self._file.transaction() as db:
             db.execute("DELETE FROM unfinished WHERE kept <= ?", (now - self._seconds,))
@@ -49,13 +61,14 @@ class UnfinishedAnswers:
                 " request = excluded.request",
                 (owner, answer_id, now, now + may_take, body, request),
             )
+            self._sizes.make_room(db, owner)
 
     def add_events(self, answer_id: str, owner: str, first: int, events: Sequence[bytes]) -> None:
         """Store events of an answer; `first` is the index of the first of them."""
         now = self._clock()
         with self._file.transaction() as db:
             db.executemany(
-                "INSERT OR REPLACE INTO unfinished_events VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO unfinished_events VALUES (?, ?, ?, ?, ?)",
                 [(owner, answer_id, number, now, event) for number, event in enumerate(events, first)],
             )
 

@@ -24,7 +24,7 @@ from msgspec import structs
 from antiphon.errors import TransportError
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.body_budget import BodyBudget
+from antiphon.gateway.http.governor import Governor
 from antiphon.gateway.http.listener import Listener
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.metrics import Metrics
@@ -136,7 +136,7 @@ class SharedChat:
             "chat",
             Metrics(),
             lambda: _LISTENER_SETTINGS,
-            BodyBudget(lambda: sys.maxsize),
+            Governor(lambda: sys.maxsize),
         )
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(self._place)
@@ -149,7 +149,7 @@ class SharedChat:
         forwarded = HttpRequest(
             url="http://chat/",
             headers={"connection": "close", **({"x-request-id": request.request_id} if request.request_id else {})},
-            body=(_encoder.encode(structs.replace(request, begin_early=None)),),
+            body=(_encoder.encode(structs.replace(request, begin_early=None, hold=None)),),
             timeouts=Timeouts(read=None),
         )
         response = await self._client.send(forwarded, follow=False)

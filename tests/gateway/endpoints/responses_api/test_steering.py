@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
+from msgspec.json import encode
 
 from antiphon.errors import WireError
-from antiphon.gateway.endpoints.responses_api.steering import MAX_QUEUED, read_steer
+from antiphon.gateway.endpoints.responses_api.steering import MAX_QUEUED, check_steer, read_steer
+from antiphon.gateway.http.governor import Governor
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput
@@ -172,5 +174,7 @@ def test_the_queue_is_bounded(gateway: Rig, connection: Connection) -> None:
     ],
 )
 def test_only_messages_of_the_user_steer(item: Any) -> None:
+    event = {"type": Raw(b'"response.steer"'), "previous_response_id": Raw(b'"r"'), "input": Raw(encode([item]))}
+    steer = read_steer(event, Governor(lambda: 0).hold())
     with pytest.raises(WireError, match=r"input\[0\]"):
-        read_steer({"type": "response.steer", "previous_response_id": "r", "input": [item]})
+        check_steer(event, steer)

@@ -24,6 +24,7 @@ from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import USAGE, hang, text_answer
+from support.waiting import until
 
 openai = pytest.importorskip("openai")
 websockets = pytest.importorskip("websockets.sync.client")
@@ -216,6 +217,63 @@ def test_a_response_in_progress_is_cancelled(gateway: Rig, connection: Connectio
     assert last["response"]["id"] == created["response"]["id"]
     assert upstream.gone.wait(20)
     assert output_text(connection.ask("to-anthropic", "next")) == "echo: next"
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["in progress", "not sent yet"])
+def test_a_request_is_cancelled_before_its_answer_begins(gateway: Rig, connection: Connection, is_sent: bool) -> None:
+    upstream = gateway.upstreams["anthropic"]
+    upstream.faults.append(hang())
+    connection.send(model="to-anthropic", store=False, input="Never answered")
+    connection.send(model="to-gemini", store=False, input="waits in the same lane")
+    if is_sent:
+        until(lambda: upstream.received, "the upstream is asked")
+    connection.socket.send('{"type": "response.cancel"}')
+    last = connection.turn()[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.cancelled", "cancelled")
+    assert output_text(connection.turn()[-1]) == "echo: waits in the same lane"
+    if upstream.received:
+        assert upstream.gone.wait(20), "the upstream is still asked"
+
+
+def test_a_warm_up_counts_in_the_limits_of_the_key() -> None:
+    keys = [ClientKeySettings(name="a", key="env:KEY_A", requests_per_minute=2)]
+    with (
+        rig(keys=keys, environ={"KEY_A": "sk-client-a-0123456789abcdef"}) as gateway,
+        Connection(gateway, Authorization="Bearer sk-client-a-0123456789abcdef") as connection,
+    ):
+        answers = [connection.ask("to-gemini", "The word is tin.", generate=False) for _ in range(3)]
+    assert [event["type"] for event in answers] == ["response.completed", "response.completed", "error"]
+    assert answers[-1]["status"] == 429
+
+
+def test_messages_that_wait_are_counted_and_given_back() -> None:
+    with rig(structs.replace(FAST, max_buffered_bytes=1_000_000)) as gateway:
+        upstream = gateway.upstreams["anthropic"]
+        for _ in range(3):
+            gateway.clear()
+            upstream.faults.append(hang())
+            with Connection(gateway) as connection:
+                connection.send(model="to-anthropic", store=False, input="Never answered")
+                for _ in range(4):
+                    connection.send(model="to-gemini", store=False, input="x" * 300_000)
+                refused = connection.receive()
+                assert (refused["type"], refused["status"]) == ("error", 503)
+                assert "gateway.max_buffered_bytes" in refused["error"]["message"]
+                connection.socket.send('{"type": "response.cancel"}')
+                ends = [connection.turn()[-1]["type"] for _ in range(4)]
+                assert ends == ["response.cancelled", *["response.completed"] * 3]
+        with gateway.client() as client:
+            body = {"model": "to-gemini", "input": "x" * 900_000}
+            until(lambda: client.post("/v1/responses", body).status == 200, "the bytes are given back")
+
+
+def test_a_client_that_does_not_read_is_not_read_from(gateway: Rig) -> None:
+    with Connection(gateway) as connection:
+        connection.socket.socket.settimeout(2)
+        text = '{"type":"response.steer","previous_response_id":"resp_none","input":"%s"}' % ("x" * 500_000)
+        frame = b"\x81\xff" + len(text).to_bytes(8, "big") + bytes(4) + text.encode()
+        with pytest.raises(TimeoutError):  # what it echoes is not taken
+            connection.socket.socket.sendall(frame * 100)
 
 
 def test_leaving_cancels_what_is_in_progress(gateway: Rig) -> None:

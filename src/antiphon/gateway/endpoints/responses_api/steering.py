@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon.ids import new_id
+from antiphon.gateway.http.governor import Hold
 
 MAX_QUEUED = 16
 """How much input may be queued for one response."""
@@ -42,12 +43,21 @@ _NOT_INHERITED = ("input", "previous_response_id", "type", "generate")
 
 
 class Steer(Struct, frozen=True):
-    """Queued input, as items and as the client sent it. `id` is empty if it was not accepted."""
+    """Queued input as the client sent it, not parsed, which would take many times its size. `hold` counts it.
+
+    `id` is empty if it was not accepted.
+    """
 
     response_id: str
-    items: list[dict[str, Any]]
-    given: Any
+    given: msgspec.Raw
+    hold: Hold
     id: str = ""
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The input as items."""
+        items: list[dict[str, Any]] = _as_items(msgspec.json.decode(self.given))
+        return items
 
     def accepted(self, number: int) -> dict[str, Any]:
         """The event that acknowledges it."""
@@ -74,19 +84,27 @@ class Steer(Struct, frozen=True):
         return {"id": self.id, "previous_response_id": self.response_id}
 
 
-def read_steer(event: Mapping[str, Any]) -> Steer:
-    """The input of an event. Raises `WireError`."""
-    response_id, given = event.get("previous_response_id"), event.get("input")
-    if not isinstance(response_id, str) or not response_id:
+def read_steer(event: Mapping[str, msgspec.Raw], hold: Hold) -> Steer:
+    """What an event brings, not checked yet."""
+    response_id = msgspec.json.decode(event.get("previous_response_id", b"null"))
+    return Steer(response_id if isinstance(response_id, str) else "", event.get("input", msgspec.Raw(b"null")), hold)
+
+
+def check_steer(event: Mapping[str, msgspec.Raw], steer: Steer) -> None:
+    """Raises `WireError` for an event that cannot steer a response."""
+    if not steer.response_id:
         raise WireError("previous_response_id: name the response to steer")
     if unknown := sorted(event.keys() - {"type", "previous_response_id", "input"}):
         raise WireError(f"{unknown[0]}: not a field of response.steer; send previous_response_id and input")
-    items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
-    if not items or not isinstance(items, list) or not given:
+    given = msgspec.json.decode(steer.given)
+    if not given or not isinstance(given, str | list):
         raise WireError("input: expected text, or a list of messages")
-    for index, item in enumerate(items):
+    for index, item in enumerate(_as_items(given)):
         _check_message(f"input[{index}]", item)
-    return Steer(response_id, items, given, f"steer_{new_id()}")
+
+
+def _as_items(given: Any) -> Any:
+    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
 
 
 def _check_message(path: str, item: Any) -> None:
@@ -113,11 +131,15 @@ def required_results(output: list[Any]) -> list[dict[str, Any]]:
     return required
 
 
-def successor(event: Mapping[str, Any], response_id: str, steers: list[Steer]) -> dict[str, Any]:
-    """The request that continues a response with the queued input, with the settings of `event`, which created it."""
-    inherited = {name: value for name, value in event.items() if name not in _NOT_INHERITED}
+def inherited_settings(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a request that its successor has too."""
+    return {name: value for name, value in event.items() if name not in _NOT_INHERITED}
+
+
+def successor(settings: Mapping[str, Any], response_id: str, steers: list[Steer]) -> dict[str, Any]:
+    """The request that continues a response with the queued input, with the settings of the one that created it."""
     items = [item for steer in steers for item in steer.items]
-    return {**inherited, "type": "response.create", "previous_response_id": response_id, "input": items}
+    return {**settings, "type": "response.create", "previous_response_id": response_id, "input": items}
 
 
 def with_steers(event: Mapping[str, Any], steers: list[Steer]) -> dict[str, Any]:

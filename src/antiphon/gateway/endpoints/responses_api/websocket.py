@@ -4,6 +4,7 @@ A client sends `response.create` events, whose fields are those of `POST /v1/res
 messages. Requests with the same `stream_id` are answered one after the other, other lanes at the same time. The answers of the
 connection can be continued although they are not stored (`ConnectionAnswers`). Every request passes the gateway's admission,
 limits and metrics as one over HTTP does. Cancelled is what the client names in `response.cancel`, and everything when it leaves.
+What waits is kept as the bytes that came, which are counted (`Hold`) until the request is answered.
 Input that steers a response in progress is queued for a successor (`steering`).
 """
 
@@ -12,27 +13,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, UnknownResponse, WireError
 from antiphon.gateway.access.admission import Admission
+from antiphon.gateway.accounting import RequestAccounting
 from antiphon.gateway.context import Services
-from antiphon.gateway.endpoints.answer_shapes import ResponseShape, empty_response
+from antiphon.gateway.endpoints.answer_shapes import empty_response
+from antiphon.gateway.endpoints.responses_api.lane import Lane, WaitingRequest
 from antiphon.gateway.endpoints.responses_api.steering import (
     MAX_QUEUED,
     Failure,
     Steer,
+    check_steer,
     read_steer,
     required_results,
     successor,
     with_steers,
 )
-from antiphon.gateway.http.errors import INTERNAL_ERROR, error_response
-from antiphon.gateway.http.messages import ClientRequest, Response, StreamSource
+from antiphon.gateway.http.errors import INTERNAL_ERROR, error_response, overloaded
+from antiphon.gateway.http.governor import Hold
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.store import to_provider_error
@@ -43,7 +47,6 @@ from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.sse import SseReader
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -62,6 +65,14 @@ def upgrade_required() -> Response:
     return error_response(_FORMAT, error, status=426, headers={"upgrade": "websocket", "connection": "Upgrade"})
 
 
+class _Envelope(Struct):
+    """What decides where an event goes. The rest of it is not parsed before its turn."""
+
+    type: Any = None
+    stream_id: Any = None
+    response_id: Any = None
+
+
 class RequestGateway(Protocol):
     """What the socket needs of the gateway."""
 
@@ -72,38 +83,57 @@ class RequestGateway(Protocol):
 class ResponseSocket:
     """One connection. `head` is the request that opened it."""
 
-    def __init__(self, gateway: RequestGateway, services: Services, head: ClientRequest, socket: WebSocket) -> None:
+    def __init__(
+        self,
+        gateway: RequestGateway,
+        accounting: RequestAccounting,
+        services: Services,
+        head: ClientRequest,
+        socket: WebSocket,
+    ) -> None:
         self._gateway = gateway
+        self._accounting = accounting
         self._services = services
         self._head = head
         self._socket = socket
-        self._answers = ConnectionAnswers()
-        self._lanes: dict[str, _Lane] = {}
+        self._owner = head.hold.owner if head.hold is not None else ""
+        self._answers = ConnectionAnswers(self._new_hold)
+        self._lanes: dict[str, Lane] = {}
         self._steers: dict[str, list[Steer]] = {}
         """Queued input by the response that it steers."""
         self._count = 0
-        self._is_finishing = False
+        self._is_finishing = self._is_closed = False
 
-    def on_message(self, text: str) -> None:
+    def on_message(self, data: bytes, hold: Hold) -> None:
         """An event of the client."""
+        if not self._accept(data, hold):
+            self._socket.give_back(hold)
+
+    def on_refused(self, refusal: str) -> None:
+        """A message that was not kept."""
+        self._send_error(error_response(_FORMAT, overloaded(refusal)), "")
+
+    def _accept(self, data: bytes, hold: Hold) -> bool:
+        """Whether the event waits from now on; otherwise it was answered."""
         try:
-            event = msgspec.json.decode(text, type=dict[str, Any])
+            event = msgspec.json.decode(data, type=_Envelope)
         except (msgspec.DecodeError, RecursionError) as error:
             self._send_error(_invalid(f"the message is not a JSON object: {error}"), "")
-            return
-        lane_id = event.get("stream_id") or ""
+            return False
+        lane_id = event.stream_id or ""
         if not isinstance(lane_id, str):
             self._send_error(_invalid("stream_id: expected a string", "stream_id"), "")
-        elif event.get("type") == "response.create":
-            self._queue(lane_id, event)
-        elif event.get("type") == "response.cancel":
-            self._cancel(lane_id, event.get("response_id"))
-        elif event.get("type") == "response.steer":
-            self._steer(event)
+        elif event.type == "response.create":
+            return self._queue(lane_id, WaitingRequest(data, hold))
+        elif event.type == "response.cancel":
+            self._cancel(lane_id, event.response_id)
+        elif event.type == "response.steer":
+            return self._steer(msgspec.json.decode(data, type=dict[str, msgspec.Raw]), hold)
         else:
-            kind = str(event.get("type"))[:100]
+            kind = str(event.type)[:100]
             message = f"type: unknown event {kind!r}; send response.create, response.steer or response.cancel"
             self._send_error(_invalid(message, "type"), lane_id)
+        return False
 
     def pause(self) -> None:
         """The client reads slowly."""
@@ -123,122 +153,167 @@ class ResponseSocket:
 
     def on_closed(self) -> None:
         """The client left."""
+        self._is_closed = True
+        self._answers.close()
+        for steers in self._steers.values():
+            for steer in steers:
+                steer.hold.release()
+        self._steers.clear()
         for lane in self._lanes.values():
+            lane.close()
             lane.task.cancel()
 
-    def _queue(self, lane_id: str, event: dict[str, Any]) -> None:
+    def _new_hold(self) -> Hold:
+        return self._services.governor.hold(self._owner)
+
+    def _queue(self, lane_id: str, request: WaitingRequest) -> bool:
+        """Whether the request waits for its turn."""
         lane = self._lanes.get(lane_id)
         if lane is None and len(self._lanes) >= MAX_LANES:
             self._send_error(_busy(f"at most {MAX_LANES} lanes (stream_id) at a time"), lane_id)
         elif lane is not None and len(lane.waiting) >= MAX_WAITING:
             self._send_error(_busy(f"at most {MAX_WAITING} requests may wait in a lane"), lane_id)
         elif lane is not None:
-            lane.waiting.append(event)
+            lane.waiting.append(request)
+            return True
         else:
-            lane = self._lanes[lane_id] = _Lane(self._socket, lane_id)
-            lane.waiting.append(event)
+            lane = self._lanes[lane_id] = Lane(self._socket, lane_id, self._new_hold())
+            lane.waiting.append(request)
             self._socket.set_busy(True)
             lane.task = asyncio.create_task(self._run(lane))
+            return True
+        return False
 
     def _cancel(self, lane_id: str, response_id: Any) -> None:
         lanes = [
             lane
             for lane in self._lanes.values()
-            if lane.is_answering and (lane.response_id == response_id if response_id else lane.id == lane_id)
+            if not lane.is_cancelled and (lane.response_id == response_id if response_id else lane.id == lane_id)
         ]
         if not lanes:
             self._send_error(_invalid("there is no response in progress to cancel", "response_id"), lane_id)
         for lane in lanes:
             lane.cancel()
 
-    def _steer(self, event: dict[str, Any]) -> None:
-        """Queue input for the response in progress that it names."""
-        response_id, given = event.get("previous_response_id"), event.get("input")
-        named = Steer(response_id if isinstance(response_id, str) else "", [], given)
-        lane = next(
-            (each for each in self._lanes.values() if each.is_answering and each.response_id == response_id), None
-        )
+    def _steer(self, event: dict[str, msgspec.Raw], hold: Hold) -> bool:
+        """Queue input for the response in progress that it names. Returns whether it waits there."""
+        steer = read_steer(event, hold)
+        lanes = (lane for lane in self._lanes.values() if lane.is_answering and lane.response_id == steer.response_id)
+        lane = next(lanes, None)
         number = lane.number if lane is not None else 0
         try:
-            steer = read_steer(event)
+            check_steer(event, steer)
         except WireError as error:
-            self._send(lane, named.failed(number, "invalid_input", str(error)))
-            return
+            self._send(lane, steer.failed(number, "invalid_input", str(error)))
+            return False
         if lane is None:
             is_known = steer.response_id in self._answers or steer.response_id in self._steers
             code: Failure = "response_already_completed" if is_known else "response_not_found"
-            message = f"response {response_id!r} is not in progress on this connection; send response.create"
-        elif lane.event.get("conversation"):
+            message = f"response {steer.response_id!r} is not in progress on this connection; send response.create"
+        elif lane.settings.get("conversation"):
             code, message = "steering_not_supported", "a response of a conversation cannot be steered"
         elif len(self._steers.get(steer.response_id, ())) >= MAX_QUEUED:
             code, message = "too_many_pending_steers", f"at most {MAX_QUEUED} steers may wait for one response"
         else:
+            steer = structs.replace(steer, id=f"steer_{new_id()}")
             self._steers.setdefault(steer.response_id, []).append(steer)
             self._send(lane, steer.accepted(number))
-            return
-        self._send(lane, named.failed(number, code, message))
+            return True
+        self._send(lane, steer.failed(number, code, message))
+        return False
 
-    def _after_answer(self, lane: _Lane, event: dict[str, Any], *, is_answered: bool) -> None:
+    def _after_answer(self, lane: Lane, *, is_answered: bool) -> None:
         """Continue a steered response, or return the input that did not reach a successor."""
         for steer in lane.steers:
-            self._send(lane, steer.failed(lane.number, "successor_creation_failed", "the request was refused"))
+            self._return(lane, steer, "successor_creation_failed", "the request was refused")
         lane.steers = []
         steers = self._steers.get(lane.response_id) if lane.response_id else None
         if not steers:
             return
         if not is_answered:
             for steer in self._steers.pop(lane.response_id):
-                self._send(lane, steer.failed(lane.number, "response_not_active", "the response was not completed"))
+                self._return(lane, steer, "response_not_active", "the response was not completed")
         elif required := required_results(lane.output):
             for steer in steers:
                 self._send(lane, steer.pending(lane.number, required))
             while len(self._steers) > MAX_LANES:
                 for steer in self._steers.pop(next(iter(self._steers))):
-                    self._send(lane, steer.failed(lane.number, "response_not_active", "it waited for results too long"))
+                    self._return(lane, steer, "response_not_active", "it waited for results too long")
         else:
             del self._steers[lane.response_id]
-            lane.waiting.insert(0, successor(event, lane.response_id, steers))
+            hold = lane.hold.move()
+            for steer in steers:
+                hold.take_over(steer.hold)
+            event = successor(lane.settings, lane.response_id, steers)
+            lane.waiting.insert(0, WaitingRequest(msgspec.json.encode(event), hold))
             lane.successor_of = steers
 
-    def _send(self, lane: _Lane | None, event: dict[str, Any]) -> None:
+    def _return(self, lane: Lane, steer: Steer, code: Failure, message: str) -> None:
+        """Return input to the client."""
+        self._send(lane, steer.failed(lane.number, code, message))
+        self._socket.give_back(steer.hold)
+
+    def _send(self, lane: Lane | None, event: dict[str, Any]) -> None:
         data = msgspec.json.encode(event)
         self._socket.send_text(data if lane is None else lane.with_id(data))
 
-    async def _run(self, lane: _Lane) -> None:
+    async def _run(self, lane: Lane) -> None:
         """Answer the requests of a lane, one after the other."""
         try:
             while lane.waiting and not self._is_finishing:
                 await self._answer(lane, lane.waiting.pop(0))
+        except asyncio.CancelledError:
+            # The client left. A task keeps the exception that ended it: its traceback has the lane, which has the task.
+            if not self._is_closed:
+                raise
         finally:
+            lane.close()
             del self._lanes[lane.id]
             if not self._lanes:
                 self._socket.set_busy(False)
                 if self._is_finishing:
                     self._socket.close(GOING_AWAY, "the server shuts down")
 
-    async def _answer(self, lane: _Lane, event: dict[str, Any]) -> None:
+    async def _answer(self, lane: Lane, waiting: WaitingRequest) -> None:
+        lane.hold.take_over(waiting.hold)
+        event = msgspec.json.decode(waiting.data, type=dict[str, Any])
+        del waiting
         previous = event.get("previous_response_id")
         lane.begin(event)
         if isinstance(previous, str) and previous in self._steers:  # it brings the results they wait for
             lane.steers = self._steers.pop(previous)
             event = with_steers(event, lane.steers)
+            for steer in lane.steers:
+                lane.hold.take_over(steer.hold)
+        warms_up, is_background = event.get("generate") is False, bool(event.get("background"))
+        fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
+        body = msgspec.json.encode({**fields, "stream": True})
+        del event, fields  # parsed, they take many times the bytes that are counted
         try:
-            is_answered = await self._respond(lane, event)
+            if is_background:
+                refusal = _invalid("background is not supported over WebSocket; send POST", "background")
+                self._send_error(refusal, lane.id)
+                is_answered = False
+            else:
+                is_answered = await self._respond(lane, body, previous, warms_up=warms_up)
         except Exception:
             logger.exception("internal error while answering a WebSocket request")
             self._send_error(error_response(_FORMAT, INTERNAL_ERROR), lane.id)
             is_answered = False
+        except asyncio.CancelledError:
+            if self._is_closed or not lane.is_cancelled:
+                raise
+            lane.task.uncancel()
+            lane.end_cancelled()
+            is_answered = False
         if not is_answered and isinstance(previous, str):
             self._answers.drop(previous)
-        self._after_answer(lane, event, is_answered=is_answered)
+        self._after_answer(lane, is_answered=is_answered)
+        self._socket.give_back(lane.hold.move())
+        lane.is_cancelled = False
 
-    async def _respond(self, lane: _Lane, event: dict[str, Any]) -> bool:
+    async def _respond(self, lane: Lane, body: bytes, previous: Any, *, warms_up: bool) -> bool:
         """Answer one request. Returns whether that succeeded."""
-        if event.get("background"):
-            self._send_error(_invalid("background is not supported over WebSocket; send POST", "background"), lane.id)
-            return False
-        fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
-        body = msgspec.json.encode({**fields, "stream": True})
         self._count += 1
         request = structs.replace(
             self._head,
@@ -254,11 +329,13 @@ class ResponseSocket:
         seconds = admission.loaded.config.gateway.request_seconds
         request.deadline = time.monotonic() + seconds
         try:
-            parsed = _wire.read_request(body)
-            self._check_results(parsed, event.get("previous_response_id"))
-            if event.get("generate") is False:
-                await self._warm_up(lane, parsed, body, admission)
-                return True
+            self._check_results(_wire.read_request(body), previous)
+            lane.use_body(body)
+            if lane.is_cancelled:
+                lane.end_cancelled()
+                return False
+            if warms_up:
+                return await self._warm_up(lane, body, admission)
         except UnknownResponse as unknown:
             self._send_error(error_response(_FORMAT, to_provider_error(unknown), status=400), lane.id)
             return False
@@ -266,6 +343,7 @@ class ResponseSocket:
             self._send_error(_invalid(str(error)), lane.id)
             return False
         try:
+            lane.is_active = True
             async with asyncio.timeout(seconds):
                 response = await self._gateway.handle(request, structs.replace(admission, connection=self._answers))
                 if isinstance(response.body, bytes):
@@ -276,6 +354,8 @@ class ResponseSocket:
             message = f"request timed out after {seconds:g} s (gateway.request_seconds)"
             self._send_error(error_response(_FORMAT, ProviderError(message, "timeout")), lane.id)
             return False
+        finally:
+            lane.is_active = False
 
     def _check_results(self, request: ModelRequest, previous: Any) -> None:
         """Raises `UnknownResponse` for a result without its call, in a request that continues an answer of this connection.
@@ -292,14 +372,22 @@ class ResponseSocket:
                 message = f"No tool call found for function call output with call_id {part.tool_call_id}."
                 raise UnknownResponse(message, status=400, param="input")
 
-    async def _warm_up(self, lane: _Lane, request: ModelRequest, body: bytes, admission: Admission) -> None:
-        """Keep a request that later ones continue, without an answer to it (`generate: false`)."""
-        owner = admission.key.name
+    async def _warm_up(self, lane: Lane, body: bytes, admission: Admission) -> bool:
+        """Keep a request that later ones continue, without an answer to it (`generate: false`). Returns whether it is kept."""
+        request, owner = _wire.read_request(body), admission.key.name
+        if admission.key.is_limited and (
+            (reached := await self._accounting.limit_reached(admission.key, costs=True)) is not None
+        ):
+            self._send_error(reached.response(_FORMAT), lane.id)
+            return False
         expanded = self._answers.expand(request)
         if expanded is None:
             expanded = await STATE.run(self._services.state.expand, request, owner=owner)
         response_id = f"resp_{new_id()}"
-        self._answers.store(response_id, expanded, ModelOutput())
+        lane.hold.release()  # what is kept counts instead
+        if refusal := self._answers.store(response_id, request, expanded, ModelOutput()):
+            self._send_error(error_response(_FORMAT, overloaded(refusal)), lane.id)
+            return False
         empty = empty_response(response_id, body)
         started = {**empty, "status": "in_progress"}
         usage = write_usage(TokenUsage())
@@ -307,6 +395,7 @@ class ResponseSocket:
         for number, (kind, response) in enumerate((("created", started), ("completed", completed))):
             event = {"type": f"response.{kind}", "sequence_number": number, "response": response}
             self._socket.send_text(lane.with_id(msgspec.json.encode(event)))
+        return True
 
     def _send_error(self, response: Response, lane_id: str) -> None:
         body = response.body if isinstance(response.body, bytes) else b"{}"
@@ -316,115 +405,6 @@ class ResponseSocket:
         if lane_id:
             event["stream_id"] = lane_id
         self._socket.send_text(msgspec.json.encode(event))
-
-
-class _Lane:
-    """Requests that are answered one after the other. It is the `ResponseStream` of the one that is being answered."""
-
-    task: asyncio.Task[None]
-
-    def __init__(self, socket: WebSocket, lane_id: str) -> None:
-        self.id = lane_id
-        self.waiting: list[dict[str, Any]] = []
-        self.response_id = ""
-        self.event: dict[str, Any] = {}
-        """The request that is being answered."""
-        self.steers: list[Steer] = []
-        """Input that the request took over, until its response exists."""
-        self.successor_of: list[Steer] = []
-        """Input that the next request of the lane takes over."""
-        self._socket = socket
-        self._source: StreamSource | None = None
-        self._ended = asyncio.Event()
-        self._reader = SseReader()
-        self._shape = ResponseShape("", b"")
-        self._body = b""
-        self.number = 0
-        """How many events of the response were sent."""
-        self._is_complete = False
-
-    @property
-    def is_answering(self) -> bool:
-        return self._source is not None
-
-    @property
-    def output(self) -> list[Any]:
-        """The items of the last response."""
-        return msgspec.json.decode(self._body).get("output") or [] if self._body else []
-
-    def begin(self, event: dict[str, Any]) -> None:
-        """The next request of the lane."""
-        self.event = event
-        self.steers, self.successor_of = self.successor_of, []
-        self.response_id, self._body, self.number = "", b"", 0
-
-    async def relay(self, body: AsyncIterator[bytes] | StreamSource) -> bool:
-        """Pass on a stream. Returns whether it was complete."""
-        assert not isinstance(body, AsyncIterator), "generations push their events"
-        self._ended.clear()
-        self._reader, self._body, self.response_id, self._is_complete = SseReader(), b"", "", False
-        self._source = body
-        try:
-            body.start(self)
-            await self._ended.wait()
-            return self._is_complete
-        finally:
-            self._source = None
-            if not self._ended.is_set():
-                body.cancel()
-
-    def write(self, data: bytes) -> None:
-        """More of the stream."""
-        for event in self._reader.feed(data):
-            if event.data == b"[DONE]":
-                continue
-            found = self._shape.in_event(event)
-            if found is not None:
-                self._body = found
-                self.response_id = msgspec.json.decode(found)["id"]
-                self.steers = []  # a response took them over
-                self._is_complete = event.event in (b"response.completed", b"response.incomplete")
-            self.number += 1
-            self._socket.send_text(self.with_id(event.data))
-
-    def end_stream(self) -> None:
-        """The stream is complete."""
-        self._ended.set()
-
-    def abort_stream(self) -> None:
-        """The stream broke by a defect of ours."""
-        self._is_complete = False
-        self._ended.set()
-        if self._body:
-            self._end_with("failed", INTERNAL_ERROR)
-
-    def cancel(self) -> None:
-        """Stop the answer in progress."""
-        source, self._source = self._source, None
-        if source is None:
-            return
-        source.cancel()
-        self._is_complete = False
-        if self._body:
-            self._end_with("cancelled", None)
-        self._ended.set()
-
-    def pause(self) -> None:
-        if self._source is not None:
-            self._source.pause()
-
-    def resume(self) -> None:
-        if self._source is not None:
-            self._source.resume()
-
-    def with_id(self, event: bytes) -> bytes:
-        """An event with the id of the lane."""
-        return b'{"stream_id":%b,%b' % (msgspec.json.encode(self.id), event[1:]) if self.id else event
-
-    def _end_with(self, ending: Any, error: ProviderError | None) -> None:
-        response = msgspec.Raw(self._shape.ended(self._body, ending, error))
-        event = {"type": f"response.{ending}", "sequence_number": self.number, "response": response}
-        self._socket.send_text(self.with_id(msgspec.json.encode(event)))
 
 
 def _parts(request: ModelRequest) -> list[Any]:

@@ -1,0 +1,1 @@
+"""How much memory a gateway uses while clients send it more than it may keep."""

@@ -1,0 +1,96 @@
+"""`Governor`: how many bytes wait in a process, in all and for each client.
+
+Everything that waits is held: request bodies, messages of WebSockets, the answers that a WebSocket can continue, and answers in
+the background. Received bytes count, not declared ones: a client that announces much and sends little takes nothing from the
+others. A `Hold` is given back when nothing needs its bytes any more, or when the client has left.
+
+One of several clients gets at most half, so that the others are always served. Requests that have shown no key, where keys are
+needed, share a small part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+MEBIBYTE: Final = 1024 * 1024
+_SETTING = "gateway.max_buffered_bytes"
+
+
+class Governor:
+    """Bytes in use out of `limit()`. `is_shared` is whether there are several clients. A reload may change both."""
+
+    def __init__(self, limit: Callable[[], int], *, is_shared: Callable[[], bool] = lambda: False) -> None:
+        self._limit = limit
+        self._is_shared = is_shared
+        self.used = 0
+        self._used_by: dict[str | None, int] = {}
+
+    def hold(self, owner: str | None = "") -> Hold:
+        """Nothing yet, for the client of that name; None: for one that has shown no key."""
+        return Hold(self, owner)
+
+    def most(self, owner: str | None) -> int:
+        """The most bytes that a client may hold."""
+        limit = self._limit()
+        if owner is None:
+            return min(MEBIBYTE, limit // 8)
+        return limit // 2 if self._is_shared() else limit
+
+    def excess(self, owner: str | None, size: int) -> str:
+        """Why a client may not hold `size` more bytes; empty if it may."""
+        if self.used + size > self._limit():
+            return f"too many bytes wait in the gateway ({_SETTING} = {self._limit():,}); retry later"
+        most = self.most(owner)
+        if self._used_by.get(owner, 0) + size > most:
+            whose = "requests without a key" if owner is None else "this client's requests"
+            return f"too many bytes of {whose} wait (at most {most:,}, by {_SETTING}); retry later"
+        return ""
+
+    def add(self, owner: str | None, size: int) -> None:
+        """Count bytes of a client, or give them back if `size` is negative."""
+        self.used += size
+        used = self._used_by.get(owner, 0) + size
+        if used:
+            self._used_by[owner] = used
+        else:
+            self._used_by.pop(owner, None)
+
+
+class Hold:
+    """What one thing that waits has in use."""
+
+    __slots__ = ("_governor", "owner", "size")
+
+    def __init__(self, governor: Governor, owner: str | None) -> None:
+        self._governor = governor
+        self.owner = owner
+        self.size = 0
+
+    def grow(self, size: int) -> str:
+        """Count `size` more bytes. Returns why that is refused, and counts nothing; empty if they are counted."""
+        refusal = self._governor.excess(self.owner, size)
+        if not refusal:
+            self.size += size
+            self._governor.add(self.owner, size)
+        return refusal
+
+    def another(self) -> Hold:
+        """A hold of the same client, with nothing in it."""
+        return Hold(self._governor, self.owner)
+
+    def move(self) -> Hold:
+        """A new hold with everything that is in this one, for what outlives it."""
+        moved = self.another()
+        moved.size, self.size = self.size, 0
+        return moved
+
+    def take_over(self, other: Hold) -> None:
+        """Move everything of another hold of the same client into this one."""
+        self.size, other.size = self.size + other.size, 0
+
+    def release(self) -> None:
+        """Give everything back."""
+        size, self.size = self.size, 0
+        if size:
+            self._governor.add(self.owner, -size)
