@@ -65,7 +65,7 @@ class Threads:
 
 
 class _Job:
-    """One call. It is taken once: by a thread, or by whoever gives it up."""
+    """One call. It is taken once: by a thread that makes it, or to give it up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> None:
         self.loop = loop
@@ -76,7 +76,7 @@ class _Job:
         self._is_taken = threading.Lock()
 
     def take(self) -> bool:
-        """Whether nobody had taken it."""
+        """Take it. False: it was taken before."""
         return self._is_taken.acquire(blocking=False)
 
     def run(self) -> None:

@@ -251,7 +251,7 @@ class Gateway:
             version=__version__,
             started=self._started_at,
             now=datetime.now(UTC),
-            seen=self._services.recent.activity(),
+            seen=await self._services.recent.read(),
             credentials=self._services.credentials_of(loaded),
             circuits=loaded.target_health.status(),
             models={model.name: model.targets for model in loaded.config.models},

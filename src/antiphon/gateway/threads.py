@@ -12,5 +12,7 @@ BUDGETS = Threads("usage ledger", workers=2, waiting=64)
 """What clients with a budget have used: it must not wait for readers of the database."""
 COUNTING = Threads("processor", workers=2, waiting=64)
 """Counting tokens, which waits for nothing."""
+RECORDS = Threads("request records", workers=2, waiting=32)
+"""The records of recent requests, which workers share by files."""
 PROCESS = Threads("disk", workers=2, waiting=8)
-"""What the process itself needs and no request fills: the files of the configuration and of other workers, and closing."""
+"""What the process itself needs and no request fills: the files of the configuration, and closing."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -132,7 +134,7 @@ def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
         for place in range(10):
             now[0] = NOW.timestamp() - 10 * place - number
             recent.add(trace(request_id=f"{number}-{place}", status=200 if place % 2 else 502))
-        recent.share()
+        asyncio.run(recent.share())
     now[0] = NOW.timestamp()
     views = [recent.activity() for recent in workers]
     assert views[0] == views[1] == views[2]
@@ -146,13 +148,34 @@ def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
 def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
     recent = RecentRequests(snapshots=WorkerSnapshots(tmp_path, "w"))
     recent.add(trace(request_id="1"))
-    recent.share()
+    asyncio.run(recent.share())
     (tmp_path / "recent-w").unlink()
-    recent.share()
+    asyncio.run(recent.share())
     assert not (tmp_path / "recent-w").exists()
     recent.add(trace(request_id="2"))
-    recent.share()
+    asyncio.run(recent.share())
     assert (tmp_path / "recent-w").exists()
+
+
+def test_the_event_loop_does_not_encode_or_merge_the_records(tmp_path: Path) -> None:
+    """Of the work for hundreds of records of each worker, the thread of the event loop does a small part."""
+    workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path)) for _ in range(4)]
+
+    async def shares_of_the_loop() -> list[float]:
+        shares = []
+        for call in [*[recent.share for recent in workers], workers[0].read]:
+            await asyncio.sleep(0)
+            began, loop_began = time.process_time(), time.thread_time()
+            await call()
+            shares.append((time.thread_time() - loop_began) / (time.process_time() - began))
+        return shares
+
+    for number, recent in enumerate(workers):
+        for place in range(500):
+            recent.add(trace(request_id=f"{number}-{place}", requested_model="m" * 200))
+    shares = asyncio.run(shares_of_the_loop())
+    assert max(shares) < 0.4, shares
+    assert len(workers[1].activity().records) == 500
 
 
 def test_the_json_has_every_section() -> None:

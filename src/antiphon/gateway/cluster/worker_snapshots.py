@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from antiphon.ids import new_id
@@ -52,10 +52,11 @@ class WorkerSnapshots:
         return found
 
 
-async def publish_forever(share: Iterable[Callable[[], None]], seconds: float = 1.0) -> None:
+async def publish_forever(share: Iterable[Callable[[], Awaitable[None] | None]], seconds: float = 1.0) -> None:
     """Call each of `share` every second, until cancelled."""
     every = tuple(share)
     while True:
         for one in every:
-            one()
+            if (rest := one()) is not None:
+                await rest
         await asyncio.sleep(seconds)

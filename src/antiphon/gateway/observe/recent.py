@@ -4,7 +4,8 @@ Texts in a `RequestRecord` are truncated, because clients and providers write th
 refused ones (the client's fault) and failed ones (ours or a provider's). Its latencies are a histogram whose buckets grow by a
 tenth: percentiles are right to 5 % in a few hundred bytes, and histograms of several workers add up.
 
-With `WorkerSnapshots` each worker publishes its own, and `activity` merges those of all workers.
+With `WorkerSnapshots` each worker publishes its own, and `activity` merges those of all workers. Both handle hundreds of records,
+so they run in a thread; the event loop only hands over what is new.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from functools import partial
 import msgspec
 from msgspec import Struct, field
 
+from antiphon.errors import StoreBusy
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.observe.cache_record import CacheRecord
 from antiphon.gateway.observe.request_trace import CLIENT_ERRORS, Outcome, RequestTrace, request_outcome
+from antiphon.gateway.threads import RECORDS
 from antiphon.providers.call import Attempt
 
 logger = logging.getLogger("antiphon.gateway")
@@ -192,7 +195,7 @@ class Minute(Struct):
         self.prompt_tokens += other.prompt_tokens
         self.cached_tokens += other.cached_tokens
         for mine, theirs in ((self.seconds, other.seconds), (self.first_token, other.first_token)):
-            for bucket, count in theirs.items():
+            for bucket, count in list(theirs.items()):
                 mine[bucket] = mine.get(bucket, 0) + count
 
 
@@ -202,6 +205,13 @@ class Activity(Struct):
     records: list[RequestRecord]
     minutes: list[Minute]
     workers: int = 1
+
+
+class _EncodedActivity(Struct):
+    """An `Activity` whose records are encoded already."""
+
+    records: list[msgspec.Raw]
+    minutes: list[Minute]
 
 
 class RecentRequests:
@@ -219,27 +229,32 @@ class RecentRequests:
         self._most = most
         self._snapshots = snapshots
         self._clock = clock
-        self._is_shared = False
+        self._unshared: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
+        self._shared: deque[msgspec.Raw] = deque(maxlen=most)  # what the other workers can read, encoded
 
     def add(self, trace: RequestTrace) -> None:
         """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom."""
         now = trace.recorded_at = self._clock()
         has_texts = trace.error is not None or trace.repairs or trace.losses or len(trace.attempts) > 1
-        self._last.append(RequestRecord.of(trace) if has_texts else trace)
+        kept = RequestRecord.of(trace) if has_texts else trace
+        self._last.append(kept)
+        if self._snapshots is not None:
+            self._unshared.append(kept)
         start = int(now) // 60 * 60
         minute = self._minutes.get(start)
         if minute is None:
             self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}
             minute = self._minutes[start] = Minute(start)
         minute.add(trace)
-        self._is_shared = False
 
-    def _records(self) -> list[RequestRecord]:
-        return [RequestRecord.of(each) if isinstance(each, RequestTrace) else each for each in self._last]
+    async def read(self) -> Activity:
+        """The activity of all workers, merged in a thread: there may be thousands of records."""
+        return await RECORDS.run(self.activity)
 
     def activity(self) -> Activity:
-        """The activity of all workers."""
-        activities = [Activity(self._records(), list(self._minutes.values())), *self._activity_of_others()]
+        """The same in this thread, which need not be that of the event loop: what that changes is copied in one step."""
+        own = [_record(each) for each in list(self._last)]
+        activities = [Activity(own, list(self._minutes.values())), *self._activity_of_others()]
         records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
         hour = {start: Minute(start) for start in range(now - (MINUTES - 1) * 60, now + 60, 60)}
@@ -249,13 +264,21 @@ class RecentRequests:
                     hour[minute.start].merge(minute)
         return Activity(records[: -self._most - 1 : -1], list(hour.values()), len(activities))
 
-    def share(self) -> None:
+    async def share(self) -> None:
         """Publish this worker's activity to the other workers, if it changed. Called every second by `publish_forever`."""
-        if self._snapshots is not None and not self._is_shared:
-            self._snapshots.write(
-                "recent", msgspec.json.encode(Activity(self._records(), list(self._minutes.values())))
-            )
-            self._is_shared = True
+        if self._snapshots is None or not self._unshared:
+            return
+        fresh, self._unshared = self._unshared, deque(maxlen=self._most)
+        try:
+            await RECORDS.run(self._publish, self._snapshots, fresh)
+        except StoreBusy:
+            self._unshared.extendleft(reversed(fresh))
+
+    def _publish(self, snapshots: WorkerSnapshots, fresh: Iterable[RequestRecord | RequestTrace]) -> None:
+        """Write the records, in a thread. Only the new ones are encoded."""
+        self._shared.extend([msgspec.Raw(msgspec.json.encode(_record(each))) for each in fresh])
+        activity = _EncodedActivity(list(self._shared), list(self._minutes.values()))
+        snapshots.write("recent", msgspec.json.encode(activity))
 
     def _activity_of_others(self) -> Iterable[Activity]:
         for data in self._snapshots.read_others("recent") if self._snapshots is not None else ():
@@ -266,6 +289,10 @@ class RecentRequests:
 
     def _minute(self) -> int:
         return int(self._clock()) // 60 * 60
+
+
+def _record(kept: RequestRecord | RequestTrace) -> RequestRecord:
+    return RequestRecord.of(kept) if isinstance(kept, RequestTrace) else kept
 
 
 def percentile(histogram: dict[int, int], fraction: float) -> float | None:
