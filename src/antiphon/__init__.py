@@ -118,6 +118,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         ToolCallFinishedEntry as ToolCallFinishedEntry,
         ToolCallResultsEntry as ToolCallResultsEntry,
         ToolCallStartedEntry as ToolCallStartedEntry,
+        register_entry as register_entry,
     )
     from antiphon.history.location import (
         open_store as open_store,
@@ -304,6 +305,7 @@ _EXPORTS = {
         "ToolCallFinishedEntry",
         "ToolCallResultsEntry",
         "ToolCallStartedEntry",
+        "register_entry",
     ),
     "antiphon.history.location": ("open_store",),
     "antiphon.history.sql.postgres": ("PostgresStore",),

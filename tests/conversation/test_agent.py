@@ -54,6 +54,19 @@ def switches(events: Sequence[LoopEvent]) -> list[tuple[str, str]]:
     return [(event.before, event.after) for event in events if isinstance(event, AgentSwitched)]
 
 
+def test_hand_offs_are_agents_or_their_names() -> None:
+    billing = Agent("billing", "You know invoices.")
+    assert Agent("desk", hand_offs=[billing, "travel"]).hand_offs == ("billing", "travel")
+    model = ScriptedModel(call("hand_off_to_billing", reason="an invoice"), "Paid.")
+    loop = ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing]), billing])
+    assert loop.run_sync("Is it paid?").text == "Paid."
+    for wrong in ("billing", [5]):
+        with pytest.raises(ConversationError, match="expected a list of agents or of their names"):
+            Agent("desk", hand_offs=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConversationError, match="desk may hand over to billing, who is not among the agents"):
+        ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing])])
+
+
 def test_a_hand_off_switches_instructions_model_and_tools() -> None:
     digger_model = ScriptedModel(call("hand_off_to_singer", reason="it wants a song"), name="digger-model")
     singer_model = ScriptedModel(call("sing"), "La la.", name="singer-model")

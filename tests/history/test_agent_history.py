@@ -22,7 +22,9 @@ def test_a_setting_that_is_not_text_is_refused_and_not_written(any_store: Histor
         lambda: history.compact(NOT_TEXT, 1),
         lambda: history.rollback(NOT_TEXT),
     ):
-        with pytest.raises(InvalidEntry, match=r"=\['Be brief\.'\] of a \w+ entry: expected (str|int), not list"):
+        with pytest.raises(
+            InvalidEntry, match=r"wrong type: Expected `(str|int)`, got `array` - at `\$\.\w+`.*\['Be brief\.'\]"
+        ):
             mistake()
     assert [entry.kind for entry in any_store.open(history.id).entries] == ["model_input"]
 

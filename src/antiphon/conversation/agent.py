@@ -61,8 +61,8 @@ def hand_offs(history: AgentHistory) -> list[HandOff]:
 class Agent:
     """A participant of a conversation.
 
-    `model` is a name or a `ProviderClient`; without one, the conversation's own is used. `hand_offs` are the names of the agents
-    it may hand off to.
+    `model` is a name or a `ProviderClient`; without one, the conversation's own is used. `hand_offs` are the agents it may
+    hand off to, or their names; all of them take part in the loop.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Agent:
         model: str | ProviderClient | None = None,
         tools: Iterable[ToolLike] = (),
         description: str = "",
-        hand_offs: Sequence[str] = (),
+        hand_offs: Sequence[str | Agent] = (),
     ) -> None:
         if not name or not name.replace("_", "").replace("-", "").isalnum():
             raise ConversationError(f"invalid agent name {name!r}: use letters, digits, _ and -")
@@ -82,7 +82,9 @@ class Agent:
         self.model = model
         self.tools = tuple(tools)
         self.description = description
-        self.hand_offs = tuple(hand_offs)
+        if isinstance(hand_offs, str) or not all(isinstance(each, str | Agent) for each in hand_offs):
+            raise ConversationError(f"hand_offs={hand_offs!r}: expected a list of agents or of their names")
+        self.hand_offs = tuple(each if isinstance(each, str) else each.name for each in hand_offs)
 
     def as_tool(
         self,

@@ -1,7 +1,7 @@
 """The log: what happened in a conversation, typed, append-only and durable."""
 
 from antiphon.history.agent_history import AgentHistory, Journal
-from antiphon.history.codec import SCHEMA, decode_entry, encode_entry
+from antiphon.history.codec import SCHEMA, decode_entry, encode_entry, register_entry
 from antiphon.history.entries import (
     ApprovalRequestedEntry,
     CompactionEntry,
@@ -72,4 +72,5 @@ __all__ = [
     "decode_entry",
     "encode_entry",
     "hold_lease",
+    "register_entry",
 ]

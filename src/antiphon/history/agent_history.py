@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
 from antiphon.extensions import EXTENSIONS, load_part
-from antiphon.history.codec import sequence_number_of
+from antiphon.history.codec import check_readable, is_readable, sequence_number_of
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -58,14 +58,6 @@ E = TypeVar("E", bound=HistoryEntry)
 
 _FAST_PATH_KINDS = frozenset(get_args(KnownEntry)) - SETTING_KINDS - {RollbackEntry}
 """Entries that add to the log and change nothing else."""
-
-_SLOW_PATH_FIELDS: dict[type, tuple[tuple[str, type], ...]] = {
-    SetSystemInstructionEntry: (("text", str),),
-    SetMemoryNotebookEntry: (("content", str),),
-    CompactionEntry: (("summary", str), ("up_to", int)),
-    RollbackEntry: (("to", int), ("reason", str)),
-}
-"""The types of what callers give; an entry with another one would be stored and could not be read again."""
 
 
 class Journal(Protocol):
@@ -196,15 +188,17 @@ class AgentHistory:
     def append(self, entry: E) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
 
-        Results are stored in the order of their calls. Raises `InvalidEntry` for what is not an entry and for results of
-        unknown calls, `SequenceError` for an entry that has another place in a log already,
-        and `WriterConflict` if another writer is active.
+        Results are stored in the order of their calls. Raises `InvalidEntry` for what is not an entry, for a value of a wrong
+        type, and for results of calls that are unknown or have one already; `SequenceError` for an entry that has another place
+        in a log; and `WriterConflict` if another writer is active.
         """
         if not self._writing.acquire(False):
             raise self._conflict()
         try:
             log = self._log
             kind = type(entry)
+            if not is_readable(entry) and isinstance(entry, HistoryEntry):
+                entry = check_readable(entry)
             if kind is ToolCallResultsEntry and not entry.sequence_number:
                 entry = self._in_call_order(entry)  # type: ignore[arg-type, assignment]
             if kind not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
@@ -295,7 +289,10 @@ class AgentHistory:
         return entry
 
     def _in_call_order(self, entry: ToolCallResultsEntry) -> ToolCallResultsEntry:
-        """The entry with its results in the order of their calls. Raises `InvalidEntry` for a result without a call."""
+        """The entry with its results in the order of their calls.
+
+        Raises `InvalidEntry` for a result without a call, and for one of a call that has its result.
+        """
         results = entry.results
         known = self._log if self._effective is None else self._effective
         last = known[-1] if known else None
@@ -303,20 +300,32 @@ class AgentHistory:
             part.tool_call_id for part in last.content if type(part) is ToolCallRequest
         ]:
             return entry  # the results of all calls of the last output, in their order
-        missing = {result.tool_call_id for result in results}
+        excess: dict[str, int] = {}  # by id: results, these and earlier ones, without the calls
+        for result in results:
+            excess[result.tool_call_id] = excess.get(result.tool_call_id, 0) + 1
+        missing = set(excess)
         places: dict[str, tuple[int, int]] = {}
-        for output in reversed(known):
-            if not missing:
-                break
-            if type(output) is ModelOutputEntry:
-                for place, part in enumerate(output.content):
+        for earlier in reversed(known):
+            if type(earlier) is ModelOutputEntry:
+                for place, part in enumerate(earlier.content):
                     if type(part) is ToolCallRequest and part.tool_call_id in missing:
-                        missing.discard(part.tool_call_id)
-                        places[part.tool_call_id] = (output.sequence_number, place)
+                        excess[part.tool_call_id] -= 1
+                        places.setdefault(part.tool_call_id, (earlier.sequence_number, place))
+                missing.difference_update(places)
+                if not missing:
+                    break
+            elif type(earlier) is ToolCallResultsEntry:
+                for result in earlier.results:
+                    if result.tool_call_id in missing:
+                        excess[result.tool_call_id] += 1
         if missing:
             unknown = ", ".join(repr(call) for call in sorted(missing))
             raise InvalidEntry(
                 f"results for unknown calls: {unknown}; append the ModelOutputEntry with the calls first"
+            )
+        if answered := ", ".join(repr(call) for call, count in excess.items() if count > 0):
+            raise InvalidEntry(
+                f"a second result for answered calls: {answered}; a call has one result, and a correction is a new input"
             )
         ordered = (
             tuple(sorted(results, key=lambda result: places[result.tool_call_id])) if len(results) > 1 else results
@@ -330,11 +339,6 @@ class AgentHistory:
 
     def _check(self, entry: HistoryEntry) -> None:
         self._check_sequence(entry)
-        for name, kind in _SLOW_PATH_FIELDS.get(type(entry), ()):
-            if not isinstance(value := getattr(entry, name), kind):
-                raise InvalidEntry(
-                    f"{name}={value!r} of a {entry.kind} entry: expected {kind.__name__}, not {type(value).__name__}"
-                )
         if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
             raise SequenceError(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
         if isinstance(entry, RollbackEntry) and entry.kept:

@@ -2,7 +2,9 @@
 
 An entry is stored as one JSON object, its `kind` first. Reading is strict, because a field that is skipped is lost when
 the entry is written again: whatever this version does not fully understand (an unknown kind, an unknown field,
-a value of another type) becomes an `OpaqueEntry`, which keeps its bytes and gives them back when it is encoded.
+a value of another type) becomes an `OpaqueEntry`, which keeps its bytes and gives them back when it is encoded. So that nothing
+written here comes back like that, `check_readable` reads an entry before it is appended, and `register_entry` adds kinds of an
+application.
 
 `SCHEMA` is the version of the stored form, in the head of every database and export. It grows only when old
 readers would misread new files; new kinds and fields do not need it, thanks to the rule above.
@@ -14,25 +16,41 @@ begins with a brace or white space, a stream with `PACKED_MARK`. The checksum co
 
 from __future__ import annotations
 
+import logging
+import reprlib
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
-from typing import TypeAlias
+from functools import reduce
+from operator import attrgetter, or_
+from typing import Any, TypeAlias, TypeVar
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidEntry, StoreDamaged
-from antiphon.history.entries import HistoryEntry, KnownEntry, OpaqueEntry
+from antiphon.history.entries import HistoryEntry, HistoryEntryKind, KnownEntry, OpaqueEntry
+
+logger = logging.getLogger("antiphon.history")
+
+E = TypeVar("E", bound=HistoryEntry)
 
 SCHEMA = 1
 
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[KnownEntry] = msgspec.json.Decoder(KnownEntry)
+_decoder: msgspec.json.Decoder[HistoryEntry] = msgspec.json.Decoder(KnownEntry)
+
+_encode, _decode_known = _encoder.encode, _decoder.decode
+
+_short = reprlib.Repr()
+_short.maxother = 200
+
+_KINDS = frozenset(HistoryEntryKind)
+_registered: dict[str, type[HistoryEntry]] = {}
+_warned: set[str] = set()
 
 
 class _Head(Struct):
@@ -83,6 +101,97 @@ def encode_entry(entry: HistoryEntry) -> bytes:
         raise InvalidEntry(f"a {entry.kind} entry holds a value that JSON cannot: {error}") from error
 
 
+def register_entry(kind: type[E]) -> type[E]:
+    """Register a kind of entry of your own, so that it is read back as itself: `@register_entry` above the class.
+
+    The class is a frozen subclass of `HistoryEntry`. Its tag has a dot (`tag="acme.directive"`), so that it never meets a kind of
+    Antiphon. Every process that reads such entries registers the class. No model sees them. Raises `InvalidEntry`.
+    """
+    global _decoder
+    given: Any = kind
+    if not (isinstance(given, type) and issubclass(given, HistoryEntry) and given.__struct_config__.frozen):
+        raise InvalidEntry(f"{kind!r} cannot be registered: expected a subclass of HistoryEntry with frozen=True")
+    tag = kind.__struct_config__.tag
+    if not isinstance(tag, str) or "." not in tag:
+        raise InvalidEntry(
+            f'{kind.__name__} cannot be registered: its tag {tag!r} has no dot; give it one of your own, tag="acme.{tag}"'
+        )
+    known = _registered.get(tag)
+    if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InvalidEntry(f"{kind.__name__} cannot be registered: {known.__qualname__} has the tag {tag!r} already")
+    union = reduce(or_, {**_registered, tag: kind}.values(), KnownEntry)
+    _decoder = msgspec.json.Decoder(union)
+    _registered[tag] = kind
+    return kind
+
+
+def is_readable(entry: HistoryEntry) -> bool:
+    """Whether an entry of one of our own kinds is read back as what it is: the short form of `check_readable`."""
+    try:
+        return _decode_known(_encode(entry)) == entry
+    except Exception:  # whatever is wrong with it, `check_readable` finds it again
+        return False
+
+
+def check_readable(entry: E) -> E:
+    """The entry, if it is read back as what it is. Raises `InvalidEntry` for a value of a wrong type.
+
+    A list where a tuple belongs is no error: the entry that is returned has the tuple. An entry of a kind that is not registered
+    passes with a warning.
+    """
+    if type(entry) is OpaqueEntry:  # it goes on as the bytes it came in
+        return entry
+    stored = encode_entry(entry)
+    try:
+        read = _decoder.decode(stored)
+    except _DECODE_ERRORS as error:
+        if entry.kind not in _KINDS and entry.kind not in _registered:
+            _warn_of_unregistered(entry.kind)
+            return entry
+        raise _wrong_type(entry, error) from error
+    if read == entry:
+        return entry
+    if type(read) is not type(entry):
+        raise InvalidEntry(
+            f"{type(entry).__name__} cannot be appended: entries of the kind {entry.kind!r} are read as {type(read).__name__}"
+        )
+    if problem := _difference(entry, read, ""):
+        raise _wrong_type(entry, problem)
+    return read
+
+
+def _wrong_type(entry: HistoryEntry, problem: object) -> InvalidEntry:
+    shown = _short.repr(entry)
+    return InvalidEntry(f"a {entry.kind} entry has a value of a wrong type: {problem}. Nothing was written: {shown}")
+
+
+def _difference(given: Any, read: Any, path: str) -> str:
+    """Where a value would be read back as another one. Free-form JSON (a dict) is not looked into."""
+    if isinstance(given, Struct) and type(given) is type(read):
+        names = given.__struct_fields__
+        found = (_difference(getattr(given, name), getattr(read, name), f"{path}.{name}") for name in names)
+    elif isinstance(given, list | tuple) and isinstance(read, tuple):
+        pairs = enumerate(zip(given, read, strict=True))
+        found = (_difference(one, other, f"{path}[{index}]") for index, (one, other) in pairs)
+    elif given == read or (isinstance(given, dict) and isinstance(read, dict)):
+        return ""
+    else:
+        hint = "; media are base64 text: base64.b64encode(data).decode()" if isinstance(given, bytes) else ""
+        expected, got = type(read).__name__, type(given).__name__
+        return f"{path.removeprefix('.')} is {got} and would be read back as {expected}{hint}"
+    return next(filter(None, found), "")
+
+
+def _warn_of_unregistered(kind: str) -> None:
+    if kind not in _warned:
+        _warned.add(kind)
+        logger.warning(
+            "entries of the kind %r are read back as OpaqueEntry, and no model sees them: register the class with "
+            "antiphon.history.register_entry, or upgrade if a newer version wrote them",
+            kind,
+        )
+
+
 def decode_entry(stored: bytes) -> HistoryEntry:
     """The entry `stored` holds; an `OpaqueEntry` if a newer version wrote it. Raises `StoreDamaged` if it is not an entry."""
     try:
@@ -96,6 +205,8 @@ def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
         head = _head_decoder.decode(stored)
     except _DECODE_ERRORS as error:
         raise StoreDamaged(f"not an entry: {error}") from error
+    if head.kind not in _KINDS:
+        _warn_of_unregistered(head.kind)
     return OpaqueEntry(
         head.kind,
         bytes(stored),
