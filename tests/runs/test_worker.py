@@ -182,7 +182,7 @@ def test_log_of_newer_version_is_left_alone(place: Place, caplog: pytest.LogCapt
             assert (known.display_state, store.open(run.conversation).version) == ("waiting", 2)
             assert "newer version" in known.reason
             assert known.due > known.updated
-    assert len([line for line in caplog.messages if "newer version" in line]) == 1
+    assert len([line for line in caplog.messages if "was written by a newer version" in line]) == 1
 
 
 @pytest.mark.parametrize("way", ["returned", "awaited", "yielded"])

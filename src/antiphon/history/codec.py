@@ -136,10 +136,10 @@ def is_readable(entry: HistoryEntry) -> bool:
 def check_readable(entry: E) -> E:
     """The entry, if it is read back as what it is. Raises `InvalidEntry` for a value of a wrong type.
 
-    A list where a tuple belongs is no error: the entry that is returned has the tuple. An entry of a kind that is not registered
+    A list where a tuple belongs is accepted: the entry that is returned has the tuple. An entry of a kind that is not registered
     passes with a warning.
     """
-    if type(entry) is OpaqueEntry:  # it goes on as the bytes it came in
+    if type(entry) is OpaqueEntry:  # it is written as the bytes it came in
         return entry
     stored = encode_entry(entry)
     try:
