@@ -11,6 +11,7 @@ or `Failed`. A stream that is cut is `Failed`, never `Finished`. However the byt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
@@ -106,9 +107,9 @@ def is_visible(delta: ModelOutputDelta) -> bool:
     return kind is Finished and shown.stop_reason not in EMPTY_STOP_REASONS
 
 
-def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any:
+def whole_part(part: Any, pieces: list[str], gained: Sequence[NativeExtras] = ()) -> Any:
     """A part with the pieces received so far, and the native extras that it gained."""
-    if not pieces and not native and (type(part) is not ToolCallRequest or part.arguments):
+    if not pieces and not gained and (type(part) is not ToolCallRequest or part.arguments):
         return part
     changes: dict[str, Any] = {}
     if type(part) is ToolCallRequest:
@@ -116,8 +117,8 @@ def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any
         changes["arguments"] = part.arguments + "".join(pieces) or ("" if part.freeform else "{}")
     elif pieces:
         changes["text"] = part.text + "".join(pieces)
-    if native:
-        changes["native"] = merged(part.native, native)
+    if gained:
+        changes["native"] = merged(part.native, *gained)
     return structs.replace(part, **changes)
 
 
@@ -127,10 +128,10 @@ class _Open(Struct):
     part: OutputPart
     candidate: int
     pieces: list[str] = []
-    native: NativeExtras | None = None
+    gained: list[NativeExtras] = []
 
     def whole(self) -> Any:
-        return whole_part(self.part, self.pieces, self.native)
+        return whole_part(self.part, self.pieces, self.gained)
 
 
 _UNFINISHED = Finished("")
@@ -164,8 +165,7 @@ class Assembler(Struct, eq=False):
         elif kind is Started:
             self._started = added
         elif kind is PartExtended:
-            open_part = self._parts[added.index]
-            open_part.native = merged(open_part.native, added.native)
+            self._parts[added.index].gained.append(added.native)
         elif kind is Failed:
             self.error = added.error
 
@@ -223,14 +223,22 @@ def overlaid(native: NativeExtras | None, more: NativeExtras | None) -> NativeEx
     return {**native, **{origin: {**native.get(origin, {}), **extras} for origin, extras in more.items()}}
 
 
-def merged(native: NativeExtras | None, more: NativeExtras | None) -> NativeExtras | None:
-    """Two native mappings as one: lists grow, everything else is replaced by the later."""
-    if not native or not more:
-        return more or native
-    result = {origin: dict(extras) for origin, extras in native.items()}
-    for origin, extras in more.items():
-        known = result.setdefault(origin, {})
-        for name, value in extras.items():
-            grows = isinstance(value, list) and isinstance(known.get(name), list)
-            known[name] = [*known[name], *value] if grows else value
+def merged(*natives: NativeExtras | None) -> NativeExtras | None:
+    """Native mappings as one: lists grow, everything else is replaced by the later. None of those given is changed."""
+    given = [native for native in natives if native]
+    if len(given) < 2:
+        return given[0] if given else natives[0]
+    result: NativeExtras = {}
+    grown: dict[tuple[str, str], list[Any]] = {}  # lists of our own, which can be extended
+    for native in given:
+        for origin, extras in native.items():
+            known = result.setdefault(origin, {})
+            for name, value in extras.items():
+                before, key = known.get(name), (origin, name)
+                if not isinstance(value, list) or not isinstance(before, list):
+                    known[name] = value
+                elif grown.get(key) is before:
+                    before += value
+                else:
+                    known[name] = grown[key] = [*before, *value]
     return result

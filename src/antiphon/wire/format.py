@@ -13,6 +13,7 @@ A new format is such a package and its name in `FORMATS`. Decoding bytes and str
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -421,7 +422,22 @@ def _decode_json(data: bytes | bytearray | memoryview) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if "out of range" in str(error):
+            return _decode_any_number(data)
         raise WireError(f"not valid JSON: {_lone_surrogate(bytes(data), str(error)) or error}") from error
+
+
+def _decode_any_number(data: bytes | bytearray | memoryview) -> Any:
+    """The same for a body with a number that no float holds, which a model may write: it stays as it is written."""
+    try:
+        return msgspec.json.Decoder(float_hook=_number).decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(f"not valid JSON: {error}") from error
+
+
+def _number(text: str) -> float | msgspec.Raw:
+    value = float(text)
+    return value if math.isfinite(value) else msgspec.Raw(text.encode())
 
 
 _is_half_a_pair = re.compile(

@@ -34,6 +34,7 @@ _CHAT_CANNOT: Mapping[str, Mapping[str, str]] = {
         "prompt": "send one prompt as text; token ids and lists of prompts need a model that serves completions itself",
         "echo": "leave it out and put the prompt before the text; only a model that serves completions itself repeats it",
         "suffix": "leave it out; only a model that serves completions itself can fill in the middle",
+        "logprobs": "send an integer: how many of the most probable tokens to return with each token",
     },
     OLLAMA_GENERATE: {
         "suffix": "leave it out; a chat model cannot fill in the middle",

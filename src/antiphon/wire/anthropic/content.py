@@ -419,11 +419,14 @@ class ContentWriter:
             self._losses.extend(Loss(f"{path}.{name}", name, reason) for name in native.get(FORMAT, ()))
 
     def replace_text(self, block: dict[str, Any], text: str) -> dict[str, Any]:
-        """A copy of a block with another text."""
+        """A copy of a block with another text. A marked one was written recently, so its breakpoint is near the end."""
         replaced = {**block, "text": text}
-        self.cache_breakpoints[:] = [
-            (replaced if marked is block else marked, path) for marked, path in self.cache_breakpoints
-        ]
+        places = range(len(self.cache_breakpoints) - 1, -1, -1) if "cache_control" in block else ()
+        for place in places:
+            marked, path = self.cache_breakpoints[place]
+            if marked is block:
+                self.cache_breakpoints[place] = (replaced, path)
+                break
         return replaced
 
 

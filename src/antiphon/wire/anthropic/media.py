@@ -42,7 +42,8 @@ def read_image(block: dict[str, Any]) -> Image | None:
 
 def read_document(block: dict[str, Any]) -> Document | None:
     """The document in a block; None if its source is unknown."""
-    source, title = block.get("source"), block.get("title") or ""
+    source, title = block.get("source"), block.get("title")
+    title = "" if title is None else title
     if type(source) is not dict or type(title) is not str:
         return None
     match source:

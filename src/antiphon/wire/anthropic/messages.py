@@ -53,8 +53,8 @@ class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="ty
     signature: str = ""
 
 
-class _DirectCaller(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="direct"):
-    pass
+class _DirectCaller(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["direct"]  # a tag is not required outside of a union
 
 
 class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
@@ -200,8 +200,10 @@ class MessageListWriter:
         self._result_count = 0  # at its start
         self._has_calls = False
         self._needs_sorting = False
-        self._last: dict[str, Any] | None = None  # the last message, if text can be appended to it
+        self._last: dict[str, Any] | None = None  # the last message, if it is ours and blocks can be appended to it
+        self._is_last_unsorted = False
         self._pending: list[_PendingSystemMessage] = []  # system messages until an assistant turn starts
+        self._unmoved: list[_PendingSystemMessage] = []  # those that nothing followed yet
         self._before_assistant: list[_PendingSystemMessage] = []  # those before the current assistant turn
 
     def write(self, messages: tuple[Message, ...]) -> None:
@@ -257,6 +259,7 @@ class MessageListWriter:
         """End the last turn as AN-01, AN-06 and AN-07 require. `can_continue`: the last answer may be continued."""
         self._close()
         self._insert_system_messages(self._before_assistant + self._pending)
+        self._sort_last()
         if not self.messages:
             self._losses.append(
                 Loss("messages", "no messages", f'at least one message is required; added "{CONTINUE_TEXT}" (AN-01)')
@@ -293,8 +296,9 @@ class MessageListWriter:
         self._role = role
 
     def _mark_moved(self) -> None:
-        for item in self._before_assistant + self._pending:
+        for item in self._unmoved:
             item.is_moved = True
+        self._unmoved = []
 
     def _close(self, extras: dict[str, Any] | None = None, index: int = 0) -> None:
         """End the current turn; `extras` are those of message `index`, which is then not merged."""
@@ -308,35 +312,50 @@ class MessageListWriter:
         if self._before_assistant and role == "assistant":
             due, self._before_assistant = self._before_assistant, []
             self._insert_system_messages(due)
-        if extras is None and self.messages:
-            last = self.messages[-1]
-            if type(last) is dict and last.get("role") == role and len(last) == 2:
-                if last is self._last and not self._result_count and not self._has_calls:
-                    _append_blocks(last, blocks)
-                    return
-                blocks = self._merge_with_previous(last, blocks)
+        if extras is None and self.messages and self._merge_with_last(role, blocks):
+            self._start_blocks()
+            return
         if self._needs_sorting:
             blocks = _sort_blocks(blocks, role)
-            self._needs_sorting = False
-        has_calls = self._has_calls
-        self._result_count = 0
-        self._has_calls = False
+        self._start_blocks()
         is_text = len(blocks) == 1 and type(blocks[0]) is dict
         message = {"role": role, "content": collapse_text(blocks) if is_text else blocks}
         if extras:
             message.update(extras)
+        self._sort_last()
         self.messages.append(message)
-        self._last = None if extras or has_calls else message
+        self._last = None if extras else message
 
-    def _merge_with_previous(self, last: dict[str, Any], blocks: list[Any]) -> list[Any]:
-        """The blocks of a turn after those of the last message of the same role: the turn between them was empty."""
+    def _start_blocks(self) -> None:
+        self._result_count = 0
+        self._has_calls = self._needs_sorting = False
+
+    def _merge_with_last(self, role: str | None, blocks: list[Any]) -> bool:
+        """Whether the blocks of a turn were added to the last message, which has the same role: the turn between was empty.
+
+        They are appended in place and sorted once, when the message is complete: a copy per turn would be quadratic.
+        """
+        last = self.messages[-1]
+        if type(last) is not dict or last.get("role") != role or len(last) != 2:
+            return False
         content = last.get("content")
-        previous_blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if not isinstance(previous_blocks, list):
-            return blocks
-        self.messages.pop()
-        self._needs_sorting = True
-        return previous_blocks + blocks
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        elif not isinstance(content, list):
+            return False
+        elif last is not self._last:
+            content = [*content]  # the client's own
+        if content is not last["content"]:
+            last = self.messages[-1] = self._last = {"role": role, "content": content}
+        content += blocks
+        self._is_last_unsorted = True
+        return True
+
+    def _sort_last(self) -> None:
+        """Sort the blocks of the last message, if turns were merged into it."""
+        if self._is_last_unsorted and self._last is not None:
+            self._last["content"] = _sort_blocks(self._last["content"], self._last["role"])
+        self._is_last_unsorted = False
 
     def _message_extras(self, index: int, message: Message) -> dict[str, Any] | None:
         """The extras of a message; a message with extras is not merged."""
@@ -372,6 +391,7 @@ class MessageListWriter:
         for position, part in enumerate(message.parts):
             if type(part) is Native and part.origin == FORMAT:
                 self._close()
+                self._sort_last()
                 self.messages.append(part.data)
             else:
                 reason = f'unknown role "{message.role}"; dropped (AN-02)'
@@ -390,6 +410,7 @@ class MessageListWriter:
             self._report_extras(self._message_extras(index, message) or {}, index)
         elif self._target.accepts_system_role(is_same_format(message.native)):
             self._pending.append(_PendingSystemMessage(index, message))
+            self._unmoved.append(self._pending[-1])
         else:
             if self._role != "user":
                 self._close()
@@ -398,6 +419,8 @@ class MessageListWriter:
 
     def _insert_system_messages(self, waiting: list[_PendingSystemMessage]) -> None:
         """Insert pending system messages after the messages written so far."""
+        if waiting:
+            self._sort_last()
         for item in waiting:
             if self.messages and _can_precede_system(self.messages[-1]):
                 self._insert_system_message(item)
@@ -432,15 +455,6 @@ class MessageListWriter:
             self._losses.append(Loss(f"messages[{index}]", "system role", reason))
             blocks[0] = self._writer.replace_text(blocks[0], SYSTEM_NOTE_PREFIX + blocks[0]["text"])
         return blocks
-
-
-def _append_blocks(message: dict[str, Any], blocks: list[Any]) -> None:
-    """Append blocks in place: a copy per dropped turn would be quadratic."""
-    content = message["content"]
-    if isinstance(content, str):
-        message["content"] = [{"type": "text", "text": content}, *blocks]
-    else:
-        content += blocks
 
 
 class _PendingSystemMessage(Struct):

@@ -48,6 +48,7 @@ class _OpenBlock(Struct):
     kind: type
     data: dict[str, Any] = {}
     pieces: list[str] = []  # of the input of a native block
+    texts: dict[str, list[str]] = {}  # the pieces of its other strings
     initial_arguments: str = ""  # arguments in the start of a call, used if no others follow
 
 
@@ -71,6 +72,7 @@ class StreamReader(DeltaReader[SseEvent]):
     def __init__(self) -> None:
         super().__init__(SseReader())
         self._open: dict[int, _OpenBlock] = {}
+        self._native: int | None = None  # the open native block; there is at most one
         self._count = 0
         self._is_started = False
         self._has_calls = False
@@ -151,12 +153,17 @@ class StreamReader(DeltaReader[SseEvent]):
     def _start_block(self, number: int, block: Any) -> None:
         if type(block) is not dict:
             return
-        for other in [other for other, open_ in self._open.items() if other == number or open_.kind is Native]:
+        ended = {other: self._open[other].index for other in (self._native, number) if other in self._open}
+        for other in sorted(ended, key=ended.__getitem__):
             self._end_block(other)
+        kind = block.get("type")
+        if kind in ("text", "thinking") and block.get(kind) is None:
+            block = {**block, kind: ""}  # hosts leave out what the official API starts empty
         part = read_output_block(block)
         block_state = self._open[number] = _OpenBlock(self._count, type(part))
         self._count += 1
         if isinstance(part, Native):
+            self._native = number
             block_state.data = dict(block)
             self._fallback_model = _model_after_fallback(block) or self._fallback_model
         elif isinstance(part, ToolCallRequest):
@@ -278,11 +285,17 @@ def _append_native(block: _OpenBlock, delta: dict[str, Any]) -> None:
         if name == "type" or value is None:
             continue
         known = block.data.get(name)
-        is_growing = (type(known) is str and type(value) is str) or (type(known) is list and type(value) is list)
-        block.data[name] = known + value if is_growing else value
+        if type(known) is str and type(value) is str:
+            block.texts.setdefault(name, [known]).append(value)
+        elif type(known) is list and type(value) is list:
+            known += value
+        else:
+            block.texts.pop(name, None)
+            block.data[name] = value
 
 
 def _complete_native(block: _OpenBlock) -> dict[str, Any]:
+    block.data.update((name, "".join(pieces)) for name, pieces in block.texts.items())
     text = "".join(block.pieces)
     if not text:
         return block.data

@@ -121,22 +121,26 @@ class _ThinkingBlock(_Block):
 
 class _CallBlock(_Block):
     _delta, _field = "input_json_delta", "partial_json"
-    _is_object = False
-    _buffered = ""
+    _is_object: bool | None = None  # not known before the first character that is not blank
+
+    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
+        super().__init__(opening, number, path, losses)
+        self._buffered: list[str] = []
 
     def append(self, text: str) -> None:
         if self._is_object:
             super().append(text)
             return
-        self._buffered += text
-        if self._buffered.lstrip().startswith("{"):
-            self._is_object = True
-            super().append(self._buffered)
+        self._buffered.append(text)
+        if self._is_object is None and (start := text.lstrip()):
+            self._is_object = start.startswith("{")
+            if self._is_object:
+                super().append("".join(self._buffered))
 
     def end(self) -> None:
-        if not self._is_object and self._buffered.strip() not in EMPTY_ARGUMENTS:
+        if not self._is_object and (buffered := "".join(self._buffered)).strip() not in EMPTY_ARGUMENTS:
             report_raw_arguments(self.losses, self.path, "AN-12")
-            super().append(encode_line({"_raw": self._buffered}).decode())
+            super().append(encode_line({"_raw": buffered}).decode())
         super().end()
 
 
@@ -169,15 +173,13 @@ class StreamWriter(DeltaWriter):
         self._waiting: dict[int, list[ModelOutputDelta]] = {}
         self._dropped_parts: set[int] = set()  # parts that are not written
 
-    def write(self, delta: ModelOutputDelta) -> bytes:
+    def _write(self, delta: ModelOutputDelta) -> bytes:
         if type(delta) is PartDelta and delta.index == self._part and self._block is not None:
             block = self._block
             block.append(delta.text)
             data = b"".join(block.out)
             block.out.clear()
             return data
-        if self._has_ended:
-            return b""
         out: list[bytes] = []
         if isinstance(delta, Started):
             if not self._is_started:

@@ -1,9 +1,9 @@
 """OpenAI's legacy completions (`/v1/completions`): a prompt in, a text out.
 
 The prompt becomes a user message, the other parameters are those of Chat Completions, and each choice has a `text` in place of a
-message. What a chat model cannot do (several prompts, token ids, `echo`, `suffix`) stays in `native["openai-completions"]`, and
-the gateway refuses it unless the upstream serves completions itself. Reading an upstream's answer reshapes its choices and leaves
-the rest to the reader of Chat Completions.
+message. What a chat model cannot do (several prompts, token ids, `echo`, `suffix`, `logprobs` other than a number) stays in
+`native["openai-completions"]`, and the gateway refuses it unless the upstream serves completions itself. Reading an upstream's
+answer reshapes its choices and leaves the rest to the reader of Chat Completions.
 
 Normalisation: without `max_tokens` a chat model may write as much as it likes; the legacy default was 16 tokens.
 """
@@ -71,6 +71,8 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     logprobs = body.get("logprobs")
     if isinstance(logprobs, int) and not isinstance(logprobs, bool):
         fields["logprobs"], fields["top_logprobs"] = True, logprobs
+    elif logprobs is not None:
+        own["logprobs"] = logprobs
     native = {origin: found for origin, found in ((_CHAT, extras), (FORMAT, own)) if found}
     return ModelRequest(native=native or None, **fields)
 
@@ -207,19 +209,20 @@ class StreamWriter(DeltaWriter):
         self._head: dict[str, Any] = {}
         self._candidates: dict[int, int] = {}  # of each part that has text
         self._parts: dict[int, list[OutputPart]] = {}
-        self._is_finished = False
+        self._finished: set[int] = set()
 
-    def write(self, delta: ModelOutputDelta) -> bytes:
+    def _write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes for one delta; there may be none."""
         if isinstance(delta, Failed):
             self._has_ended = True
             return b"data: " + encode_line(write_error(delta.error)) + b"\n\n"
-        if isinstance(delta, Started) or not self._head:
+        if not self._head:
             self._start(delta if isinstance(delta, Started) else Started())
         if isinstance(delta, PartStarted):
             return self._start_part(delta)
         if isinstance(delta, PartDelta) and delta.index in self._candidates:
-            return self._chunk(self._candidates[delta.index], delta.text) if delta.text else b""
+            candidate = self._candidates[delta.index]
+            return self._chunk(candidate, delta.text) if delta.text and candidate not in self._finished else b""
         if isinstance(delta, PartExtended) and delta.index in self._candidates:
             lose_native(self.losses, f"parts[{delta.index}]", delta.native)
         elif isinstance(delta, UsageReported):
@@ -228,10 +231,10 @@ class StreamWriter(DeltaWriter):
             return self._finish(delta)
         return b""
 
-    def close(self) -> bytes:
+    def _close(self) -> bytes:
         """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
-        if self._has_ended or not self._is_finished:
-            return super().close()
+        if not self._finished:
+            return super()._close()
         if self._usage is None:
             return _DONE
         usage = chat.write_usage(self._usage)
@@ -249,6 +252,8 @@ class StreamWriter(DeltaWriter):
 
     def _start_part(self, delta: PartStarted) -> bytes:
         part, candidate = delta.part, delta.candidate
+        if candidate in self._finished:
+            return b""
         self._parts.setdefault(candidate, []).append(part)
         if not isinstance(part, Text | Refusal):
             self.losses.append(_lost_part(part, f"parts[{delta.index}]"))
@@ -258,7 +263,9 @@ class StreamWriter(DeltaWriter):
         return self._chunk(candidate, part.text) if part.text else b""
 
     def _finish(self, delta: Finished) -> bytes:
-        self._is_finished = True
+        if delta.candidate in self._finished:
+            return b""
+        self._finished.add(delta.candidate)
         self._head.update(_head_fields(delta.native))
         parts = self._parts.get(delta.candidate, [])
         reason = chat.write_stop_reason(delta.stop_reason, parts, is_same_format=False, losses=self.losses)

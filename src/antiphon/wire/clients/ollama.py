@@ -50,7 +50,7 @@ from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, SequenceRule, ToolDefinition
 from antiphon.wire.rules import json_type_name
-from antiphon.wire.tool_calls import arguments_object
+from antiphon.wire.tool_calls import OpenCalls, arguments_object
 
 __all__ = ["read_error"]
 
@@ -125,8 +125,10 @@ def _read_options(options: dict[str, Any], fields: dict[str, Any]) -> dict[str, 
             fields[field] = value
         elif name == "num_predict" and type(value) is int:
             fields["max_output_tokens"] = value if value > 0 else None
-        elif name == "stop" and isinstance(value, str | list):
-            fields["stop"] = (value,) if isinstance(value, str) else tuple(map(str, value))
+        elif name == "stop" and isinstance(value, str):
+            fields["stop"] = (value,)
+        elif name == "stop" and isinstance(value, list) and all(isinstance(word, str) for word in value):
+            fields["stop"] = tuple(value)
         elif value is not None:
             unread[name] = value
     return unread
@@ -178,7 +180,7 @@ class _MessageReader:
 
     def __init__(self) -> None:
         self._count = 0
-        self._unanswered: list[ToolCallRequest] = []
+        self._unanswered = OpenCalls()
 
     def read(self, message: Any, path: str) -> Message:
         if not isinstance(message, dict):
@@ -197,7 +199,9 @@ class _MessageReader:
             thinking = message.get("thinking")
             parts = [*([Thinking(thinking)] if isinstance(thinking, str) and thinking else []), *parts]
             calls = [self._call(call, f"{path}.tool_calls") for call in message.get("tool_calls") or ()]
-            self._unanswered = list(calls)
+            self._unanswered = OpenCalls()
+            for call in calls:
+                self._unanswered.add(call.tool_call_id, call.tool_call_id, call.tool_name)
             parts += calls
         return Message(role, tuple(parts) or (Text(""),))
 
@@ -213,14 +217,14 @@ class _MessageReader:
 
     def _result(self, message: dict[str, Any], content: tuple[Any, ...]) -> ToolCallResult:
         call_id, name = message.get("tool_call_id"), message.get("tool_name") or message.get("name")
-        open_calls = self._unanswered
-        found = next((call for call in open_calls if call_id and call.tool_call_id == call_id), None)
-        found = found or next((call for call in open_calls if call.tool_name == name), None)
-        found = found or next(iter(open_calls), None)
+        found = self._unanswered.take(_text_or_empty(name), _text_or_empty(call_id))
         if found is None:  # repair reports it
             return ToolCallResult(str(name or ""), str(call_id or "call_0"), content=content)
-        open_calls.remove(found)
-        return ToolCallResult(found.tool_name, found.tool_call_id, content=content)
+        return ToolCallResult(found.name, found.call_id, content=content)
+
+
+def _text_or_empty(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:
@@ -324,14 +328,17 @@ class StreamWriter(DeltaWriter):
         self._arguments: dict[int, list[str]] = {}
         self._calls = 0
         self._reason: str | None = None
+        self._is_finished = False  # the answer that is written; others are not
 
     @property
     def keep_alive(self) -> bytes:
         """A line without content: Ollama's clients parse every line, so there are no comments."""
         return self._line("", "", [])
 
-    def write(self, delta: ModelOutputDelta) -> bytes:
+    def _write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes for one delta; there may be none."""
+        if self._is_finished and isinstance(delta, PartStarted | PartDelta | PartEnded | Finished):
+            return b""
         if isinstance(delta, PartDelta):
             return self._continue_part(delta)
         if isinstance(delta, PartStarted):
@@ -348,16 +355,17 @@ class StreamWriter(DeltaWriter):
             self._usage = delta.usage
         elif isinstance(delta, Finished):
             self._reason = delta.stop_reason if delta.candidate == 0 or self._reason is None else self._reason
+            self._is_finished = self._is_finished or delta.candidate == 0
             _report_end(delta.native, delta.stop_sequence, self.losses)
         elif isinstance(delta, Failed):
             self._has_ended = True
             return encode_line(write_error(delta.error)) + b"\n"
         return b""
 
-    def close(self) -> bytes:
+    def _close(self) -> bytes:
         """The last line, with usage; an error if nothing was finished."""
-        if self._has_ended or self._reason is None:
-            return super().close()
+        if self._reason is None:
+            return super()._close()
         taken = time.monotonic_ns() - self._started_at
         return self._line("", "", [], _last_fields(self._reason, self._usage, taken))
 
@@ -390,7 +398,7 @@ class StreamWriter(DeltaWriter):
         pieces = self._arguments.pop(delta.index, None)
         if pieces is None:
             return b""
-        call = whole_part(self._parts[delta.index], pieces, None)
+        call = whole_part(self._parts[delta.index], pieces)
         written = write_call(call, self._calls, f"parts[{delta.index}]", self.losses)
         self._calls += 1
         return self._line("", "", [written])

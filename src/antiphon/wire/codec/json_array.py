@@ -58,9 +58,12 @@ class JsonStreamReader:
                 return [event]
         reader = self._kind
         if reader is None:
-            data = self._held = self._held + data
-            start = data.removeprefix(_BOM).lstrip(_SPACE)
+            data = self._held + data
+            unmarked = data.removeprefix(_BOM)
+            start = unmarked.lstrip(_SPACE)
             if not start or _BOM.startswith(start):
+                blanks = unmarked[: len(unmarked) - len(start)]  # of which the last is enough
+                self._held = data[: len(data) - len(unmarked)] + blanks[-1:] + start
                 return []
             self._held = b""
             reader = self._kind = _ArrayReader() if start[0] in (_ARRAY, _OPEN) else SseReader()

@@ -24,7 +24,6 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
     UsageReported,
-    merged,
     overlaid,
 )
 from antiphon.wire.loss import lose_candidates
@@ -46,9 +45,9 @@ class OpenItem(Protocol):
 
 
 class OpenPart(Protocol):
-    """A part that is being written."""
+    """A part that is being written; `natives` are its extras and those it gained."""
 
-    native: NativeExtras | None
+    natives: list[NativeExtras | None]
 
 
 AnyEvent = TypeVar("AnyEvent", bound=NamedEvent)
@@ -155,10 +154,8 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
         """How many events were emitted."""
         self._out: list[bytes] = []
 
-    def write(self, delta: ModelOutputDelta) -> bytes:
+    def _write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of this delta."""
-        if self._has_ended:
-            return b""
         if isinstance(delta, PartDelta):
             self._append_text(delta.index, delta.text)
         elif isinstance(delta, Started):
@@ -172,7 +169,7 @@ class ObjectStreamWriter(DeltaWriter, Generic[AnyPart]):
         elif isinstance(delta, PartExtended):
             part = self._parts.get(delta.index)
             if part is not None:
-                part.native = merged(part.native, delta.native)
+                part.natives.append(delta.native)
         elif isinstance(delta, PartEnded):
             self._end_part(delta.index)
         elif isinstance(delta, Finished):

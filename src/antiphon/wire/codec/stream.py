@@ -99,7 +99,10 @@ class DeltaReader(Generic[Event]):
 
 
 class DeltaWriter:
-    """Writes one stream. Subclasses implement `write`, and set `_has_ended` with the last bytes of an answer or with an error."""
+    """Writes one stream, and nothing after its end.
+
+    Subclasses implement `_write`, and set `_has_ended` with an error or the last bytes of an answer; `_close` if that is the end.
+    """
 
     def __init__(self, model: str = "") -> None:
         self.losses: list[Loss] = []
@@ -109,7 +112,7 @@ class DeltaWriter:
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of a delta; there may be none."""
-        raise NotImplementedError
+        return b"" if self._has_ended else self._write(delta)
 
     def resume(self, first: bytes, last: bytes) -> None:
         """Go on with a stream that the upstream began with the event `first`, up to the events `last`.
@@ -120,4 +123,16 @@ class DeltaWriter:
 
     def close(self) -> bytes:
         """The end of the stream; an error if the answer is not complete."""
-        return b"" if self._has_ended else self.write(Failed(CUT))
+        if self._has_ended:
+            return b""
+        end = self._close()
+        self._has_ended = True
+        return end
+
+    def _write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes of a delta, before the end."""
+        raise NotImplementedError
+
+    def _close(self) -> bytes:
+        """The end of a stream that has not ended."""
+        return self._write(Failed(CUT))

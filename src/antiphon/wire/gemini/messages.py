@@ -98,20 +98,14 @@ class MessageListReader:
         self.messages.append(Message(role, tuple([read_part(part, self._calls) for part in parts]), None, native))
 
     def add_typed(self, contents: Sequence[TypedContent]) -> bool:
-        """Add typed contents; False as soon as one must be read generically."""
-        if len(contents) != 1:
-            return self._add_typed(contents)
-        calls, role = self._calls.snapshot(), self._previous_role
-        try:
-            if self._add_typed(contents):
-                return True
-        except (RecursionError, UnicodeError):
-            pass
-        self._previous_role = role
-        self._calls.restore(calls)
-        return False
+        """Add typed contents; False, and nothing added, if one must be read generically.
 
-    def _add_typed(self, contents: Sequence[TypedContent]) -> bool:
+        A single one is encoded first: whatever cannot be encoded raises before a result has taken its call.
+        """
+        if len(contents) == 1:
+            encode(contents[0])
+        if not all(map(_is_readable, contents)):
+            return False
         calls, add = self._calls, self.messages.append
         for content in contents:
             if content.role == "user":
@@ -123,25 +117,19 @@ class MessageListReader:
             for part in content.parts:
                 text, call, result = part.text, part.function_call, part.function_response
                 signature, thought = part.thought_signature, part.thought
-                read: Part | None = None
                 if result is not UNSET:
-                    if text is UNSET and call is UNSET and signature is UNSET and thought is UNSET:
-                        read = _read_typed_result(result, calls)
+                    parts.append(_read_typed_result(result, calls))
                 elif call is not UNSET:
-                    if text is UNSET and thought is UNSET:
-                        read = _read_typed_call(call, signature, calls)
+                    parts.append(_read_typed_call(call, signature, calls))
                 elif text is not UNSET:
                     if signature is UNSET and thought is UNSET:
-                        read = Text(text)
+                        parts.append(Text(text))
+                        continue
+                    extras = {} if signature is UNSET else {"thoughtSignature": signature}
+                    if thought is True:
+                        parts.append(Thinking(text, native={FORMAT: extras}))
                     else:
-                        extras = {} if signature is UNSET else {"thoughtSignature": signature}
-                        if thought is True:
-                            read = Thinking(text, native={FORMAT: extras})
-                        else:
-                            read = Text(text, native={FORMAT: extras} if extras else None)
-                if read is None:
-                    return False
-                parts.append(read)
+                        parts.append(Text(text, native={FORMAT: extras} if extras else None))
             add(Message(role, tuple(parts)))
         return True
 
@@ -154,18 +142,35 @@ class MessageListReader:
         self._previous_role = role
 
 
-def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest | None:
+def _is_readable(content: TypedContent) -> bool:
+    """Whether every part of a typed content is one text, call or result, named and without an id of ours."""
+    for part in content.parts:
+        named: _TypedCall | _TypedResult | UnsetType = part.function_response
+        if named is not UNSET:
+            if part.function_call is not UNSET or part.thought_signature is not UNSET:
+                return False
+        elif part.function_call is not UNSET:
+            named = part.function_call
+        elif part.text is UNSET:
+            return False
+        else:
+            continue
+        wire_id = named.id
+        if part.text is not UNSET or part.thought is not UNSET or not named.name:
+            return False
+        if wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX)):
+            return False
+    return True
+
+
+def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest:
     name, wire_id = call.name, call.id
-    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
-        return None
     native = None if signature is UNSET else {FORMAT: {"thoughtSignature": signature}}
     return ToolCallRequest(name, calls.add_call(name, wire_id), encode(call.args).decode(), native=native)
 
 
-def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult | None:
+def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult:
     name, wire_id, response = result.name, result.id, result.response
-    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
-        return None
     if len(response) == 1:
         output = response.get("output")
         if type(output) is str and output[:1] not in OBJECT_START:
@@ -221,7 +226,7 @@ def report_message_extras(message: Message, index: int, losses: list[Loss]) -> N
 class _ContentsWriter:
     """Builds the contents. The last one is open: messages of the same role are added to it."""
 
-    __slots__ = ("_calls", "_parts", "_results", "_writer", "contents", "role")
+    __slots__ = ("_calls", "_late_at", "_late_results", "_parts", "_results", "_writer", "contents", "role")
 
     def __init__(self, writer: ContentWriter) -> None:
         self.contents: list[Any] = []
@@ -230,6 +235,8 @@ class _ContentsWriter:
         self._parts: list[Any] = []
         self._calls: list[ToolCallRequest] = []  # of the current step
         self._results: list[ToolCallResult] = []  # in the open content
+        self._late_results: list[Any] = []  # written results that came after other parts, and where they belong
+        self._late_at = 0
 
     def add(self, role: str, parts: tuple[Part, ...]) -> None:
         """Add parts to the open content, or start a new one for another role."""
@@ -267,7 +274,7 @@ class _ContentsWriter:
 
     def _start_content(self, role: str, written: list[Any], results: list[ToolCallResult]) -> None:
         """Start a content of another role."""
-        if len(self._results) > 1:
+        if len(self._results) > 1 or self._late_results:
             self.close()
         self.role = role
         self._parts = written
@@ -305,15 +312,20 @@ class _ContentsWriter:
     def _append(self, written: list[Any], results: list[ToolCallResult]) -> None:
         """Add to the open content; results stay together (GM-07)."""
         if results and not is_result(self._parts[-1]):
-            end = max((place + 1 for place, part in enumerate(self._parts) if is_result(part)), default=0)
-            self._parts[end:end] = [part for part in written if is_result(part)]
+            if not self._late_results:
+                places = range(len(self._parts), 0, -1)
+                self._late_at = next((place for place in places if is_result(self._parts[place - 1])), 0)
+            self._late_results += [part for part in written if is_result(part)]
             self._parts += [part for part in written if not is_result(part)]
         else:
             self._parts += written
         self._results += results
 
     def close(self) -> None:
-        """End the open content: put results without ids into the order of their calls."""
+        """End the open content: put results before other parts, and those without ids into the order of their calls."""
+        if self._late_results:
+            self._parts[self._late_at : self._late_at] = self._late_results
+            self._late_results = []
         results, self._results = self._results, []
         if (
             len(results) > 1

@@ -25,20 +25,40 @@ class PartialCall(Struct):
     index: int
     arguments: dict[str, Any] = {}
     open_string_path: str | None = None  # path of a string that the next piece continues
+    open_string: list[str] = []  # its pieces, and where they belong once they are joined
+    place: tuple[Any, str | int] = (None, 0)
 
     def add(self, call: dict[str, Any]) -> None:
         """Add a piece; malformed pieces are ignored."""
         args = call.get("args")
         if isinstance(args, dict):
+            self._join()
             self.arguments.update(args)
         for piece in as_list(get_field(call, "partialArgs")):
             path = get_field(piece, "jsonPath") if isinstance(piece, dict) else None
             if isinstance(path, str):
                 self._set(path, piece)
 
+    def finish(self) -> dict[str, Any]:
+        """The arguments."""
+        self._join()
+        return self.arguments
+
+    def _join(self) -> None:
+        """Put the open string into the arguments: joining it with every piece would copy it each time."""
+        if self.open_string:
+            _set_item(*self.place, "".join(self.open_string))
+            self.open_string = []
+
     def _set(self, path: str, piece: dict[str, Any]) -> None:
-        steps = _parse_path(path)
         has_value, value = _piece_value(piece)
+        continues = get_field(piece, "willContinue") is True
+        if self.open_string and self.open_string_path == path and isinstance(value, str):
+            self.open_string.append(value)
+            self.open_string_path = path if continues else None
+            return
+        self._join()
+        steps = _parse_path(path)
         if not steps or not has_value:
             return
         container: Any = self.arguments
@@ -51,7 +71,9 @@ class PartialCall(Struct):
         if isinstance(value, str) and isinstance(existing, str) and self.open_string_path == path:
             value = existing + value
         _set_item(container, last, value)
-        self.open_string_path = path if get_field(piece, "willContinue") is True else None
+        self.open_string_path = path if continues else None
+        if continues and isinstance(value, str) and _get_item(container, last) is value:
+            self.open_string, self.place = [value], (container, last)
 
 
 def _parse_path(path: str) -> list[str | int]:

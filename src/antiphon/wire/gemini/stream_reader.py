@@ -104,28 +104,39 @@ class _Candidate(Struct):
     is_finished: bool = False
     fields: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
+    citations: dict[str, set[bytes]] = {}  # those in each list of the citation metadata
 
     def merge_fields(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
         """Add the fields of a chunk to those of the candidate."""
         for name, value in fields.items():
             known = self.fields.get(name)
             grows = name in ("groundingMetadata", "citationMetadata")
-            if grows and isinstance(known, dict) and isinstance(value, dict):
-                value = _append_citations(known, value) if name == "citationMetadata" else {**known, **value}
-            self.fields[name] = value
+            if not grows or not isinstance(known, dict) or not isinstance(value, dict):
+                self.fields[name] = value
+            elif name == "groundingMetadata":
+                known.update(value)
+            else:
+                self._append_citations(known, value)
         self.unknown.update(unknown)
 
+    def _append_citations(self, known: dict[str, Any], later: dict[str, Any]) -> None:
+        """Append the citations of a chunk to the earlier ones; chunks repeat them."""
+        for name, value in later.items():
+            earlier = known.get(name)
+            if not isinstance(earlier, list) or not isinstance(value, list):
+                known[name] = value
+                self.citations.pop(name, None)
+                continue
+            seen = self.citations.get(name)
+            if seen is None:
+                seen = self.citations[name] = set(map(_citation_key, earlier))
+            new = [(citation, _citation_key(citation)) for citation in value]
+            earlier += [citation for citation, key in new if key not in seen]
+            seen.update(key for _, key in new)
 
-def _append_citations(known: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
-    """Append the citations of a chunk to the earlier ones."""
-    result = dict(known)
-    for name, value in later.items():
-        known_value = result.get(name)
-        if isinstance(known_value, list) and isinstance(value, list):
-            result[name] = [*known_value, *(item for item in value if item not in known_value)]
-        else:
-            result[name] = value
-    return result
+
+def _citation_key(citation: Any) -> bytes:
+    return msgspec.json.encode(citation, order="sorted")
 
 
 class StreamReader(DeltaReader[bytes]):
@@ -325,7 +336,7 @@ class StreamReader(DeltaReader[bytes]):
             self._out.append(PartEnded(state.text_index))
             state.text_index = -1
         if state.call is not None:
-            index, arguments = state.call.index, encode(state.call.arguments).decode()
+            index, arguments = state.call.index, encode(state.call.finish()).decode()
             self._out += (PartDelta(index, arguments), PartEnded(index))
             state.call = None
 

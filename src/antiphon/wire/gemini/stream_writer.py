@@ -10,7 +10,7 @@ Adjacent texts become one for the client unless their signatures differ; empty t
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 from msgspec import Struct
@@ -55,7 +55,7 @@ class _OpenPart(Struct):
     candidate: int
     is_text: bool
     pieces: list[str] = []
-    native: NativeExtras | None = None
+    gained: list[NativeExtras] = []
     has_ended: bool = False
 
 
@@ -68,9 +68,11 @@ class StreamWriter(DeltaWriter):
         self._writer = ContentWriter(self.losses)
         self._open_parts: dict[int, _OpenPart] = {}
         self._queues: dict[int, deque[_OpenPart]] = {}
+        self._texts_waiting: Counter[int] = Counter()  # parts of each candidate's queue that are no calls
+        self._finished: set[int] = set()
         self._candidates_with_output: set[int] = set()
 
-    def write(self, delta: ModelOutputDelta) -> bytes:
+    def _write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes of a delta; empty if it has to wait."""
         if type(delta) is PartDelta:
             return self._write_delta(delta)
@@ -81,7 +83,7 @@ class StreamWriter(DeltaWriter):
             if open_part is None:
                 return b""
             open_part.has_ended = True
-            if all(isinstance(other.part, ToolCallRequest) for other in self._queues[open_part.candidate]):
+            if not self._texts_waiting[open_part.candidate]:
                 return b""
             return self._write_ready(open_part.candidate)
         if isinstance(delta, PartExtended):
@@ -96,6 +98,9 @@ class StreamWriter(DeltaWriter):
             return self._write_failure(delta.error)
         return b""
 
+    def _close(self) -> bytes:
+        return b"" if self._finished else super()._close()
+
     def _start(self, started: Started) -> None:
         is_same_format = started.format == FORMAT
         self._head = response_head(started.id, self._model or started.model, started.created, is_same_format)
@@ -103,16 +108,21 @@ class StreamWriter(DeltaWriter):
         lose_native(self.losses, "native", started.native, FORMAT)
 
     def _write_start(self, delta: PartStarted) -> bytes:
+        if delta.candidate in self._finished:
+            return b""
         is_text = isinstance(delta.part, Text | Thinking | Refusal)
         open_part = _OpenPart(delta.index, delta.part, delta.candidate, is_text)
         self._open_parts[delta.index] = open_part
         queue = self._queues.setdefault(delta.candidate, deque())
         queue.append(open_part)
+        self._texts_waiting[delta.candidate] += not isinstance(delta.part, ToolCallRequest)
         is_waiting = isinstance(delta.part, ToolCallRequest) or not queue[0].has_ended
         return self._write_ready(delta.candidate) if queue[0] is open_part or not is_waiting else b""
 
     def _write_delta(self, delta: PartDelta) -> bytes:
-        open_part = self._open_parts[delta.index]
+        open_part = self._open_parts.get(delta.index)
+        if open_part is None:
+            return b""
         if not open_part.is_text or self._queues[open_part.candidate][0] is not open_part:
             open_part.pieces.append(delta.text)
             return b""
@@ -122,11 +132,13 @@ class StreamWriter(DeltaWriter):
         return self._chunk([part], open_part.candidate)
 
     def _write_extension(self, delta: PartExtended) -> bytes:
-        open_part = self._open_parts[delta.index]
+        open_part = self._open_parts.get(delta.index)
+        if open_part is None:
+            return b""
         if open_part.is_text and self._queues[open_part.candidate][0] is open_part:
             parts = self._text_parts(open_part, "", delta.native)
             return self._chunk(parts, open_part.candidate) if parts else b""
-        open_part.native = merged(open_part.native, delta.native)
+        open_part.gained.append(delta.native)
         return b""
 
     def _write_ready(self, candidate: int) -> bytes:
@@ -143,22 +155,23 @@ class StreamWriter(DeltaWriter):
             if open_part.is_text:
                 parts += self._take_text(open_part)
             elif is_whole:
-                complete = whole_part(open_part.part, open_part.pieces, open_part.native)
+                complete = whole_part(open_part.part, open_part.pieces, open_part.gained)
                 part = self._writer.write(complete, open_part.index)
                 if part is not None:
                     parts.append(part)
             if not is_whole:
                 break
             queue.popleft()
+            self._texts_waiting[candidate] -= not isinstance(open_part.part, ToolCallRequest)
             del self._open_parts[open_part.index]
         return parts
 
     def _take_text(self, open_part: _OpenPart) -> list[Any]:
         part: Any = open_part.part
-        text, native = part.text + "".join(open_part.pieces), merged(part.native, open_part.native)
+        text, native = part.text + "".join(open_part.pieces), merged(part.native, *open_part.gained)
         if type(part) is Refusal:
             self._writer.report_refusal(open_part.index)
-        open_part.pieces, open_part.native = [], None
+        open_part.pieces, open_part.gained = [], []
         open_part.part = Thinking() if type(part) is Thinking else Text("")
         return self._text_parts(open_part, text, native)
 
@@ -168,13 +181,15 @@ class StreamWriter(DeltaWriter):
         return [part] if text or len(part) > 1 + is_thought else []
 
     def _write_finish(self, delta: Finished) -> bytes:
+        if delta.candidate in self._finished:
+            return b""
         lose_native(self.losses, "native", delta.native, FORMAT)
         report_stop_sequence(delta.stop_sequence, self.losses)
         response, candidate_fields = split_extras(delta.native)
         parts = self._completed_parts(delta.candidate, is_last=True)
         if not parts and delta.candidate in self._candidates_with_output:
             parts = [{"text": ""}]
-        self._has_ended = True
+        self._finished.add(delta.candidate)
         chunk: dict[str, Any] = {}
         if parts or not has_mark(delta.native, NO_CANDIDATES):
             # Clients need a finish reason, even where the answer has none.

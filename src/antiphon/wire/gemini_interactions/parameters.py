@@ -128,7 +128,7 @@ def read_output_format(fields: dict[str, Any]) -> OutputFormat | None:
         output_format: OutputFormat | None = OutputFormat("json_object", native=marks)
     elif type(given) is not dict:
         return None
-    elif mime_type is not None and given.get("type") not in _MEDIA_FORMATS:
+    elif mime_type is not None and not (type(given.get("type")) is str and given["type"] in _MEDIA_FORMATS):
         output_format = OutputFormat("json_schema", given, native={**marks, **_RAW_SCHEMA})
     else:
         output_format = _read_text_format(given, marks)

@@ -147,7 +147,7 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Step]):
                 step.has_arguments = True
                 self._out.append(PartDelta(step.part, delta["arguments"]))
         else:
-            step.step = {**step.step, **{name: value for name, value in delta.items() if name != "type"}}
+            step.step.update((name, value) for name, value in delta.items() if name != "type")
 
     def _add_content(self, step: _Step, content: Any) -> None:
         """More of a `model_output`: text, citations of it, or a medium."""

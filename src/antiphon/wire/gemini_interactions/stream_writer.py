@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
-from antiphon.wire.delta import Finished, PartStarted, Started
+from antiphon.wire.delta import Finished, PartStarted, Started, merged
 from antiphon.wire.gemini_interactions import FORMAT
 from antiphon.wire.gemini_interactions.content import STEP, StepWriter, step_fields, write_model_steps
 from antiphon.wire.gemini_interactions.errors import error_object
@@ -33,7 +33,7 @@ class _Part(Struct):
     part: Any
     index: int
     source: int
-    native: NativeExtras | None
+    natives: list[NativeExtras | None]
     is_buffered: bool = False
     pieces: list[str] = []
 
@@ -88,7 +88,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
             self._append_text(opened.source, text)
 
     def _open(self, part: Any, source: int, step: dict[str, Any]) -> _Part:
-        opened = self._parts[source] = _Part(part, self._steps, source, part.native)
+        opened = self._parts[source] = _Part(part, self._steps, source, [part.native])
         self._steps += 1
         self._emit("step.start", {"index": opened.index, STEP: step})
         return opened
@@ -137,7 +137,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         if opened is None:
             return
         part, path = opened.part, f"parts[{source}]"
-        gained = dict(own_extras(opened.native, self.losses, path, FORMAT))
+        gained = dict(own_extras(merged(*opened.natives), self.losses, path, FORMAT))
         if isinstance(part, ToolCallRequest):
             if opened.is_buffered:
                 whole = {"input": "".join(opened.pieces)}

@@ -2,15 +2,17 @@
 
 Text, reasoning and refusal have one open part at a time: another kind ends it, and text that continues later is a new part. Calls
 stay open to the end, because their fragments may come in any order. A fragment belongs to the call at its `index`; without one to
-that at its position in an array of several; otherwise to the last. It starts a new call if its id differs (Ollama and Gemini give
-every call the index 0). Id, name and type are taken once; arguments are appended if they are text and merged if they are objects.
-What comes in pieces that no delta can express (audio, reasoning state) is collected and emitted at the end.
+that at its position in an array of several; otherwise to the last. It starts a new call if its id differs and it has a name
+(Ollama and Gemini give every call the index 0, other hosts every fragment a new id). Id, name and type are taken once; arguments
+are appended if they are text and merged if they are objects. What comes in pieces that no delta can express (audio, reasoning
+state) is collected and emitted at the end.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,13 +37,15 @@ _IGNORED_CHOICE_FIELDS = frozenset(("delta", "index", "finish_reason", "message"
 _FRAGMENT_KEYS = frozenset(("index", "id", "type", "function", "custom"))
 _CALLED_KEYS = frozenset(("name", "arguments", "input"))
 _LEGACY_CALL_KEY = -1_000_000
+_BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
 
 Deltas = list[ModelOutputDelta]
 
 
 class _Call(Struct):
-    """A call whose fragments are arriving."""
+    """A call whose fragments are arriving; `place` counts the calls."""
 
+    place: int
     id: str = ""
     name: str = ""
     freeform: bool = False
@@ -50,6 +54,70 @@ class _Call(Struct):
     pending: list[str] = []  # arguments that came before the call could be started
     pieces: list[str] = []
     merged: dict[str, Any] | None = None
+    braces: _Braces | None = None
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are an object. Each piece is looked at once; only a closed object is decoded."""
+        if self.merged is not None:
+            return True
+        if self.braces is None:
+            self.braces = _Braces()
+        return self.braces.close_object(self.pieces)
+
+
+class _Braces(Struct):
+    """The braces in the arguments of a call, up to the piece that was read last."""
+
+    read: int = 0
+    depth: int = 0
+    is_in_string: bool = False
+    is_escaped: bool = False
+    is_object: bool | None = None  # not known before the first object is closed
+
+    def close_object(self, pieces: list[str]) -> bool:
+        """Whether the pieces are one object."""
+        while self.is_object is None and self.read < len(pieces):
+            if self._is_closed_by(pieces[self.read]):
+                self.is_object = is_object("".join(pieces))
+            self.read += 1
+        return self.is_object is True
+
+    def _is_closed_by(self, piece: str) -> bool:
+        for match in _BRACE.finditer(piece, 1 if self.is_escaped else 0):
+            found = match[0]
+            if found[0] == "\\":
+                continue
+            if found == '"':
+                self.is_in_string = not self.is_in_string
+            elif not self.is_in_string:
+                self.depth += 1 if found == "{" else -1
+                if self.depth <= 0:
+                    return True
+        stripped = piece[1:] if self.is_escaped else piece
+        self.is_escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
+        return False
+
+
+class _Detail(Struct):
+    """An entry of OpenRouter's details, and the pieces of its texts."""
+
+    fields: Any
+    texts: dict[str, list[str]] = {}
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """More of the same entry: text is appended, everything else replaced."""
+        for key, value in entry.items():
+            known = self.fields.get(key)
+            if key in ("text", "summary") and type(known) is str and type(value) is str:
+                self.texts.setdefault(key, [known]).append(value)
+            elif value is not None:
+                self.texts.pop(key, None)
+                self.fields[key] = value
+
+    def whole(self) -> Any:
+        if not self.texts:
+            return self.fields
+        return {**self.fields, **{name: "".join(pieces) for name, pieces in self.texts.items()}}
 
 
 class ChoiceReader:
@@ -62,17 +130,20 @@ class ChoiceReader:
         self._numbers = numbers
         self._has_field = False
         self._cumulative_reasoning = cumulative_reasoning
-        self._reasoning_so_far = ""
+        self._reasoning_so_far: list[str] = []
+        self._reasoning_size = 0
         self._open: type | None = None
         self.open_number = -1
         self._parts: list[OutputPart] = []
         self._calls: list[_Call] = []
         self._by_key: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._next_id = 0  # what the next id that has to be made up ends with
         self._choice: dict[str, Any] = {}
         self._message: dict[str, Any] = {}
         self._reasoning_state: dict[str, Any] = {}
         self._audio: dict[str, Any] = {}
-        self._audio_pieces: list[str] = []
+        self._audio_pieces: dict[str, list[str]] = {}
 
     @property
     def has_open_text(self) -> bool:
@@ -98,13 +169,14 @@ class ChoiceReader:
                 continue
             known = self._choice.get(key)
             if key == "logprobs" and type(known) is dict and type(value) is dict:
-                grown = dict(known)
                 for name, more in value.items():
-                    before = known.get(name)
-                    is_list = type(before) is list and type(more) is list
-                    grown[name] = before + more if is_list else before if more is None else more
-                value = grown
-            self._choice[key] = value
+                    before = known.setdefault(name, None)
+                    if type(before) is list and type(more) is list:
+                        before += more
+                    elif more is not None:
+                        known[name] = more
+            else:
+                self._choice[key] = value
 
     def _read_delta(self, delta: dict[str, Any], out: Deltas) -> None:
         if not _REASONING.isdisjoint(delta):
@@ -133,9 +205,9 @@ class ChoiceReader:
 
     def _read_other(self, key: str, value: Any, out: Deltas) -> None:
         if key in REASONING_STATE_FIELDS:
-            self._reasoning_state[key] = (
-                _append_details(self._reasoning_state.get(key), value) if key == "reasoning_details" else value
-            )
+            if key == "reasoning_details":
+                value = _append_details(self._reasoning_state.get(key), value)
+            self._reasoning_state[key] = value
         elif key == "function_call" and type(value) is dict:
             self._read_function_call(value, out)
         elif key == "audio" and type(value) is dict:
@@ -143,8 +215,10 @@ class ChoiceReader:
         elif key == "annotations" and type(value) is list:
             if value and self._open is Text:
                 out.append(PartExtended(self.open_number, {FORMAT: {"annotations": value}}))
+            elif type(self._message.get(key)) is list:
+                self._message[key] += value
             elif value:
-                self._message[key] = [*self._message.get(key, ()), *value]
+                self._message[key] = value
         elif key == "images" and type(value) is list and value and all(map(read_generated_image, value)):
             for entry in value:
                 self._emit_whole(read_generated_image(entry), out)
@@ -188,11 +262,12 @@ class ChoiceReader:
 
     def _new_reasoning(self, text: str) -> str:
         """The text after the reasoning so far."""
-        known = self._reasoning_so_far
-        if text.startswith(known):
-            self._reasoning_so_far = text
-            return text[len(known) :]
-        self._reasoning_so_far += text
+        known = self._reasoning_size
+        if len(text) >= known and text.startswith("".join(self._reasoning_so_far)):
+            self._reasoning_so_far, self._reasoning_size = [text], len(text)
+            return text[known:]
+        self._reasoning_so_far.append(text)
+        self._reasoning_size += len(text)
         return text
 
     def _start_part(self, kind: type, part: OutputPart, out: Deltas) -> None:
@@ -213,10 +288,10 @@ class ChoiceReader:
 
     def _read_audio(self, audio: dict[str, Any]) -> None:
         for key, value in audio.items():
-            if key == "data" and type(value) is str:
-                self._audio_pieces.append(value)
-            elif key == "transcript" and type(value) is str:
-                self._audio[key] = self._audio.get(key, "") + value
+            if key in ("data", "transcript") and type(value) is str:
+                self._audio_pieces.setdefault(key, []).append(value)
+                if key == "transcript":
+                    self._audio[key] = ""  # joined at the end
             elif value is not None:
                 self._audio[key] = value
 
@@ -236,7 +311,7 @@ class ChoiceReader:
             if type(fragment) is dict:
                 call = self._call_of(fragment, offset if len(fragments) > 1 else None, [])
                 self._add(call, fragment, [])
-                numbers.append(next(number for number, known in enumerate(self._calls) if known is call))
+                numbers.append(call.place)
             else:
                 numbers.append(-1)
         return numbers
@@ -247,8 +322,8 @@ class ChoiceReader:
         call = self._by_key.get(key) if key is not None else self._calls[-1] if self._calls else None
         if type(call_id) is str and call_id:
             if key is None:
-                call = next((known for known in self._calls if known.id == call_id), None)
-            elif call is not None and call.id and call.id != call_id:
+                call = self._by_id.get(call_id) or (call if not _has_name(fragment) else None)
+            elif call is not None and call.id and call.id != call_id and _has_name(fragment):
                 call = None
         elif call is not None and _starts_new_call(call, fragment):
             call = None
@@ -260,10 +335,9 @@ class ChoiceReader:
 
     def _open_call(self, out: Deltas) -> _Call:
         self._end_part(out)
-        for pending in self._calls:
-            if pending.number < 0:
-                self._start_call(pending, out)
-        call = _Call()
+        if self._calls and self._calls[-1].number < 0:  # those before it were started when it was opened
+            self._start_call(self._calls[-1], out)
+        call = _Call(len(self._calls))
         self._calls.append(call)
         return call
 
@@ -277,6 +351,7 @@ class ChoiceReader:
         call_id, name = fragment.get("id"), called.get("name")
         if not call.id and type(call_id) is str:
             call.id = call_id
+            self._by_id.setdefault(call_id, call)
         if not call.name and type(name) is str:
             call.name = name
         if len(called) > 2 or not fragment.keys() <= _FRAGMENT_KEYS:
@@ -287,7 +362,9 @@ class ChoiceReader:
         if type(arguments) is str and arguments:
             self._append(call, arguments, out)
         elif type(arguments) is dict:
-            call.merged = _merge_objects(call.merged or {}, arguments)
+            if call.merged is None:
+                call.merged = {}
+            _merge_object(call.merged, arguments)
 
     def _append(self, call: _Call, arguments: str, out: Deltas) -> None:
         call.pieces.append(arguments)
@@ -303,16 +380,19 @@ class ChoiceReader:
             own["custom" if call.freeform else "function"] = more
         if not own:
             return
-        if call.number < 0:
-            known = call.native.get(FORMAT, {}) if call.native else {}
-            call.native = {FORMAT: {**known, **own}}
-        else:
+        if call.number >= 0:
             out.append(PartExtended(call.number, {FORMAT: own}))
+        elif call.native is None:
+            call.native = {FORMAT: own}
+        else:
+            call.native[FORMAT].update(own)
 
     def _start_call(self, call: _Call, out: Deltas) -> None:
         if not call.id:
-            taken = {known.id for known in self._calls}
-            call.id = next(name for name in (f"call_{number}" for number in range(len(taken) + 1)) if name not in taken)
+            while f"call_{self._next_id}" in self._by_id:
+                self._next_id += 1
+            call.id = f"call_{self._next_id}"
+            self._by_id[call.id] = call
         call.number = next(self._numbers)
         part = ToolCallRequest(call.name, call.id, "", call.freeform, native=call.native)
         self._parts.append(part)
@@ -347,11 +427,16 @@ class ChoiceReader:
                 out.append(PartDelta(call.number, msgspec.json.encode(call.merged).decode()))
             out.append(PartEnded(call.number))
         if self._audio or self._audio_pieces:
-            audio = {**self._audio, "data": _join_base64(self._audio_pieces)}
+            pieces = self._audio_pieces
+            spoken = {"transcript": "".join(pieces["transcript"])} if "transcript" in pieces else {}
+            audio = {**self._audio, **spoken, "data": _join_base64(pieces.get("data", []))}
             if type(audio.get("id")) is str and audio["id"]:
                 self._emit_whole(read_audio_output(audio), out)
             else:
                 self._message["audio"] = audio
+        details = self._reasoning_state.get("reasoning_details")
+        if type(details) is list:
+            self._reasoning_state["reasoning_details"] = [detail.whole() for detail in details]
         if self._reasoning_state:
             self._emit_whole(Thinking(native={FORMAT: self._reasoning_state}), out)
 
@@ -369,36 +454,42 @@ def _starts_new_call(call: _Call, fragment: dict[str, Any]) -> bool:
     called = fragment.get("function")
     if type(called) is not dict or not called.get("name") or not called.get("arguments"):
         return False
-    return call.merged is not None or is_object("".join(call.pieces))
+    return call.is_whole()
 
 
-def _merge_objects(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    result = dict(known)
+def _has_name(fragment: dict[str, Any]) -> bool:
+    called = fragment.get("function")
+    if type(called) is not dict:
+        called = fragment.get("custom")
+    return type(called) is dict and bool(called.get("name"))
+
+
+def _merge_object(known: dict[str, Any], more: dict[str, Any]) -> None:
     for key, value in more.items():
-        inner = result.get(key)
-        result[key] = _merge_objects(inner, value) if type(inner) is dict and type(value) is dict else value
-    return result
+        inner = known.get(key)
+        if type(inner) is dict and type(value) is dict:
+            _merge_object(inner, value)
+        else:
+            known[key] = value
 
 
 def _append_details(known: Any, more: Any) -> Any:
-    """OpenRouter's details with more entries; text of the same entry is appended."""
-    if type(known) is not list or type(more) is not list:
+    """OpenRouter's details with more entries, each a `_Detail`; text of the same entry is appended."""
+    if type(more) is not list or not more:
         return more if more else known
-    joined = list(known)
+    if type(known) is not list:
+        return [_Detail(entry) for entry in more]
     for entry in more:
-        last = joined[-1] if joined else None
-        if type(entry) is not dict or type(last) is not dict or not _same_detail(last, entry):
-            joined.append(entry)
-            continue
-        grown = {**last, **{key: value for key, value in entry.items() if value is not None}}
-        for key in ("text", "summary"):
-            if type(last.get(key)) is str and type(entry.get(key)) is str:
-                grown[key] = last[key] + entry[key]
-        joined[-1] = grown
-    return joined
+        if type(entry) is dict and known and _same_detail(known[-1].fields, entry):
+            known[-1].add(entry)
+        else:
+            known.append(_Detail(entry))
+    return known
 
 
-def _same_detail(last: dict[str, Any], entry: dict[str, Any]) -> bool:
+def _same_detail(last: Any, entry: dict[str, Any]) -> bool:
+    if type(last) is not dict:
+        return False
     is_same = all(last.get(key) == entry.get(key) for key in ("type", "index"))
     return is_same and entry.get("type") in ("reasoning.text", "reasoning.summary")
 

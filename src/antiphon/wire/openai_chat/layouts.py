@@ -11,6 +11,7 @@ which `MessageListWriter` then writes; a legal sequence stays legal in all three
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -50,17 +51,17 @@ def _per_part(messages: Sequence[Message]) -> Iterator[Message]:
 
 def _split_turn(message: Message, result_messages: Sequence[Message]) -> Iterator[Message]:
     """Each part of a turn as a message, each call followed by its result; other parts of the result messages follow."""
-    pending: dict[str, list[ToolCallResult]] = {}
+    pending: dict[str, deque[ToolCallResult]] = {}
     for result_message in result_messages:
         for part in result_message.parts:
             if isinstance(part, ToolCallResult):
-                pending.setdefault(part.tool_call_id, []).append(part)
+                pending.setdefault(part.tool_call_id, deque()).append(part)
     for index, part in enumerate(message.parts):
         yield structs.replace(message, parts=(part,), native=message.native if index == 0 else None)
         if isinstance(part, ToolCallRequest):
             results = pending.get(part.tool_call_id)
             if results:
-                yield Message("tool", (results.pop(0),))
+                yield Message("tool", (results.popleft(),))
     for result in (result for results in pending.values() for result in results):
         yield Message("tool", (result,))
     for result_message in result_messages:

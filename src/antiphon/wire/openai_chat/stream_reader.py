@@ -11,7 +11,7 @@ Extras that are lists are reported at the end, because hosts repeat them in ever
 from __future__ import annotations
 
 import re
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, Literal
 
 import msgspec
@@ -30,7 +30,7 @@ from antiphon.wire.sse import SseEvent, SseReader
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _MAX_UNDECODED = 65536
 _is_fragment_of_open_call = re.compile(rb'"tool_calls":\[\{"index":\d+,"function":\{"arguments":"').search
-_event_borders = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
+_event_borders = re.compile(rb"\n\r?\n|\r\r").finditer
 
 
 class _TextDelta(Struct, forbid_unknown_fields=True, gc=False):
@@ -78,8 +78,8 @@ class StreamReader(DeltaReader[SseEvent]):
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
-        if self._undecoded is not None:
-            self._undecoded = (self._undecoded + data)[:_MAX_UNDECODED]
+        if self._undecoded is not None and len(self._undecoded) < _MAX_UNDECODED:
+            self._undecoded += data[: _MAX_UNDECODED - len(self._undecoded)]
         return super().feed(data)
 
     def _read_events(self, events: list[SseEvent]) -> None:
@@ -233,21 +233,31 @@ class StreamNormalizer:
         """The events, as they came if their indices are right."""
         if b'"tool_calls"' not in events and b'"index"' in events:
             return events
-        return b"".join(map(self._normalize, _event_borders.split(events)))
+        if b"\r" not in events:
+            return b"\n\n".join(
+                [
+                    event if b'"tool_calls"' not in event and b'"index"' in event else self._normalize(event)
+                    for event in events.split(b"\n\n")
+                ]
+            )
+        borders = [0, *(border.end() for border in _event_borders(events)), len(events)]
+        pieces = [events[start:end] for start, end in pairwise(borders)]
+        return b"".join([piece if (new := self._normalize(piece)) is piece else new + b"\n\n" for piece in pieces])
 
     def _normalize(self, event: bytes) -> bytes:
+        """The event itself if its indices are right; another one without its blank line if not."""
         has_calls = b'"tool_calls"' in event
-        if not has_calls and b'"index"' in event:
+        if not event or (not has_calls and b'"index"' in event):
             return event
         if has_calls and not self._is_renumbered and _is_fragment_of_open_call(event):
             return event
-        for read in SseReader().feed(event):
+        for read in SseReader().feed(event + b"\n\n"):
             try:
                 chunk = msgspec.json.decode(read.data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return event
             if type(chunk) is dict and type(chunk.get("choices")) is list and self._renumber(chunk["choices"]):
-                return b"data: " + encode_line(chunk) + b"\n\n"
+                return b"data: " + encode_line(chunk)
         return event
 
     def _renumber(self, choices: list[Any]) -> bool:

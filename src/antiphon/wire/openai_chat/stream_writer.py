@@ -11,6 +11,7 @@ Reasoning of another format is written as `reasoning_content`, the field that mo
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -52,8 +53,18 @@ class _Part(Struct):
     before: bytes = b""
     after: bytes = b""
     is_empty: bool = True
-    annotations: list[Any] = []  # written at the end: clients read such a list only once
+    annotations: Any = None  # written at the end: clients read such a list only once
+    has_own_annotations: bool = False
     aliases: tuple[str, ...] = ()  # fields that all get the text
+
+    def add_annotations(self, more: Any) -> None:
+        """Lists grow, anything else is replaced. The list given at the start is copied before it grows."""
+        if type(more) is list and type(self.annotations) is list:
+            if not self.has_own_annotations:
+                self.annotations, self.has_own_annotations = [*self.annotations], True
+            self.annotations += more
+        elif more is not None:
+            self.annotations, self.has_own_annotations = more, False
 
 
 class StreamWriter(DeltaWriter):
@@ -67,20 +78,21 @@ class StreamWriter(DeltaWriter):
         self._is_own = False
         self._parts: dict[int, _Part] = {}
         self._parts_by_choice: dict[int, list[OutputPart]] = {}
-        self._is_finished = False
+        self._counts: Counter[tuple[int, type]] = Counter()  # how many parts of a type each choice has
+        self._finished: set[int] = set()
 
-    def write(self, delta: ModelOutputDelta) -> bytes:
+    def _write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes for one delta; there may be none."""
         if type(delta) is PartDelta:
             part = self._parts[delta.index]
             part.is_empty = False
-            if not delta.text:
+            if not delta.text or part.candidate in self._finished:
                 return b""
             if part.aliases:
                 return self._chunk(part.candidate, dict.fromkeys(part.aliases, delta.text))
             return part.before + encode_line(delta.text) + part.after
         if isinstance(delta, Started):
-            return self._start(delta)
+            return self._start(delta) if self._head is None else b""
         if isinstance(delta, Failed):
             self._has_ended = True
             return b"data: " + encode_line(write_error(delta.error)) + b"\n\n"
@@ -88,10 +100,10 @@ class StreamWriter(DeltaWriter):
         written: bytes = _WRITERS[type(delta)](self, delta)
         return begin + written
 
-    def close(self) -> bytes:
+    def _close(self) -> bytes:
         """The end of the stream: usage and `[DONE]`, or an error if nothing was finished."""
-        if self._has_ended or not self._is_finished:
-            return super().close()
+        if not self._finished:
+            return super()._close()
         if self._usage is None:
             return _DONE
         usage = write_usage(self._usage)
@@ -127,11 +139,12 @@ class StreamWriter(DeltaWriter):
 
     def _write_start(self, delta: PartStarted) -> bytes:
         candidate, part = delta.candidate, delta.part
+        opened = self._parts[delta.index] = _Part(part, candidate, self._counts[candidate, ToolCallRequest])
+        if candidate in self._finished:
+            return b""
         written = self._open_choices(candidate)
-        parts = self._parts_by_choice[candidate]
-        calls = sum(type(other) is ToolCallRequest for other in parts)
-        parts.append(part)
-        opened = self._parts[delta.index] = _Part(part, candidate, calls)
+        self._parts_by_choice[candidate].append(part)
+        self._counts[candidate, type(part)] += 1
         path = f"parts[{delta.index}]"
         if isinstance(part, ToolCallRequest):
             return written + self._start_call(opened, part, path)
@@ -145,7 +158,7 @@ class StreamWriter(DeltaWriter):
         field = "content" if type(part) is Text else "refusal"
         self._wrap(opened, f'{{"{field}":', "}")
         own = own_extras(translate_citations(part.native, FORMAT), self.losses, path, OPENAI, FORMAT)
-        opened.annotations = own.get("annotations", [])
+        opened.annotations = own.get("annotations")
         return self._chunk(opened.candidate, {field: part.text}) if part.text else b""
 
     def _start_thinking(self, opened: _Part, part: Thinking, path: str) -> bytes:
@@ -180,15 +193,15 @@ class StreamWriter(DeltaWriter):
         message, _ = self._assistant.write((part,), "", index)
         delta = {key: value for key, value in message.items() if value not in (None, []) and key != "role"}
         for image in delta.get("images", ()):
-            image["index"] = sum(type(other) is Image for other in self._parts_by_choice[candidate]) - 1
+            image["index"] = self._counts[candidate, Image] - 1
         return self._chunk(candidate, delta) if delta else b""
 
     def _write_extension(self, delta: PartExtended) -> bytes:
         part = self._parts[delta.index]
         native = translate_citations(delta.native, FORMAT)
         own = own_extras(native, self.losses, f"parts[{delta.index}]", OPENAI, FORMAT)
-        part.annotations = [*part.annotations, *own.pop("annotations", ())]
-        if not own:
+        part.add_annotations(own.pop("annotations", None))
+        if not own or part.candidate in self._finished:
             return b""
         if isinstance(part.part, ToolCallRequest):
             return self._chunk(part.candidate, {"tool_calls": [{"index": part.call, **own}]})
@@ -196,6 +209,8 @@ class StreamWriter(DeltaWriter):
 
     def _write_end(self, delta: PartEnded) -> bytes:
         part = self._parts[delta.index]
+        if part.candidate in self._finished:
+            return b""
         if part.is_empty and isinstance(part.part, ToolCallRequest) and not part.part.freeform:
             return part.before + b'"{}"' + part.after
         return self._chunk(part.candidate, {"annotations": part.annotations}) if part.annotations else b""
@@ -205,8 +220,9 @@ class StreamWriter(DeltaWriter):
         return b""
 
     def _write_finish(self, delta: Finished) -> bytes:
-        self._is_finished = True
         candidate = delta.candidate
+        if candidate in self._finished:
+            return b""
         written = self._open_choices(candidate)
         if delta.stop_sequence is not None:
             self.losses.append(Loss("stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
@@ -217,6 +233,7 @@ class StreamWriter(DeltaWriter):
         reason = own.pop("finish_reason", reason)
         if message:
             written += self._chunk(candidate, message)
+        self._finished.add(candidate)
         last = {"index": candidate, "delta": {}, "logprobs": None, "finish_reason": reason, **choice}
         self._head = {**(self._head or {}), **own}
         return written + b"data: " + encode_line({**self._head, "choices": [last]}) + b"\n\n"

@@ -12,7 +12,7 @@ terminal event are failures. `[DONE]`, unknown events, and everything after the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
@@ -60,11 +60,17 @@ class _Part(Struct):
     index: int
     native: NativeExtras | None
     pieces: list[str] = []
+    size: int = 0  # of all pieces
+
+    def append(self, text: str) -> None:
+        self.pieces.append(text)
+        self.size += len(text)
 
 
 class _Item(Struct):
     """An open item. Message items have a part per content index, others at most one."""
 
+    key: Any
     item: dict[str, Any]
     kind: Any
     previous: OutputPart | None
@@ -95,7 +101,7 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
     def _open(self, key: Any, item: dict[str, Any]) -> _Item:
         self._start(None)
         kind = item.get("type")
-        opened = _Item(item, kind, self._last_part)
+        opened = _Item(key, item, kind, self._last_part)
         self._items[key] = self._last = opened
         native: NativeExtras | None = {FORMAT: {"id": item["id"]}} if item.get("id") is not None else None
         if kind == "function_call" or kind == "custom_tool_call":
@@ -120,7 +126,7 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
         item = self._item_at(event.output_index, "message")
         if item.is_done or item.kind != "message":
             return None
-        key = event.content_index
+        key = event.content_index if isinstance(event.content_index, Hashable) else None
         part = item.parts.get(key)
         if part is None:
             native: NativeExtras | None = None
@@ -132,14 +138,14 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
 
     def _append_text(self, part: _Part | None, text: Any) -> None:
         if part is not None and type(text) is str and text:
-            part.pieces.append(text)
+            part.append(text)
             self._out.append(PartDelta(part.index, text))
 
     def _append_missing_text(self, part: _Part | None, text: Any) -> None:
         """Append what is missing of a text that is now known whole."""
-        if part is not None and type(text) is str:
+        if part is not None and type(text) is str and len(text) > part.size:
             known = "".join(part.pieces)
-            if len(text) > len(known) and text.startswith(known):
+            if text.startswith(known):
                 self._append_text(part, text[len(known) :])
 
     def _on_part(self, event: StreamEvent, append: Callable[[_Part | None, Any], None]) -> None:
@@ -157,7 +163,7 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
             self._text_place = place
         text = event.delta
         if text and part is not None and type(text) is str:
-            part.pieces.append(text)
+            part.append(text)
             self._out.append(PartDelta(part.index, text))
 
     def _on_call_text(self, event: StreamEvent) -> None:
@@ -190,7 +196,7 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
     def _on_item_done(self, event: StreamEvent) -> None:
         key = event.output_index
         if type(key) is not int:
-            key = next((number for number, item in self._items.items() if item is self._last), len(self._items))
+            key = len(self._items) if self._last is None else self._last.key
         if type(event.item) is dict:
             self._close(key, event.item)
 

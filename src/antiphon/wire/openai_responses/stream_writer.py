@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.codec.object_stream import ObjectStreamWriter, finished_output
-from antiphon.wire.delta import Finished, PartStarted, Started
+from antiphon.wire.delta import Finished, PartStarted, Started, merged
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
@@ -39,6 +39,7 @@ class _Item(Struct):
     kind: str
     id: str
     parts: list[_Part] = []
+    open_parts: int = 0
     final: Any = None
 
 
@@ -49,7 +50,7 @@ class _Part(Struct):
     item: _Item
     source: int
     position: int
-    native: NativeExtras | None
+    natives: list[NativeExtras | None]
     pieces: list[str] = []
     is_over: bool = False
 
@@ -64,7 +65,7 @@ class _Part(Struct):
             fields = {"arguments": text or ("" if self.part.freeform else "{}")}
         else:
             fields = {"text": text}
-        return structs.replace(self.part, native=self.native, **fields)
+        return structs.replace(self.part, native=merged(*self.natives), **fields)
 
 
 class StreamWriter(ObjectStreamWriter[_Part]):
@@ -132,8 +133,9 @@ class StreamWriter(ObjectStreamWriter[_Part]):
         return item
 
     def _add(self, item: _Item, part: Any, index: int) -> _Part:
-        added = self._parts[index] = _Part(part, item, index, len(item.parts), part.native)
+        added = self._parts[index] = _Part(part, item, index, len(item.parts), [part.native])
         item.parts.append(added)
+        item.open_parts += 1
         return added
 
     def _start_text(self, part: Text | Refusal, index: int) -> None:
@@ -192,6 +194,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
             return
         part.is_over = True
         item = part.item
+        item.open_parts -= 1
         if item.kind == "message":
             self._end_content(part)
             if item is not self._items[-1]:
@@ -216,7 +219,8 @@ class StreamWriter(ObjectStreamWriter[_Part]):
 
     def _end_content(self, part: _Part) -> None:
         content = message_item([part.complete()], "", [], "")["content"][0]
-        for number, annotation in enumerate(content.get("annotations") or ()):
+        annotations = content.get("annotations")
+        for number, annotation in enumerate(annotations if isinstance(annotations, list) else ()):
             fields = {**_content_position(part), "annotation_index": number, "annotation": annotation}
             self._emit("response.output_text.annotation.added", fields)
         if type(part.part) is Text:
@@ -232,7 +236,7 @@ class StreamWriter(ObjectStreamWriter[_Part]):
             self._end_message(self._items[-1])
 
     def _end_message(self, item: _Item) -> None:
-        if item.final is None and all(part.is_over for part in item.parts):
+        if item.final is None and not item.open_parts:
             path = f"parts[{item.parts[0].source}]"
             item.final = message_item([part.complete() for part in item.parts], item.id, self.losses, path)
             self._end_item(item)
