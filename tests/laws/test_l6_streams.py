@@ -1,7 +1,7 @@
 """L6, streams equal wholes: generated streams, assembled by us and by the official SDK, are the same message.
 
 The recorded streams are in `tests/wire`, with each format. Here everything that may change between the first and the last event
-does: counts, lists beside the content, the model itself.
+does: counts, lists beside the content, the model itself. Writers of every format end once: nothing follows an end or a failure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.wire import Assembler, ModelOutput, formats
+from antiphon.history.entries import TokenUsage
+from antiphon.parts import Image, Native, Text, Thinking, ToolCallRequest
+from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ProviderError, formats
+from antiphon.wire.clients import client_formats
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+)
 from support.examples import at_least
 from wire.anthropic.bodies import without_nulls, written_out
 
@@ -154,3 +167,91 @@ def test_anthropic_streams_equal_what_the_official_sdk_assembles(events: list[di
     reader = FORMAT.stream_reader()
     again = b"".join(writer.write(delta) for delta in [*reader.feed(written_out(events)), *reader.close()])
     assert meaning(assembled(again + writer.close(), seed)) == meaning(ours)
+
+
+def _every_delta(index: int, candidate: int = 0) -> list[ModelOutputDelta]:
+    """A delta of every kind; `index` is that of a part which the stream has."""
+    return [
+        PartDelta(index, "late"),
+        PartExtended(index, {name: {"annotations": [{"type": "x"}], "late": 1} for name in FORMATS}),
+        PartEnded(index),
+        PartStarted(9, Text("late"), candidate),
+        PartDelta(9, "late"),
+        PartExtended(9, {"anthropic": {"citations": [{"type": "x"}]}}),
+        PartEnded(9),
+        PartStarted(10, Thinking("late"), candidate),
+        PartStarted(11, ToolCallRequest("late", "call_late", "{}"), candidate),
+        PartEnded(11),
+        PartStarted(12, Image("image/png", "iVBORw0KGgo="), candidate),
+        PartStarted(13, Native("anthropic", {"type": "late"}), candidate),
+        UsageReported(TokenUsage(1, 1)),
+        Finished(candidate=candidate),
+        Started("late", "late"),
+    ]
+
+
+OPENINGS: dict[str, list[ModelOutputDelta]] = {
+    "nothing": [],
+    "a start": [Started("1", "m", 1)],
+    "an open text": [Started("1", "m", 1), PartStarted(0, Text("")), PartDelta(0, "Hello")],
+    "an open thought": [PartStarted(0, Thinking("")), PartDelta(0, "Hm")],
+    "an open call": [PartStarted(0, ToolCallRequest("f", "c", "")), PartDelta(0, '{"a":')],
+    "a text that has ended": [PartStarted(0, Text("")), PartDelta(0, "Hello"), PartEnded(0)],
+    "parts that wait": [
+        PartStarted(0, Text("")),
+        PartStarted(1, Text("")),
+        PartDelta(1, "second"),
+        PartStarted(2, ToolCallRequest("f", "c", "")),
+        PartDelta(2, "{}"),
+        PartEnded(2),
+    ],
+}
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("name", client_formats)
+def test_nothing_follows_a_failure(name: str, opening: str) -> None:
+    writer = client_formats[name].stream_writer("m")
+    for delta in OPENINGS[opening]:
+        writer.write(delta)
+    assert writer.write(Failed(ProviderError("It broke.", "server")))
+    late = [*_every_delta(0), Failed(ProviderError("Again.", "server"))]
+    assert [writer.write(delta) for delta in late] == [b""] * len(late)
+    assert writer.close() == b""
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("name", client_formats)
+def test_nothing_follows_the_end_of_an_answer(name: str, opening: str) -> None:
+    """Once an answer is finished, only the end of the stream follows; then nothing does."""
+    writer = client_formats[name].stream_writer("m")
+    written = [writer.write(delta) for delta in OPENINGS[opening]]
+    written.append(writer.write(Finished()))
+    late = _every_delta(0)
+    assert [writer.write(delta) for delta in late] == [b""] * len(late)
+    written.append(writer.close())
+    assert any(written)
+    late = [*late, Failed(ProviderError("It broke.", "server"))]
+    assert [writer.write(delta) for delta in late] == [b""] * len(late)
+    assert writer.close() == b""
+
+
+@pytest.mark.parametrize("name", client_formats)
+def test_a_stream_is_cut_only_once(name: str) -> None:
+    writer = client_formats[name].stream_writer("m")
+    writer.write(PartStarted(0, Text("")))
+    assert writer.close()
+    late = _every_delta(0)
+    assert [writer.write(delta) for delta in late] == [b""] * len(late)
+    assert writer.close() == b""
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "gemini", "openai-completions"])
+def test_the_end_of_one_candidate_does_not_end_the_other(name: str) -> None:
+    writer = client_formats[name].stream_writer("m")
+    deltas = [PartStarted(0, Text("")), PartStarted(1, Text(""), 1), PartDelta(0, "one"), PartEnded(0), Finished()]
+    begun = b"".join(map(writer.write, deltas))
+    assert b"one" in begun
+    assert [writer.write(delta) for delta in _every_delta(0)[:-1]] == [b""] * (len(_every_delta(0)) - 1)
+    assert b"two" in writer.write(PartDelta(1, "two"))
+    assert writer.write(Finished(candidate=1))

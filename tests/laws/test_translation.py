@@ -93,7 +93,7 @@ def mutated(value: Any, dice: random.Random) -> Any:
     return copy
 
 
-@pytest.mark.parametrize("source", [name for name in FORMATS if name != "gemini-interactions"])
+@pytest.mark.parametrize("source", FORMATS)
 def test_malformed_requests_are_carried_to_every_format(source: str) -> None:
     """L4 for bodies that no client should send: they are refused in words, or become legal. L5: repair is idempotent."""
     dice = random.Random(4)

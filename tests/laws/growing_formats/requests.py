@@ -22,7 +22,7 @@ from antiphon.parts import (
 )
 from antiphon.repair import fix_tool_call_sequence, repair
 from antiphon.wire import FORMATS, Message, ModelRequest, ToolDefinition, formats
-from antiphon.wire.clients import CLIENT_ONLY, client_formats
+from antiphon.wire.clients import client_formats
 from antiphon.wire.openai_chat.layouts import write_messages
 
 Work = Callable[[], object]
@@ -333,6 +333,3 @@ def shapes() -> Iterator[tuple[str, Shape]]:
     for name in FORMATS:
         for kind in TOOLS:
             yield f"tools of {name}: {kind}", partial(declaring, name, kind)
-
-
-assert set(CLIENT_ONLY) <= set(BODIES)

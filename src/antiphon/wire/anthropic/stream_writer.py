@@ -99,8 +99,9 @@ class _TextBlock(_Block):
 
     def extend(self, extras: dict[str, Any]) -> None:
         other = dict(extras)
-        for citation in other.pop("citations", ()):
-            self._append_delta("citations_delta", "citation", citation)
+        if isinstance(other.get("citations"), list):
+            for citation in other.pop("citations"):
+                self._append_delta("citations_delta", "citation", citation)
         super().extend(other)
 
 

@@ -84,9 +84,11 @@ class StreamWriter(DeltaWriter):
     def _write(self, delta: ModelOutputDelta) -> bytes:
         """The bytes for one delta; there may be none."""
         if type(delta) is PartDelta:
-            part = self._parts[delta.index]
+            part = self._parts.get(delta.index)
+            if part is None or part.candidate in self._finished:
+                return b""
             part.is_empty = False
-            if not delta.text or part.candidate in self._finished:
+            if not delta.text:
                 return b""
             if part.aliases:
                 return self._chunk(part.candidate, dict.fromkeys(part.aliases, delta.text))
@@ -139,9 +141,9 @@ class StreamWriter(DeltaWriter):
 
     def _write_start(self, delta: PartStarted) -> bytes:
         candidate, part = delta.candidate, delta.part
-        opened = self._parts[delta.index] = _Part(part, candidate, self._counts[candidate, ToolCallRequest])
         if candidate in self._finished:
             return b""
+        opened = self._parts[delta.index] = _Part(part, candidate, self._counts[candidate, ToolCallRequest])
         written = self._open_choices(candidate)
         self._parts_by_choice[candidate].append(part)
         self._counts[candidate, type(part)] += 1
@@ -197,19 +199,21 @@ class StreamWriter(DeltaWriter):
         return self._chunk(candidate, delta) if delta else b""
 
     def _write_extension(self, delta: PartExtended) -> bytes:
-        part = self._parts[delta.index]
+        part = self._parts.get(delta.index)
+        if part is None or part.candidate in self._finished:
+            return b""
         native = translate_citations(delta.native, FORMAT)
         own = own_extras(native, self.losses, f"parts[{delta.index}]", OPENAI, FORMAT)
         part.add_annotations(own.pop("annotations", None))
-        if not own or part.candidate in self._finished:
+        if not own:
             return b""
         if isinstance(part.part, ToolCallRequest):
             return self._chunk(part.candidate, {"tool_calls": [{"index": part.call, **own}]})
         return self._chunk(part.candidate, own)
 
     def _write_end(self, delta: PartEnded) -> bytes:
-        part = self._parts[delta.index]
-        if part.candidate in self._finished:
+        part = self._parts.get(delta.index)
+        if part is None or part.candidate in self._finished:
             return b""
         if part.is_empty and isinstance(part.part, ToolCallRequest) and not part.part.freeform:
             return part.before + b'"{}"' + part.after

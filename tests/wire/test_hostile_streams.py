@@ -1,0 +1,223 @@
+"""Streams and bodies with shapes that no specification has, but hosts and clients send: nothing raises, nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.parts import Document, Native, Text, Thinking, ToolCallRequest
+from antiphon.wire import FORMATS, Assembler, ModelOutput, formats
+from antiphon.wire.clients import client_formats
+from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted
+
+
+def events(*given: dict[str, Any]) -> bytes:
+    return b"".join(b"data: " + msgspec.json.encode(event) + b"\n\n" for event in given)
+
+
+def read(name: str, data: bytes) -> ModelOutput:
+    reader, assembler = formats[name].stream_reader(), Assembler()
+    for delta in [*reader.feed(data), *reader.close()]:
+        assembler.add(delta)
+    assert assembler.error is None
+    return assembler.output
+
+
+def chat_calls(*fragments: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The calls of a chat stream with these fragments: name, id and arguments."""
+    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [fragment]}}]} for fragment in fragments]
+    data = events(*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    output = read("openai-chat", data + b"data: [DONE]\n\n")
+    return [
+        (part.tool_name, part.tool_call_id, part.arguments)
+        for part in output.parts
+        if isinstance(part, ToolCallRequest)
+    ]
+
+
+@pytest.mark.parametrize("place", [{"index": 0}, {}])
+def test_a_new_id_in_each_fragment_does_not_split_a_call(place: dict[str, int]) -> None:
+    whole = [
+        {**place, "id": "a", "function": {"name": "f", "arguments": '{"x":'}},
+        {**place, "id": "b", "function": {"arguments": "1"}},
+        {**place, "id": "c", "function": {"name": "", "arguments": "}"}},
+    ]
+    assert chat_calls(*whole) == [("f", "a", '{"x":1}')]
+
+
+@pytest.mark.parametrize("place", [{"index": 0}, {}])
+def test_a_new_id_with_a_name_starts_a_call(place: dict[str, int]) -> None:
+    """Ollama and Gemini give every call the index 0."""
+    first = {**place, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    second = {**place, "id": "b", "function": {"name": "g", "arguments": "{}"}}
+    assert chat_calls(first, second) == [("f", "a", "{}"), ("g", "b", "{}")]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ['{"a":"', "}", '"}'],
+        ['{"a":"\\', '"}', '"}'],
+        ['{"a":"\\\\', '"}'],
+        ['{"a":{', "}", "}"],
+        ['{"a":"{', '{"', "}"],
+        ["{", '"a":"}{"}'],
+    ],
+)
+def test_a_name_in_every_fragment_continues_the_call_until_it_is_whole(pieces: list[str]) -> None:
+    fragments = [{"index": 0, "function": {"name": "f", "arguments": piece}} for piece in pieces]
+    following = {"index": 0, "function": {"name": "g", "arguments": "{}"}}
+    assert [(name, text) for name, _, text in chat_calls(*fragments, following)] == [
+        ("f", "".join(pieces)),
+        ("g", "{}"),
+    ]
+
+
+@pytest.mark.parametrize("start", [{}, {"text": None, "thinking": None}])
+@pytest.mark.parametrize("kind", ["text", "thinking"])
+def test_a_block_whose_start_has_no_text_keeps_its_answer(kind: str, start: dict[str, None]) -> None:
+    block = {"type": kind, **{name: value for name, value in start.items() if name == kind}}
+    data = events(
+        {"type": "message_start", "message": {"id": "1", "content": [], "model": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": f"{kind}_delta", kind: "Hello "}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": f"{kind}_delta", kind: "you"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    )
+    assert read("anthropic", data).parts == (Text("Hello you") if kind == "text" else Thinking("Hello you"),)
+
+
+@pytest.mark.parametrize("index", [[], {}, None, "0", 1.5, True])
+def test_the_index_of_a_content_may_be_anything(index: object) -> None:
+    place = {"output_index": 0, "content_index": index}
+    data = events(
+        {"type": "response.created", "response": {"id": "1"}},
+        {"type": "response.content_part.added", **place, "part": {"type": "output_text", "text": ""}},
+        {"type": "response.output_text.delta", **place, "delta": "Hello"},
+        {"type": "response.output_text.done", **place, "text": "Hello"},
+        {"type": "response.completed", "response": {"id": "1", "status": "completed"}},
+    )
+    assert [part.text for part in read("openai-responses", data).parts if isinstance(part, Text)] == ["Hello"]
+
+
+@pytest.mark.parametrize("annotations", [5, True, "x", {"a": 1}, [1], None])
+@pytest.mark.parametrize("name", client_formats)
+def test_annotations_may_be_anything(name: str, annotations: object) -> None:
+    extras = {origin: {"annotations": annotations, "citations": annotations} for origin in FORMATS}
+    writer = client_formats[name].stream_writer("m")
+    deltas = [
+        PartStarted(0, Text("", native=extras)),
+        PartDelta(0, "Hello"),
+        PartExtended(0, {origin: {"annotations": [{"type": "x"}]} for origin in FORMATS}),
+        PartExtended(0, extras),
+        PartEnded(0),
+        Finished(),
+    ]
+    assert b"Hello" in b"".join([*map(writer.write, deltas), writer.close()])
+
+
+@pytest.mark.parametrize("first", [5, [{"type": "a"}]])
+def test_annotations_beside_a_text_may_be_anything(first: object) -> None:
+    chunks = [{"choices": [{"index": 0, "delta": {"annotations": it}}]} for it in (first, [{"type": "b"}])]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    output = read("openai-chat", events(*chunks, end) + b"data: [DONE]\n\n")
+    kept = (output.native or {})["openai-chat"]["message"]["annotations"]
+    assert kept == ([*first, {"type": "b"}] if isinstance(first, list) else [{"type": "b"}])
+
+
+def test_the_transcript_of_audio_may_change_its_type() -> None:
+    chunks = [{"choices": [{"index": 0, "delta": {"audio": {"id": "a", "transcript": it}}}]} for it in (5, "Hi")]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    assert "Hi" in str(read("openai-chat", events(*chunks, end) + b"data: [DONE]\n\n"))
+
+
+@pytest.mark.parametrize("kind", [["object", "null"], {"a": 1}, 5, None])
+def test_the_type_of_a_schema_may_be_a_list(kind: object) -> None:
+    schema = {"type": kind, "properties": {}}
+    body = {
+        "model": "gemini-2.5-flash",
+        "input": "Hi",
+        "response_mime_type": "application/json",
+        "response_format": schema,
+    }
+    request = formats["gemini-interactions"].read_request(body)
+    assert request.output_format is not None
+    assert request.output_format.schema == schema
+    assert formats["gemini-interactions"].write_request(request).body["response_format"] == schema
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "openai-responses": {"model": "m", "input": [{"type": "x_call", "value": 0}]},
+    "anthropic": {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 10,
+        "messages": [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"x": 0}}]}
+        ],
+    },
+    "gemini": {"contents": [{"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"x": 0}}}]}]},
+    "gemini-interactions": {
+        "model": "gemini-2.5-flash",
+        "input": [{"type": "function_call", "id": "c", "name": "f", "arguments": {"x": 0}}],
+    },
+}
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1.5E+999"])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_number_that_no_float_holds_is_read_and_written_back(name: str, number: str) -> None:
+    data = msgspec.json.encode(BODIES[name]).replace(b":0}", f":{number}}}".encode())
+    request = formats[name].read_request(data)
+    assert number.encode() in formats[name].encode_request(request).data
+    calls = [part for part in request.messages[0].parts if isinstance(part, ToolCallRequest)]
+    assert [call.arguments for call in calls] == ([] if name == "openai-responses" else [f'{{"x":{number}}}'])
+
+
+def test_what_is_not_json_is_still_refused_in_words() -> None:
+    with pytest.raises(Exception, match="not valid JSON"):
+        formats["anthropic"].read_request(b'{"model": 1e400, "messages": [}')
+
+
+@pytest.mark.parametrize("logprobs", [True, "5", 5.0, [1]])
+def test_log_probabilities_of_another_type_do_not_vanish(logprobs: object) -> None:
+    body = {"model": "m", "prompt": "Hi", "logprobs": logprobs}
+    request = client_formats["openai-completions"].read_request(body)
+    assert (request.native or {})["openai-completions"] == {"logprobs": logprobs}
+    losses = formats["openai-chat"].write_request(request).losses
+    assert [loss for loss in losses if "logprobs" in loss.path or loss.kind == "logprobs"]
+
+
+@pytest.mark.parametrize("stop", [[1, None], ["a", 1], 5, {"a": 1}])
+def test_odd_stop_sequences_of_ollama_are_reported(stop: object) -> None:
+    body = {"model": "m", "messages": [], "options": {"stop": stop}}
+    request = client_formats["ollama"].read_request(body)
+    assert not request.stop
+    assert (request.native or {})["ollama"] == {"options": {"stop": stop}}
+
+
+@pytest.mark.parametrize("caller", [{}, {"type": "direct"}, {"type": "code_execution_20250825", "tool_id": "s"}, 0, []])
+def test_the_caller_of_a_call_comes_back(caller: object) -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}, "caller": caller}
+    assert written_again([call]) == [call]
+
+
+@pytest.mark.parametrize("title", [0, False, [], {}])
+def test_the_title_of_a_document_comes_back(title: object) -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+    document = {"type": "document", "source": source, "title": title}
+    assert written_again([document]) == [document]
+
+
+def written_again(content: list[Any]) -> Any:
+    """The first message of a body with this content, read from bytes and written again."""
+    role = "assistant" if content[0]["type"] == "tool_use" else "user"
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 10, "messages": [{"role": role, "content": content}]}
+    request = formats["anthropic"].read_request(msgspec.json.encode(body))
+    assert formats["anthropic"].read_request(body) == request
+    assert not any(isinstance(part, Document) for part in request.messages[0].parts)
+    assert all(isinstance(part, ToolCallRequest | Native) for part in request.messages[0].parts)
+    return msgspec.json.decode(formats["anthropic"].encode_request(request).data)["messages"][0]["content"]
