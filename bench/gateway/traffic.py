@@ -1,8 +1,8 @@
 """The traffic of the gateway bench: request bodies, a scripted upstream and a load generator, on bare asyncio protocols.
 
 `python -m bench.gateway.traffic` is the upstream: it speaks Chat Completions, prints its port and ends when its standard input
-is closed. Its answers are prepared bytes. A stream has 107 events, each an HTTP chunk and a write of its own; for a model called
-`…-slowly` they come 1 ms apart, and a model called `…-briefly` sends a few events in two writes.
+is closed. Its answers are prepared bytes. A stream has 107 events, at the end a tool call; each is an HTTP chunk and a write of
+its own. For a model called `…-slowly` they come 1 ms apart, and one called `…-briefly` sends a few events in two writes.
 
 The load generator sends one request after the other over keep-alive connections and checks every answer: a wrong one ends the
 measurement. `latencies` sends requests with pauses over one connection.
@@ -23,12 +23,13 @@ import msgspec
 from msgspec import Struct
 
 from bench.workload.agent_request import chat_request
+from bench.workload.streams import chat_call
 
 MODEL, SLOW_MODEL, SHORT_MODEL, ANTHROPIC_MODEL = "gpt-4o", "gpt-4o-slowly", "gpt-4o-briefly", "claude-sonnet-4-5"
 EVENTS, SHORT_EVENTS = 107, 12
 CONNECTIONS = 4
 ANSWER = "Rain in Oslo until the evening, seven degrees."
-LAST_WORD = "word103."
+LAST_WORD = "word98."
 _BETWEEN_EVENTS_MS = 1.0
 _BETWEEN_WRITES_MS = 0.2
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -178,12 +179,13 @@ def _whole() -> bytes:
 
 
 def _stream() -> list[bytes]:
-    words = [f"word{number} " for number in range(EVENTS - 4)] + [LAST_WORD]
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": word} for word in words), {}]
+    calls = chat_call()
+    words = [f"word{number} " for number in range(EVENTS - 4 - len(calls))] + [LAST_WORD]
+    texts: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": word} for word in words)]
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
     events = [
-        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}]}
-        for delta in deltas
+        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "tool_calls"}]}
+        for delta in (*texts, *calls, {})
     ]
     data = [*(msgspec.json.encode(event) for event in events), b"[DONE]"]
     assert len(data) == EVENTS
@@ -195,7 +197,8 @@ def _stream() -> list[bytes]:
 
 _USAGE = {"prompt_tokens": 12, "completion_tokens": 11, "total_tokens": 23}
 WHOLE, STREAM = _whole(), _stream()
-SHORT_STREAM = [*STREAM[: SHORT_EVENTS - 2], *STREAM[-4:]]
+_END = len(chat_call()) + 3  # the call, the finish, [DONE] and the last chunk
+SHORT_STREAM = [*STREAM[: SHORT_EVENTS - _END + 2], *STREAM[-_END:]]
 
 
 class _LoadConnection(HttpConnection):

@@ -1,4 +1,7 @@
-"""A long answer as each provider streams it: 2,000 events or more, nearly all of them one word. The same in every run."""
+"""A long answer as each provider streams it: 2,000 events or more, nearly all of them one word, and a tool call at the end.
+
+The same in every run. Most answers of an agent end with a call, and a stream with one takes other roads than text alone.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ def words_of(events: int) -> list[str]:
 
 
 WORDS = words_of(EVENTS)
+CALLED = {"name": "weather", "call_id": "call_1"}
+ARGUMENTS = ('{"city":', '"Oslo",', '"days":', "3}")
 
 
 def streams(words: list[str] = WORDS) -> dict[str, bytes]:
@@ -52,8 +57,17 @@ def _chat(words: list[str]) -> list[dict[str, Any]]:
     return [
         chunk({"role": "assistant", "content": ""}),
         *(chunk({"content": word}) for word in words),
-        chunk({}, "stop"),
+        *map(chunk, chat_call()),
+        chunk({}, "tool_calls"),
     ]
+
+
+def chat_call() -> list[dict[str, Any]]:
+    """The deltas of a tool call, as OpenAI sends them."""
+    started = {"index": 0, "id": CALLED["call_id"], "type": "function"}
+    first = {**started, "function": {"name": CALLED["name"], "arguments": ""}}
+    pieces = [{"index": 0, "function": {"arguments": piece}} for piece in ARGUMENTS]
+    return [{"tool_calls": [fragment]} for fragment in (first, *pieces)]
 
 
 def _interaction(words: list[str]) -> list[dict[str, Any]]:
@@ -64,7 +78,20 @@ def _interaction(words: list[str]) -> list[dict[str, Any]]:
         {"index": 0, "step": {"type": "model_output"}, "event_type": "step.start"},
         *({"index": 0, "delta": {"type": "text", "text": word}, "event_type": "step.delta"} for word in words),
         {"index": 0, "event_type": "step.stop"},
-        {"interaction": {**interaction, "status": "completed", "usage": usage}, "event_type": "interaction.completed"},
+        {
+            "index": 1,
+            "step": {"type": "function_call", "id": CALLED["call_id"], "name": CALLED["name"]},
+            "event_type": "step.start",
+        },
+        *(
+            {"index": 1, "delta": {"type": "arguments_delta", "arguments": piece}, "event_type": "step.delta"}
+            for piece in ARGUMENTS
+        ),
+        {"index": 1, "event_type": "step.stop"},
+        {
+            "interaction": {**interaction, "status": "requires_action", "usage": usage},
+            "event_type": "interaction.completed",
+        },
     ]
 
 
@@ -74,6 +101,9 @@ def _responses(words: list[str]) -> list[dict[str, Any]]:
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
     text_part = {"type": "output_text", "text": "".join(words), "annotations": []}
     whole = {**item, "status": "completed", "content": [text_part]}
+    call = {"id": "fc_1", "type": "function_call", **CALLED, "arguments": "", "status": "in_progress"}
+    called = {**call, "arguments": "".join(ARGUMENTS), "status": "completed"}
+    call_place = {"item_id": "fc_1", "output_index": 1}
     usage = {"input_tokens": 10, "output_tokens": 2_000, "total_tokens": 2_010}
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**response, "status": "in_progress"}},
@@ -83,9 +113,13 @@ def _responses(words: list[str]) -> list[dict[str, Any]]:
         {"type": "response.output_text.done", **place, "text": text_part["text"]},
         {"type": "response.content_part.done", **place, "part": text_part},
         {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        {"type": "response.output_item.added", "output_index": 1, "item": call},
+        *({"type": "response.function_call_arguments.delta", **call_place, "delta": piece} for piece in ARGUMENTS),
+        {"type": "response.function_call_arguments.done", **call_place, "arguments": called["arguments"]},
+        {"type": "response.output_item.done", "output_index": 1, "item": called},
         {
             "type": "response.completed",
-            "response": {**response, "status": "completed", "output": [whole], "usage": usage},
+            "response": {**response, "status": "completed", "output": [whole, called], "usage": usage},
         },
     ]
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
@@ -99,16 +133,31 @@ def _anthropic(words: list[str]) -> list[dict[str, Any]]:
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}} for word in words),
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2_000}},
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": CALLED["call_id"], "name": CALLED["name"], "input": {}},
+        },
+        *(
+            {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": piece}}
+            for piece in ARGUMENTS
+        ),
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2_000}},
         {"type": "message_stop"},
     ]
 
 
 def _gemini(words: list[str]) -> list[dict[str, Any]]:
-    def chunk(text: str, count: int, **more: str) -> dict[str, Any]:
-        content = {"parts": [{"text": text}], "role": "model"}
+    def chunk(part: dict[str, Any], count: int, **more: str) -> dict[str, Any]:
+        content = {"parts": [part], "role": "model"}
         usage = {"promptTokenCount": 10, "candidatesTokenCount": count, "totalTokenCount": 10 + count}
         head = {"modelVersion": "gemini-2.5-flash", "responseId": "response-1"}
         return {"candidates": [{"content": content, **more, "index": 0}], "usageMetadata": usage, **head}
 
-    return [*(chunk(word, count) for count, word in enumerate(words)), chunk("", len(words), finishReason="STOP")]
+    call = {"functionCall": {"name": CALLED["name"], "args": msgspec.json.decode("".join(ARGUMENTS))}}
+    return [
+        *(chunk({"text": word}, count) for count, word in enumerate(words)),
+        chunk(call, len(words)),
+        chunk({"text": ""}, len(words), finishReason="STOP"),
+    ]

@@ -249,7 +249,13 @@ def test_a_stream_is_cut_only_once(name: str) -> None:
 @pytest.mark.parametrize("name", ["openai-chat", "gemini", "openai-completions"])
 def test_the_end_of_one_candidate_does_not_end_the_other(name: str) -> None:
     writer = client_formats[name].stream_writer("m")
-    deltas = [PartStarted(0, Text("")), PartStarted(1, Text(""), 1), PartDelta(0, "one"), PartEnded(0), Finished()]
+    deltas: list[ModelOutputDelta] = [
+        PartStarted(0, Text("")),
+        PartStarted(1, Text(""), 1),
+        PartDelta(0, "one"),
+        PartEnded(0),
+        Finished(),
+    ]
     begun = b"".join(map(writer.write, deltas))
     assert b"one" in begun
     assert [writer.write(delta) for delta in _every_delta(0)[:-1]] == [b""] * (len(_every_delta(0)) - 1)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import operator
 import re
-from collections import deque
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -23,6 +22,7 @@ from msgspec import Struct, structs
 
 from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
 from antiphon.wire.capabilities import format_capabilities, tool_name_lengths, tool_name_matcher
+from antiphon.wire.codec.open_calls import OpenCalls
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
 from antiphon.wire.json_schema import must_be_wrapped
 from antiphon.wire.loss import Loss
@@ -396,77 +396,6 @@ def _replace_keys(keys: dict[str, str], arguments: str) -> str:
 
 def _all_identical(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
     return all(map(operator.is_, left, right))
-
-
-class OpenCall:
-    """A call that may still lack its result; `wire_id` is its id in the body, if any."""
-
-    __slots__ = ("call_id", "is_answered", "name", "wire_id")
-
-    def __init__(self, call_id: str, wire_id: str | None, name: str) -> None:
-        self.call_id = call_id
-        self.wire_id = wire_id
-        self.name = name
-        self.is_answered = False
-
-
-class OpenCalls:
-    """The calls of one step, from which results take theirs: by id, else by name, else the first without a result.
-
-    Results mostly come in the order of their calls; the calls are indexed when the first one does not.
-    """
-
-    __slots__ = ("_calls", "_index", "_next")
-
-    def __init__(self) -> None:
-        self._calls: list[OpenCall] = []
-        self._next = 0
-        self._index: dict[tuple[str, str | None], deque[OpenCall]] | None = None
-
-    def add(self, call_id: str, wire_id: str | None, name: str) -> None:
-        call = OpenCall(call_id, wire_id, name)
-        self._calls.append(call)
-        if self._index is not None:
-            self._add_to_index(self._index, call)
-
-    def first(self) -> OpenCall | None:
-        """The first call without a result."""
-        calls = self._calls
-        while self._next < len(calls):
-            if not calls[self._next].is_answered:
-                return calls[self._next]
-            self._next += 1
-        return None
-
-    def take(self, name: str, wire_id: str | None) -> OpenCall | None:
-        """The call of a result, which now has it; None if every call has one."""
-        call = self.first()
-        if call is None:
-            return None
-        if wire_id and call.wire_id != wire_id:
-            call = self._find("id", wire_id) or self._find("name", name) or call
-        elif not wire_id and call.name != name:
-            call = self._find("name", name) or call
-        call.is_answered = True
-        return call
-
-    def _find(self, kind: str, value: str) -> OpenCall | None:
-        """The first call without a result that has this id or name."""
-        if self._index is None:
-            self._index = {}
-            for call in self._calls[self._next :]:
-                self._add_to_index(self._index, call)
-        found = self._index.get((kind, value))
-        while found:
-            if not found[0].is_answered:
-                return found[0]
-            found.popleft()
-        return None
-
-    @staticmethod
-    def _add_to_index(index: dict[tuple[str, str | None], deque[OpenCall]], call: OpenCall) -> None:
-        for key in (("id", call.wire_id), ("name", call.name)):
-            index.setdefault(key, deque()).append(call)
 
 
 class CallIdTracker:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
 from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import (
@@ -26,7 +26,7 @@ from laws.growing_formats.requests import FOREIGN, REASONING, Shape, Work, call
 
 READABLE = (*FORMATS, "openai-completions")
 PIECE = 1_000
-CITATIONS = {
+CITATIONS: NativeExtras = {
     "anthropic": {"citations": [{"type": "char_location", "cited_text": "a", "document_index": 0}]},
     "openai-chat": {"annotations": [{"type": "url_citation", "url_citation": {"url": "u", "title": "t"}}]},
     "openai-responses": {"annotations": [{"type": "url_citation", "url": "u", "title": "t"}]},

@@ -312,32 +312,28 @@ class MessageListWriter:
         if self._before_assistant and role == "assistant":
             due, self._before_assistant = self._before_assistant, []
             self._insert_system_messages(due)
-        if extras is None and self.messages and self._merge_with_last(role, blocks):
-            self._start_blocks()
-            return
-        if self._needs_sorting:
+        needs_sorting = self._needs_sorting
+        self._result_count, self._has_calls, self._needs_sorting = 0, False, False
+        if extras is None and self.messages:
+            last = self.messages[-1]
+            if type(last) is dict and last.get("role") == role and len(last) == 2 and self._merge(last, blocks):
+                return
+        if needs_sorting:
             blocks = _sort_blocks(blocks, role)
-        self._start_blocks()
         is_text = len(blocks) == 1 and type(blocks[0]) is dict
         message = {"role": role, "content": collapse_text(blocks) if is_text else blocks}
         if extras:
             message.update(extras)
-        self._sort_last()
+        if self._is_last_unsorted:
+            self._sort_last()
         self.messages.append(message)
         self._last = None if extras else message
 
-    def _start_blocks(self) -> None:
-        self._result_count = 0
-        self._has_calls = self._needs_sorting = False
-
-    def _merge_with_last(self, role: str | None, blocks: list[Any]) -> bool:
-        """Whether the blocks of a turn were added to the last message, which has the same role: the turn between was empty.
+    def _merge(self, last: dict[str, Any], blocks: list[Any]) -> bool:
+        """Add the blocks of a turn to the last message, of the same role: the turn between was empty. False if it cannot be.
 
         They are appended in place and sorted once, when the message is complete: a copy per turn would be quadratic.
         """
-        last = self.messages[-1]
-        if type(last) is not dict or last.get("role") != role or len(last) != 2:
-            return False
         content = last.get("content")
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
@@ -346,7 +342,7 @@ class MessageListWriter:
         elif last is not self._last:
             content = [*content]  # the client's own
         if content is not last["content"]:
-            last = self.messages[-1] = self._last = {"role": role, "content": content}
+            self.messages[-1] = self._last = {"role": last["role"], "content": content}
         content += blocks
         self._is_last_unsorted = True
         return True

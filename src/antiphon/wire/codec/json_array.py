@@ -34,6 +34,7 @@ _BEFORE = b" \t\r\n,"
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 _OBJECT = re.compile(_object_pattern(_MAX_DEPTH), re.DOTALL)
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
 _MARGIN = 8  # bytes before a chunk that show whether it begins a line
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
 
@@ -225,3 +226,34 @@ class _ArrayReader:
 def _end(pattern: re.Pattern[bytes], buffer: bytearray, at: int) -> int:
     match = pattern.match(buffer, at)
     return match.end() if match else at
+
+
+class ObjectBraces(msgspec.Struct):
+    """The braces of an object that comes in pieces of text; each piece is looked at once."""
+
+    read: int = 0
+    depth: int = 0
+    is_in_string: bool = False
+    is_escaped: bool = False
+
+    def are_closed(self, pieces: list[str]) -> bool:
+        """Whether the first brace is closed, or can never be."""
+        while self.read < len(pieces):
+            self.read += 1
+            if self._are_closed_in(pieces[self.read - 1]):
+                return True
+        return False
+
+    def _are_closed_in(self, piece: str) -> bool:
+        start = 1 if self.is_escaped else 0
+        for match in _BRACE.finditer(piece, start):
+            found = match[0]
+            if found == '"':
+                self.is_in_string = not self.is_in_string
+            elif found[0] != "\\" and not self.is_in_string:
+                self.depth += 1 if found == "{" else -1
+                if self.depth <= 0:
+                    return True
+        rest = piece[start:]
+        self.is_escaped = (len(rest) - len(rest.rstrip("\\"))) % 2 == 1
+        return False

@@ -98,14 +98,15 @@ class MessageListReader:
         self.messages.append(Message(role, tuple([read_part(part, self._calls) for part in parts]), None, native))
 
     def add_typed(self, contents: Sequence[TypedContent]) -> bool:
-        """Add typed contents; False, and nothing added, if one must be read generically.
+        """Add typed contents; False as soon as one must be read generically.
 
-        A single one is encoded first: whatever cannot be encoded raises before a result has taken its call.
+        A single one is read without our calls first: if that fails, no result has taken its call.
         """
-        if len(contents) == 1:
-            encode(contents[0])
-        if not all(map(_is_readable, contents)):
+        if len(contents) == 1 and not MessageListReader({})._add_typed(contents):
             return False
+        return self._add_typed(contents)
+
+    def _add_typed(self, contents: Sequence[TypedContent]) -> bool:
         calls, add = self._calls, self.messages.append
         for content in contents:
             if content.role == "user":
@@ -117,19 +118,25 @@ class MessageListReader:
             for part in content.parts:
                 text, call, result = part.text, part.function_call, part.function_response
                 signature, thought = part.thought_signature, part.thought
+                read: Part | None = None
                 if result is not UNSET:
-                    parts.append(_read_typed_result(result, calls))
+                    if text is UNSET and call is UNSET and signature is UNSET and thought is UNSET:
+                        read = _read_typed_result(result, calls)
                 elif call is not UNSET:
-                    parts.append(_read_typed_call(call, signature, calls))
+                    if text is UNSET and thought is UNSET:
+                        read = _read_typed_call(call, signature, calls)
                 elif text is not UNSET:
                     if signature is UNSET and thought is UNSET:
-                        parts.append(Text(text))
-                        continue
-                    extras = {} if signature is UNSET else {"thoughtSignature": signature}
-                    if thought is True:
-                        parts.append(Thinking(text, native={FORMAT: extras}))
+                        read = Text(text)
                     else:
-                        parts.append(Text(text, native={FORMAT: extras} if extras else None))
+                        extras = {} if signature is UNSET else {"thoughtSignature": signature}
+                        if thought is True:
+                            read = Thinking(text, native={FORMAT: extras})
+                        else:
+                            read = Text(text, native={FORMAT: extras} if extras else None)
+                if read is None:
+                    return False
+                parts.append(read)
             add(Message(role, tuple(parts)))
         return True
 
@@ -142,35 +149,18 @@ class MessageListReader:
         self._previous_role = role
 
 
-def _is_readable(content: TypedContent) -> bool:
-    """Whether every part of a typed content is one text, call or result, named and without an id of ours."""
-    for part in content.parts:
-        named: _TypedCall | _TypedResult | UnsetType = part.function_response
-        if named is not UNSET:
-            if part.function_call is not UNSET or part.thought_signature is not UNSET:
-                return False
-        elif part.function_call is not UNSET:
-            named = part.function_call
-        elif part.text is UNSET:
-            return False
-        else:
-            continue
-        wire_id = named.id
-        if part.text is not UNSET or part.thought is not UNSET or not named.name:
-            return False
-        if wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX)):
-            return False
-    return True
-
-
-def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest:
+def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest | None:
     name, wire_id = call.name, call.id
+    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
+        return None
     native = None if signature is UNSET else {FORMAT: {"thoughtSignature": signature}}
     return ToolCallRequest(name, calls.add_call(name, wire_id), encode(call.args).decode(), native=native)
 
 
-def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult:
+def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult | None:
     name, wire_id, response = result.name, result.id, result.response
+    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
+        return None
     if len(response) == 1:
         output = response.get("output")
         if type(output) is str and output[:1] not in OBJECT_START:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.json_array import ObjectBraces
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted
 from antiphon.wire.loss import other_fields
 from antiphon.wire.openai_chat import FORMAT
@@ -37,7 +37,6 @@ _IGNORED_CHOICE_FIELDS = frozenset(("delta", "index", "finish_reason", "message"
 _FRAGMENT_KEYS = frozenset(("index", "id", "type", "function", "custom"))
 _CALLED_KEYS = frozenset(("name", "arguments", "input"))
 _LEGACY_CALL_KEY = -1_000_000
-_BRACE = re.compile(r'\\.|["{}]', re.DOTALL)
 
 Deltas = list[ModelOutputDelta]
 
@@ -54,48 +53,14 @@ class _Call(Struct):
     pending: list[str] = []  # arguments that came before the call could be started
     pieces: list[str] = []
     merged: dict[str, Any] | None = None
-    braces: _Braces | None = None
+    is_object: bool | None = None  # not known before the first brace is closed
+    braces: ObjectBraces = msgspec.field(default_factory=ObjectBraces)
 
     def is_whole(self) -> bool:
-        """Whether the arguments so far are an object. Each piece is looked at once; only a closed object is decoded."""
-        if self.merged is not None:
-            return True
-        if self.braces is None:
-            self.braces = _Braces()
-        return self.braces.close_object(self.pieces)
-
-
-class _Braces(Struct):
-    """The braces in the arguments of a call, up to the piece that was read last."""
-
-    read: int = 0
-    depth: int = 0
-    is_in_string: bool = False
-    is_escaped: bool = False
-    is_object: bool | None = None  # not known before the first object is closed
-
-    def close_object(self, pieces: list[str]) -> bool:
-        """Whether the pieces are one object."""
-        while self.is_object is None and self.read < len(pieces):
-            if self._is_closed_by(pieces[self.read]):
-                self.is_object = is_object("".join(pieces))
-            self.read += 1
-        return self.is_object is True
-
-    def _is_closed_by(self, piece: str) -> bool:
-        for match in _BRACE.finditer(piece, 1 if self.is_escaped else 0):
-            found = match[0]
-            if found[0] == "\\":
-                continue
-            if found == '"':
-                self.is_in_string = not self.is_in_string
-            elif not self.is_in_string:
-                self.depth += 1 if found == "{" else -1
-                if self.depth <= 0:
-                    return True
-        stripped = piece[1:] if self.is_escaped else piece
-        self.is_escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
-        return False
+        """Whether the arguments so far are an object."""
+        if self.is_object is None and self.braces.are_closed(self.pieces):
+            self.is_object = is_object("".join(self.pieces))
+        return self.merged is not None or self.is_object is True
 
 
 class _Detail(Struct):

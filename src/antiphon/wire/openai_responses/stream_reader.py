@@ -62,10 +62,6 @@ class _Part(Struct):
     pieces: list[str] = []
     size: int = 0  # of all pieces
 
-    def append(self, text: str) -> None:
-        self.pieces.append(text)
-        self.size += len(text)
-
 
 class _Item(Struct):
     """An open item. Message items have a part per content index, others at most one."""
@@ -138,7 +134,8 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
 
     def _append_text(self, part: _Part | None, text: Any) -> None:
         if part is not None and type(text) is str and text:
-            part.append(text)
+            part.pieces.append(text)
+            part.size += len(text)
             self._out.append(PartDelta(part.index, text))
 
     def _append_missing_text(self, part: _Part | None, text: Any) -> None:
@@ -163,7 +160,8 @@ class StreamReader(ObjectStreamReader[StreamEvent, _Item]):
             self._text_place = place
         text = event.delta
         if text and part is not None and type(text) is str:
-            part.append(text)
+            part.pieces.append(text)
+            part.size += len(text)
             self._out.append(PartDelta(part.index, text))
 
     def _on_call_text(self, event: StreamEvent) -> None:
