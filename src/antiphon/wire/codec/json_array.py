@@ -63,7 +63,7 @@ class JsonStreamReader:
             unmarked = data.removeprefix(_BOM)
             start = unmarked.lstrip(_SPACE)
             if not start or _BOM.startswith(start):
-                blanks = unmarked[: len(unmarked) - len(start)]  # of which the last is enough
+                blanks = unmarked[: len(unmarked) - len(start)]  # the last one is enough
                 self._held = data[: len(data) - len(unmarked)] + blanks[-1:] + start
                 return []
             self._held = b""
