@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, Native, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, Native, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ProviderError, formats
 from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import (

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.history.entries import TokenUsage
-from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Image, NativeExtras, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import FORMATS, Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition, formats
 from antiphon.wire.clients import client_formats
 from antiphon.wire.delta import (
