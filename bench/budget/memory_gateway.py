@@ -14,16 +14,16 @@ import msgspec
 
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.app import Gateway
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.context import Services
-from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.stored_keys import StoredKeys
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
+from antiphon.gateway.runtime.context import Services
+from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.gateway.runtime.media import MediaFetcher
 from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore

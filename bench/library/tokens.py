@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.context.tokens import CharacterEstimate, LocalTokenizer, TokenLedger
-from antiphon.gateway.generate.offline import context_from_request
+from antiphon.gateway.runtime.offline import context_from_request
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats

@@ -13,10 +13,10 @@ from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.accounting import RequestAccounting
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import call

@@ -13,16 +13,14 @@ from typing import Any, Protocol
 
 from antiphon import __version__
 from antiphon.errors import AntiphonError, InvalidModelName, StoreError, UnknownResponse, WireError
-from antiphon.gateway.access.admission import Admission, admit_client, refuse_route
+from antiphon.gateway.access.admission import admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon.gateway.access.operators import find_operator
 from antiphon.gateway.access.origin import preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
 from antiphon.gateway.accounting import RequestAccounting
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.context import RequestContext, Services
 from antiphon.gateway.endpoints.answer_shapes import SHAPES
 from antiphon.gateway.endpoints.background import create_in_background, requests_background
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
@@ -47,6 +45,8 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendReader
 from antiphon.gateway.observe.status import ReloadResult, build_status
 from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
+from antiphon.gateway.runtime.context import Admission, RequestContext, Services
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.wire.output import ProviderError
@@ -258,8 +258,8 @@ class Gateway:
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),
             shared=self._services.shared.status if self._services.shared is not None else None,
-            spend=await self._spend.read(loaded),
-            ledger=await search_ledger(loaded, search, request.query),
+            spend=await self._spend.read(loaded.config, loaded.environ, loaded.prices),
+            ledger=await search_ledger(loaded.config, loaded.environ, search, request.query),
         )
         chosen = request.query.get("lang", "")
         view = PageView(

@@ -23,11 +23,8 @@ from antiphon.gateway.app import Gateway, MountedApp, TapeHandler
 from antiphon.gateway.cluster.sync import cluster_sync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.context import Services
-from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.governor import Governor
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.tls import ServerCertificate
@@ -39,6 +36,9 @@ from antiphon.gateway.ledger.stored_keys import StoredKeys
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
+from antiphon.gateway.runtime.context import Services
+from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.gateway.runtime.media import MediaFetcher
 from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.size_limit import SizeLimit

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from antiphon.errors import InvalidModelName, RoutingError
 from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.parts import Text
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter

@@ -22,9 +22,9 @@ from antiphon.gateway.access.page_session import (
     session_key,
 )
 from antiphon.gateway.admin import status_forms
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.providers.transport.client import HttpClient
 from gateway.rig import Client, Got, Rig, rig
 

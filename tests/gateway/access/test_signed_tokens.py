@@ -17,9 +17,9 @@ from antiphon.gateway.access.signed_tokens import (
     ticket_client,
     token_client,
 )
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.providers.cloud.authentication import Authentication
 from antiphon.providers.transport.client import HttpClient
 

@@ -11,9 +11,9 @@ import pytest
 from msgspec import structs
 
 from antiphon.errors import StoreError
-from antiphon.gateway.admin.audit import Change, read_audit
 from antiphon.gateway.config.key_hash import key_digest
 from antiphon.gateway.config.settings import KeyRules
+from antiphon.gateway.ledger.audit import Change, read_audit
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.stored_keys import NameTaken, StoredKey, StoredKeys, UnknownKey, deleted, rotated
 from antiphon.history.sql.database import Database

@@ -31,9 +31,9 @@ from antiphon.cli.gateway.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.cluster.sync import open_shared_store
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
 from antiphon.gateway.ledger.database import ledger_address, open_operator_database
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask

@@ -7,10 +7,6 @@ is within the limit. A refusal is in the format of the endpoint. A body of a req
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import Struct
-
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, is_loopback
 from antiphon.gateway.access.operators import (
     NOT_ADMIN,
@@ -20,22 +16,16 @@ from antiphon.gateway.access.operators import (
     presented_key,
 )
 from antiphon.gateway.access.origin import local_problem, site_problem
+from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
-from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.wire.output import ProviderError
 
 JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
 """Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})
-_FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
-_CONTENT_ACTIONS = frozenset(
-    {"generate", "count", "embed", "compact", "create_conversation", "update_conversation", "add_conversation_items"}
-)
-"""What takes a body of up to `gateway.max_body_bytes`."""
 MAX_FORM_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
 """The most bytes of a form, and of what is sent to any other endpoint."""
 _FORM_TYPE = "application/x-www-form-urlencoded"
@@ -46,47 +36,6 @@ _UNREAD_KEYS = ProviderError(
     retry_after=1.0,
 )
 _INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
-
-
-class Admission(Struct, frozen=True):
-    """A request that may be answered: its configuration, endpoint and client.
-
-    Requests to the chat have no `endpoint` but an admission made by the chat.
-    """
-
-    loaded: LoadedConfig
-    endpoint: Endpoint | None
-    key: ClientKey
-    started_at: float
-    chat: Any = None
-    passes_body: bool = False
-    """Whether the body is passed on while it arrives, whatever it is."""
-    connection: ConnectionAnswers | None = None
-    """The answers of the client's WebSocket connection, if it has one."""
-
-    @property
-    def opens_socket(self) -> bool:
-        """Whether the path is served over a WebSocket."""
-        return self.endpoint is not None and self.endpoint.action == "connect"
-
-    @property
-    def owner(self) -> str | None:
-        """The client whose bytes are counted; None: it has shown no key, although there are keys."""
-        key = self.chat if isinstance(self.chat, ClientKey) else self.key
-        return key.name if key.name or self.loaded.keys.allows_anonymous else None
-
-    @property
-    def max_body(self) -> int:
-        """The most bytes that the body may have."""
-        if self.owner is None or self.takes_form:
-            return MAX_FORM_BYTES
-        most = self.loaded.config.gateway.max_body_bytes
-        return most if self.endpoint is None or self.endpoint.action in _CONTENT_ACTIONS else MAX_SETTINGS_BYTES
-
-    @property
-    def takes_form(self) -> bool:
-        """Whether the body is a form of the status page."""
-        return self.endpoint is not None and self.endpoint.action in _FORM_ACTIONS
 
 
 def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
@@ -102,7 +51,7 @@ def refuse_route(request: ClientRequest, missing: NoRoute) -> Response:
     )
 
 
-def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
+def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
     """The client of a request, by its origin and its key; or the response that refuses it."""
     keys, headers = loaded.keys, request.headers
     if endpoint.action in OPERATOR_ACTIONS and (operator := find_operator(loaded, request)) is not None:
@@ -123,7 +72,7 @@ def admit_client(loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoin
     return error_response(endpoint.format, NOT_ADMIN) if endpoint.action in OPERATOR_ACTIONS else key
 
 
-def _key_error(loaded: LoadedConfig, request: ClientRequest) -> ProviderError:
+def _key_error(loaded: AccessRules, request: ClientRequest) -> ProviderError:
     """Why no key was accepted. Only a client that has the whole key learns that it expired or is disabled."""
     fields = key_fields(request)
     known = loaded.keys.find(*fields)

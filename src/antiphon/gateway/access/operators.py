@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from antiphon.gateway.access.client_keys import ClientKey, is_loopback
 from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.page_session import session_key
-from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.wire.output import ProviderError
 
@@ -34,7 +34,7 @@ _ADDRESS_HEADERS = ("x-forwarded-for", "x-real-ip", "x-client-ip", "true-client-
 _forwarded_for = re.compile(r'for\s*=\s*"?(\[[^\]]*\]|[^;,"\s]*)', re.IGNORECASE).findall
 
 
-def find_operator(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+def find_operator(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
     """The operator who sent a request; None if it is not from one."""
     if loaded.keys.allows_anonymous:
         return LOCAL_OPERATOR if is_from_this_machine(loaded, request) else None
@@ -44,7 +44,7 @@ def find_operator(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | N
     return key if key is not None and key.admin else None
 
 
-def presented_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+def presented_key(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
     """The client of the presented key, in any header or parameter that clients use; None if it is not accepted."""
     return loaded.keys.authenticate(*key_fields(request))
 
@@ -61,7 +61,7 @@ def key_fields(request: ClientRequest) -> tuple[str | None, ...]:
     )
 
 
-def is_from_this_machine(loaded: LoadedConfig, request: ClientRequest) -> bool:
+def is_from_this_machine(loaded: AccessRules, request: ClientRequest) -> bool:
     """Whether a program on this machine sent it, not a web page and not a proxy."""
     headers, rules = request.headers, loaded.origin_rules
     return is_loopback(request.peer) and not local_problem(headers, rules) and not site_problem(headers, rules)

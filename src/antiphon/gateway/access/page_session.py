@@ -11,14 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.access.signed_tokens import is_signature, is_token, new_token, signature, token_name
 from antiphon.gateway.http.messages import ClientRequest
-
-if TYPE_CHECKING:
-    from antiphon.gateway.config.loaded import LoadedConfig
 
 COOKIE = "antiphon_session"
 LANGUAGE_COOKIE = "antiphon_language"
@@ -30,13 +27,13 @@ _LONGEST_COOKIE = 1000
 _MOST_ADDRESSES = 10_000
 
 
-def new_session(loaded: LoadedConfig, key: ClientKey, *, now: float | None = None) -> str:
+def new_session(loaded: AccessRules, key: ClientKey, *, now: float | None = None) -> str:
     """The value of the cookie of an operator who has presented `key`."""
     expires = (time.time() if now is None else now) + SESSION_SECONDS
     return new_token(loaded, _SESSION, key.name, expires, nonce=token_hex(8), bound_to=key.key_hash)
 
 
-def session_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+def session_key(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
     """The admin key of the request's session; None without a valid one."""
     if not request.path.startswith(PAGE):
         return None
@@ -47,12 +44,12 @@ def session_key(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | Non
     return None
 
 
-def form_token(loaded: LoadedConfig, request: ClientRequest) -> str:
+def form_token(loaded: AccessRules, request: ClientRequest) -> str:
     """What a form of the page must send along."""
     return signature(loaded, _FORM, cookie(request, COOKIE))
 
 
-def has_form_token(loaded: LoadedConfig, request: ClientRequest, given: str) -> bool:
+def has_form_token(loaded: AccessRules, request: ClientRequest, given: str) -> bool:
     """Whether a form was sent by our own page, in this session."""
     return is_signature(given, loaded, _FORM, cookie(request, COOKIE))
 
@@ -66,18 +63,18 @@ def cookie(request: ClientRequest, name: str) -> str:
     return ""
 
 
-def session_cookie(loaded: LoadedConfig, request: ClientRequest, value: str) -> str:
+def session_cookie(loaded: AccessRules, request: ClientRequest, value: str) -> str:
     """The header that sets the session, or ends it if `value` is empty."""
     seconds = SESSION_SECONDS if value else 0
     return f"{COOKIE}={value}; Path={PAGE}; Max-Age={seconds}; HttpOnly; SameSite=Strict{_secure(loaded, request)}"
 
 
-def language_cookie(loaded: LoadedConfig, request: ClientRequest, language: str) -> str:
+def language_cookie(loaded: AccessRules, request: ClientRequest, language: str) -> str:
     """The header that keeps the chosen language."""
     return f"{LANGUAGE_COOKIE}={language}; Path={PAGE}; Max-Age={_YEAR}; HttpOnly; SameSite=Strict{_secure(loaded, request)}"
 
 
-def _secure(loaded: LoadedConfig, request: ClientRequest) -> str:
+def _secure(loaded: AccessRules, request: ClientRequest) -> str:
     scheme = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     return "; Secure" if scheme == "https" or loaded.config.gateway.tls_cert else ""
 

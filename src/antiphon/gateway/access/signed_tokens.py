@@ -14,13 +14,10 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
 from secrets import token_bytes
-from typing import TYPE_CHECKING
 
 from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.http.messages import ClientRequest
-
-if TYPE_CHECKING:
-    from antiphon.gateway.config.loaded import LoadedConfig
 
 TICKET = "ticket"
 UPLOAD_ID = "upload_id"
@@ -29,19 +26,19 @@ _TICKET_SECONDS = 86_400
 _PROCESS_KEY = token_bytes(32)
 
 
-def new_ticket(loaded: LoadedConfig, client: str, upload_id: str) -> str:
+def new_ticket(loaded: AccessRules, client: str, upload_id: str) -> str:
     """A ticket for one upload of a client, valid for a day."""
     return new_token(loaded, "upload", client, time.time() + _TICKET_SECONDS, bound_to=upload_id)
 
 
-def ticket_client(loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
+def ticket_client(loaded: AccessRules, request: ClientRequest) -> ClientKey | None:
     """The client of a valid ticket; None without one."""
     query = request.query
     return token_client(loaded, "upload", query.get(TICKET, ""), bound_to=query.get(UPLOAD_ID, ""))
 
 
 def new_token(
-    loaded: LoadedConfig, purpose: str, client: str, expires: float, *, nonce: str = "", bound_to: str | None = None
+    loaded: AccessRules, purpose: str, client: str, expires: float, *, nonce: str = "", bound_to: str | None = None
 ) -> str:
     """A token of a client. It is accepted for the same purpose, together with the same `bound_to`, until it expires.
 
@@ -52,7 +49,7 @@ def new_token(
     return ".".join((*parts, signature(loaded, purpose, *parts, *_given(bound_to))))
 
 
-def token_client(loaded: LoadedConfig, purpose: str, token: str, *, bound_to: str | None = None) -> ClientKey | None:
+def token_client(loaded: AccessRules, purpose: str, token: str, *, bound_to: str | None = None) -> ClientKey | None:
     """The client of a valid token, if its key is still accepted."""
     if not is_token(loaded, purpose, token, bound_to=bound_to):
         return None
@@ -60,7 +57,7 @@ def token_client(loaded: LoadedConfig, purpose: str, token: str, *, bound_to: st
     return None if key is None or key.refusal() else key
 
 
-def is_token(loaded: LoadedConfig, purpose: str, token: str, *, bound_to: str | None = None) -> bool:
+def is_token(loaded: AccessRules, purpose: str, token: str, *, bound_to: str | None = None) -> bool:
     """Whether a token is ours, for this purpose and together with `bound_to`, and has not expired."""
     *parts, given = token.split(".")
     if len(parts) < 2 or not is_signature(given, loaded, purpose, *parts, *_given(bound_to)):
@@ -77,7 +74,7 @@ def token_name(token: str) -> str:
         return ""
 
 
-def signature(loaded: LoadedConfig, purpose: str, *parts: str) -> str:
+def signature(loaded: AccessRules, purpose: str, *parts: str) -> str:
     """The signature of `parts`; one for another purpose is never equal."""
     secrets = "\0".join(loaded.signing_secrets).encode("utf-8", "surrogateescape")
     key = sha256(secrets).digest() if secrets else _PROCESS_KEY
@@ -85,7 +82,7 @@ def signature(loaded: LoadedConfig, purpose: str, *parts: str) -> str:
     return hmac.new(key, message, sha256).hexdigest()
 
 
-def is_signature(given: str, loaded: LoadedConfig, purpose: str, *parts: str) -> bool:
+def is_signature(given: str, loaded: AccessRules, purpose: str, *parts: str) -> bool:
     """Whether `given` is the signature of `parts`, compared in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), signature(loaded, purpose, *parts).encode())
 

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from antiphon.errors import CredentialError, StoreError, WireError
-from antiphon.gateway.admin.audit import Change, record_change
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.request_fields import read_body_as
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.ledger.audit import Change, record_change
 from antiphon.gateway.observe.status import credential_row
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.request_fields import read_body_as
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -19,14 +19,12 @@ from msgspec import Meta, Struct, structs
 
 from antiphon.errors import WireError
 from antiphon.gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_key, rules_of
-from antiphon.gateway.admin.audit import Change, read_audit
 from antiphon.gateway.config.checks import format_path
 from antiphon.gateway.config.schema import check_types, did_you_mean
 from antiphon.gateway.config.settings import KeyRules
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.request_fields import query_number, read_body_as
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.ledger.audit import Change, read_audit
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
 from antiphon.gateway.ledger.stored_keys import (
     NameTaken,
@@ -36,6 +34,8 @@ from antiphon.gateway.ledger.stored_keys import (
     deleted,
     rotated,
 )
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.request_fields import query_number, read_body_as
 from antiphon.gateway.utc_time import time_at, utc_text
 from antiphon.wire.output import ProviderError
 

@@ -19,7 +19,6 @@ from antiphon.gateway.admin.handlers import (
     handle_usage,
 )
 from antiphon.gateway.admin.status_forms import handle_login, handle_logout, handle_switch
-from antiphon.gateway.context import Handler
 from antiphon.gateway.endpoints.interactions import (
     handle_cancel_interaction,
     handle_delete_interaction,
@@ -44,6 +43,7 @@ from antiphon.gateway.endpoints.responses_api.stored import (
     handle_list_items,
 )
 from antiphon.gateway.endpoints.tokens import handle_count_tokens
+from antiphon.gateway.runtime.context import Handler
 
 HANDLERS: Mapping[str, Handler] = {
     "list_models": handle_list_models,

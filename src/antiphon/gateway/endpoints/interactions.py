@@ -7,7 +7,6 @@ from functools import wraps
 import msgspec
 
 from antiphon.errors import UnknownResponse
-from antiphon.gateway.context import Handler, RequestContext
 from antiphon.gateway.endpoints.background import (
     answer_chain,
     cancelled_object,
@@ -15,10 +14,11 @@ from antiphon.gateway.endpoints.background import (
     delete_answer,
     followed_events,
 )
-from antiphon.gateway.endpoints.request_fields import query_number
 from antiphon.gateway.endpoints.upstream_answers import asks_upstream
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.context import Handler, RequestContext
+from antiphon.gateway.runtime.request_fields import query_number
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from antiphon.errors import WireError
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.request_fields import query_number
 from antiphon.gateway.generate.model_names import ModelEntry, allowed_targets, model_not_found, visible_models
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.request_fields import query_number
 
 Body: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, str]

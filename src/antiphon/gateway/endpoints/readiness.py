@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import inf
 
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.providers.credentials.pool import CredentialPool
 
 

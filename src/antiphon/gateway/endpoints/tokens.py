@@ -13,8 +13,6 @@ from msgspec import Struct, structs
 
 from antiphon.context.tokens import CounterChain, LocalTokenizer
 from antiphon.errors import WireError
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
@@ -22,6 +20,8 @@ from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.metering import attempt_rows
 from antiphon.gateway.observe.request_log import warn_about_upstreams
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.request_fields import read_object
 from antiphon.gateway.state.store import STATE_FIELDS
 from antiphon.gateway.threads import COUNTING, STATE
 from antiphon.history import ContextEntryRole

@@ -19,7 +19,6 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, WireError
 from antiphon.gateway.access.budgets import priced_targets
-from antiphon.gateway.context import RequestContext
 from antiphon.gateway.generate.answer_model import with_requested_model
 from antiphon.gateway.generate.early_start import EarlyStart, KeepAlive
 from antiphon.gateway.generate.encoders import (
@@ -45,6 +44,7 @@ from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.charging import prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer

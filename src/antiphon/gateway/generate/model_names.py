@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.gateway.context import RequestContext
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.context import RequestContext
 from antiphon.providers.routes import Route, Target, check_model_name
 from antiphon.wire.output import ProviderError
 

@@ -20,12 +20,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import UnknownResponse, WireError
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.gateway.generate.server_state import check_server_state, expand_state
 from antiphon.gateway.generate.volatile_lines import normalise_lines
 from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
 from antiphon.gateway.observe.cache_record import CacheCheck, CacheWatch
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.offline import OfflineProvider
 from antiphon.gateway.state.store import STATE_FIELDS, to_provider_error
 from antiphon.gateway.threads import STATE
 from antiphon.parts import Audio, Document, Image, Part, Text

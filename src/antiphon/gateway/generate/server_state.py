@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from antiphon.errors import WireError
-from antiphon.gateway.context import RequestContext
+from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.state.compactions import expand_compactions
 from antiphon.gateway.state.store import FORMAT, continue_from, previous_response_id
 from antiphon.providers.engine.reply import UpstreamFailed

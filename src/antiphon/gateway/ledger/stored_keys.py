@@ -18,9 +18,9 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.access.client_keys import ClientKey, client_of, hash_key, new_key
-from antiphon.gateway.admin.audit import Change, write_audit
 from antiphon.gateway.config.key_hash import key_digest
 from antiphon.gateway.config.settings import KeyRules
+from antiphon.gateway.ledger.audit import Change, write_audit
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.utc_time import now_microseconds, time_at
 from antiphon.history.sql.database import Database

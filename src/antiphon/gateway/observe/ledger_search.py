@@ -8,7 +8,7 @@ from datetime import date
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.settings import Config
 from antiphon.gateway.ledger.database import open_for_reading
 from antiphon.gateway.ledger.search import AttemptFilter, AttemptPage, search_attempts
 from antiphon.gateway.observe.request_search import RequestFilter
@@ -25,9 +25,11 @@ class LedgerSearch(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-async def search_ledger(loaded: LoadedConfig, search: RequestFilter, query: Mapping[str, str]) -> LedgerSearch | None:
+async def search_ledger(
+    config: Config, environ: Mapping[str, str], search: RequestFilter, query: Mapping[str, str]
+) -> LedgerSearch | None:
     """What a reader looks for, in the ledger; None without a search or a ledger. `before` in the query is the cursor."""
-    if not loaded.config.ledger.enabled or (search.is_empty and "before" not in query):
+    if not config.ledger.enabled or (search.is_empty and "before" not in query):
         return None
     cursor = query.get("before", "")
     if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
@@ -46,12 +48,12 @@ async def search_ledger(loaded: LoadedConfig, search: RequestFilter, query: Mapp
         outcome=_OUTCOMES[search.outcome],
         day=day,
     )
-    return await DATABASE.run(_search, loaded, wanted, int(cursor) if cursor else None)
+    return await DATABASE.run(_search, config, environ, wanted, int(cursor) if cursor else None)
 
 
-def _search(loaded: LoadedConfig, wanted: AttemptFilter, before: int | None) -> LedgerSearch:
+def _search(config: Config, environ: Mapping[str, str], wanted: AttemptFilter, before: int | None) -> LedgerSearch:
     try:
-        database = open_for_reading(loaded.config, loaded.environ)
+        database = open_for_reading(config, environ)
         if database is None:
             return LedgerSearch()
         try:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.settings import Config
 from antiphon.gateway.ledger.database import open_for_reading
 from antiphon.gateway.ledger.recent_spend import RecentSpend
 from antiphon.gateway.ledger.spend import SpendRow, spend
 from antiphon.gateway.threads import DATABASE
+from antiphon.prices.table import PriceTable
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
@@ -50,22 +51,25 @@ class SpendReader:
         self._recent = RecentSpend()
         self._reading = asyncio.Lock()
 
-    async def read(self, loaded: LoadedConfig) -> SpendSummary:
+    async def read(self, config: Config, environ: Mapping[str, str], prices: PriceTable) -> SpendSummary:
         """The summary of now."""
-        if not loaded.config.ledger.enabled:
+        if not config.ledger.enabled:
             return SpendSummary(is_on=False)
         async with self._reading:
             if (began := self._clock()) >= self._until:
-                self._last = await DATABASE.run(read_spend, loaded, datetime.now(UTC), self._recent)
+                now = datetime.now(UTC)
+                self._last = await DATABASE.run(read_spend, config, environ, prices, now, self._recent)
                 ended = self._clock()
                 self._until = ended + max(_KEPT_SECONDS, _LEAST_PAUSE * (ended - began))
             return self._last
 
 
-def read_spend(loaded: LoadedConfig, now: datetime, recent: RecentSpend) -> SpendSummary:
+def read_spend(
+    config: Config, environ: Mapping[str, str], prices: PriceTable, now: datetime, recent: RecentSpend
+) -> SpendSummary:
     """The summary, from the database."""
     try:
-        database = open_for_reading(loaded.config, loaded.environ)
+        database = open_for_reading(config, environ)
     except AntiphonError as error:
         return SpendSummary(problem=str(error))
     if database is None:
@@ -73,10 +77,10 @@ def read_spend(loaded: LoadedConfig, now: datetime, recent: RecentSpend) -> Spen
     try:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         since = midnight - timedelta(days=DAYS - 1)
-        by_day = spend(database, ("day",), since=since, table=loaded.prices)
+        by_day = spend(database, ("day",), since=since, table=prices)
         return SpendSummary(
-            by_key=_largest_first(recent.by_key(database, since.date(), now.date(), loaded.prices)),
-            by_model=_largest_first(spend(database, ("model", "provider"), since=since, table=loaded.prices)),
+            by_key=_largest_first(recent.by_key(database, since.date(), now.date(), prices)),
+            by_model=_largest_first(spend(database, ("model", "provider"), since=since, table=prices)),
             by_day=tuple(reversed(by_day)),
             today=next((row for row in by_day if row.day == now.date()), None),
         )

@@ -22,10 +22,10 @@ from antiphon.conversation import Bounds
 from antiphon.errors import AntiphonError, RoutingError
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
-from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ChatPageSettings
 from antiphon.gateway.generate.model_names import visible_models
 from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient

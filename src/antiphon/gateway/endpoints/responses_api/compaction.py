@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.context import OnFinish, RequestContext
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.context import OnFinish, RequestContext
 from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, own_messages

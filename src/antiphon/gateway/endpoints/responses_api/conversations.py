@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.gateway.context import RequestContext
-from antiphon.gateway.endpoints.request_fields import read_object
 from antiphon.gateway.endpoints.responses_api.stored import page_of_items
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.request_fields import read_object
 from antiphon.gateway.threads import STATE
 
 _MAX_ITEMS = 20

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import WireError
-from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.background import (
     answer_chain,
     cancelled_object,
@@ -21,9 +20,10 @@ from antiphon.gateway.endpoints.background import (
     delete_answer,
     followed_events,
 )
-from antiphon.gateway.endpoints.request_fields import query_number
 from antiphon.gateway.endpoints.upstream_answers import asks_upstream
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.runtime.context import RequestContext
+from antiphon.gateway.runtime.request_fields import query_number
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, StoredResponse
 from antiphon.wire import formats

@@ -19,9 +19,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, UnknownResponse, WireError
-from antiphon.gateway.access.admission import Admission
 from antiphon.gateway.accounting import RequestAccounting
-from antiphon.gateway.context import Services
 from antiphon.gateway.endpoints.answer_shapes import empty_response
 from antiphon.gateway.endpoints.responses_api.lane import Lane, WaitingRequest
 from antiphon.gateway.endpoints.responses_api.steering import (
@@ -38,6 +36,7 @@ from antiphon.gateway.http.errors import INTERNAL_ERROR, error_response, overloa
 from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
+from antiphon.gateway.runtime.context import Admission, Services
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.gateway.threads import STATE

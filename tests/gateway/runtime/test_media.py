@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
-from antiphon.gateway.generate.media import FetchedMedia, MediaFetcher, MediaLimits
+from antiphon.gateway.runtime.media import FetchedMedia, MediaFetcher, MediaLimits
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.providers.transport.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.wire.loss import Loss

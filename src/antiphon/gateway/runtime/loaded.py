@@ -15,9 +15,9 @@ from itertools import chain
 from antiphon.gateway.access.client_keys import ClientKeys, KeyDirectory
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
-from antiphon.gateway.endpoints.provider_models import ProviderModels
-from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.gateway.observe.cache_record import CacheWatch, open_cache_watch
+from antiphon.gateway.runtime.offline import OfflineProvider
+from antiphon.gateway.runtime.provider_models import ProviderModels
 from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool

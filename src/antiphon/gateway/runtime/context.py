@@ -1,20 +1,19 @@
-"""What a request handler gets: `RequestContext`, and the `Services` that all requests of a process share."""
+"""What a request handler gets: its `Admission`, its `RequestContext`, and the `Services` that all requests of a process share."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
+from antiphon.gateway.access.admission import MAX_FORM_BYTES, MAX_SETTINGS_BYTES
 from antiphon.gateway.access.budgets import Budgets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
-from antiphon.gateway.config.loaded import LoadedConfig
-from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.governor import Governor
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.ledger.database import OperatorDatabase
@@ -26,6 +25,8 @@ from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.tracing import RequestTracer
 from antiphon.gateway.routes import Endpoint
+from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.gateway.runtime.media import MediaFetcher
 from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.conversations import ConversationStore
@@ -33,6 +34,12 @@ from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.transport.request import Transport
+
+_FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
+_CONTENT_ACTIONS = frozenset(
+    {"generate", "count", "embed", "compact", "create_conversation", "update_conversation", "add_conversation_items"}
+)
+"""What takes a body of up to `gateway.max_body_bytes`."""
 
 
 class Services(Struct, kw_only=True):
@@ -67,6 +74,47 @@ class Services(Struct, kw_only=True):
         """The health of the keys of each provider, with the calls of all workers of the host."""
         own = loaded.credentials
         return own if self.worker_health is None else self.worker_health.with_others(own)
+
+
+class Admission(Struct, frozen=True):
+    """A request that may be answered: its configuration, endpoint and client.
+
+    Requests to the chat have no `endpoint` but an admission made by the chat.
+    """
+
+    loaded: LoadedConfig
+    endpoint: Endpoint | None
+    key: ClientKey
+    started_at: float
+    chat: Any = None
+    passes_body: bool = False
+    """Whether the body is passed on while it arrives, whatever it is."""
+    connection: ConnectionAnswers | None = None
+    """The answers of the client's WebSocket connection, if it has one."""
+
+    @property
+    def opens_socket(self) -> bool:
+        """Whether the path is served over a WebSocket."""
+        return self.endpoint is not None and self.endpoint.action == "connect"
+
+    @property
+    def owner(self) -> str | None:
+        """The client whose bytes are counted; None: it has shown no key, although there are keys."""
+        key = self.chat if isinstance(self.chat, ClientKey) else self.key
+        return key.name if key.name or self.loaded.keys.allows_anonymous else None
+
+    @property
+    def max_body(self) -> int:
+        """The most bytes that the body may have."""
+        if self.owner is None or self.takes_form:
+            return MAX_FORM_BYTES
+        most = self.loaded.config.gateway.max_body_bytes
+        return most if self.endpoint is None or self.endpoint.action in _CONTENT_ACTIONS else MAX_SETTINGS_BYTES
+
+    @property
+    def takes_form(self) -> bool:
+        """Whether the body is a form of the status page."""
+        return self.endpoint is not None and self.endpoint.action in _FORM_ACTIONS
 
 
 class RequestContext(Struct, frozen=True):

@@ -18,7 +18,7 @@ from antiphon.providers.engine.model_list import fetch_models
 from antiphon.providers.engine.provider import Provider
 
 if TYPE_CHECKING:
-    from antiphon.gateway.config.loaded import LoadedConfig
+    from antiphon.gateway.runtime.loaded import LoadedConfig
 
 logger = logging.getLogger("antiphon.gateway")
 
