@@ -96,6 +96,21 @@ class RequestAccounting:
                 self._is_publishing_soon = True
                 asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self._publish_now)
 
+    def refuse(self, trace: RequestTrace, peer: str, *, is_logged: bool = False) -> None:
+        """Record a refused request, one of any number: its client is not known, or over a limit.
+
+        `is_logged`: the limit that refused it has a line.
+        """
+        self._count(trace)
+        self._recent.add(trace, is_bounded=True)
+        if not is_logged:
+            self._refusals.add_unknown(trace, peer)
+
+    def close(self) -> None:
+        """The process ends: write what waits for it."""
+        self.publish()
+        self._refusals.flush()
+
     def _publish_now(self) -> None:
         self._is_publishing_soon = False
         self.publish()
@@ -111,22 +126,25 @@ class RequestAccounting:
 
     def _publish(self, traces: Sequence[RequestTrace]) -> None:
         for trace in traces:
-            seconds, overhead = trace.seconds, trace.overhead_seconds
-            self._metrics.request(
-                client_format=trace.client_format,
-                upstream_format=trace.upstream_format,
-                model=trace.requested_model,
-                provider=trace.provider,
-                status=trace.status,
-                seconds=seconds,
-                first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
-                overhead_seconds=None if trace.client_format == CHAT_PAGE else overhead,  # a call of the page has none
-                usage=trace.usage,
-                repairs=trace.repairs,
-                losses=trace.losses,
-                attempts=trace.attempts,
-                key_name=trace.key,
-                streamed=trace.streams,
-            )
+            self._count(trace)
             self._recent.add(trace)
-            log_finished_request(trace, seconds, overhead)
+            log_finished_request(trace, trace.seconds, trace.overhead_seconds)
+
+    def _count(self, trace: RequestTrace) -> None:
+        has_overhead = trace.is_timed and trace.client_format != CHAT_PAGE  # a call of the page has none
+        self._metrics.request(
+            client_format=trace.client_format,
+            upstream_format=trace.upstream_format,
+            model=trace.requested_model,
+            provider=trace.provider,
+            status=trace.status,
+            seconds=trace.seconds,
+            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
+            overhead_seconds=trace.overhead_seconds if has_overhead else None,
+            usage=trace.usage,
+            repairs=trace.repairs,
+            losses=trace.losses,
+            attempts=trace.attempts,
+            key_name=trace.key,
+            streamed=trace.streams,
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -44,7 +45,7 @@ from antiphon.gateway.observe.request_search import RequestFilter
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.spend_summary import SpendReader
 from antiphon.gateway.observe.status import ReloadResult, build_status
-from antiphon.gateway.routes import Endpoint, NoRoute, is_chat_path, match_route
+from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon.gateway.runtime.context import Admission, RequestContext, Services
 from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.gateway.state.size_limit import StateLimitReached
@@ -58,6 +59,10 @@ _CALLS_PROVIDERS = frozenset({"generate", "embed", "compact", "pass"})
 _PAGE_ACTIONS = frozenset({"status", "status_logout", "status_switch"})
 """What a browser without a session gets the login form for."""
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
+_PROBES = frozenset({"health", "ready", "metrics", "status"})
+_OPERATIONS = {"generate": "chat", "compact": "chat", "embed": "embeddings", "count": "count_tokens"}
+"""The operations of requests that have another name in the log and the ledger."""
+_CLIENT_LEFT = 499
 
 
 class RequestHandler(Protocol):
@@ -148,11 +153,18 @@ class Gateway:
                     else Admission(loaded, None, ANONYMOUS, started_at, verdict)
                 )
             preflight = preflight_response(request, endpoint.allowed, loaded.origin_rules.origins)
-            return preflight or refuse_route(request, endpoint)
+            if preflight is not None:
+                return preflight
+            refusal = refuse_route(request, endpoint)
+            client_format = error_format_for_path(request.path, request.headers)
+            self._refuse(RequestTrace(request_id=request.request_id, client_format=client_format), request, refusal)
+            return refusal
         key = admit_client(loaded, request, endpoint)
         if isinstance(key, ClientKey):
-            return Admission(loaded, endpoint, key, started_at, passes_body=endpoint.action == "pass")
-        self._count(endpoint, key, "", started_at)
+            return Admission(
+                loaded, endpoint, key, started_at, passes_body=endpoint.action == "pass", record=self._record_end
+            )
+        self._refuse(_new_trace(request, endpoint, "", started_at), request, key)
         if (
             endpoint.action in _PAGE_ACTIONS
             and not loaded.keys.allows_anonymous
@@ -180,36 +192,72 @@ class Gateway:
             and (reached := await self.accounting.limit_reached(key, costs=action in _CALLS_PROVIDERS)) is not None
         ):
             limited = reached.response(endpoint.format)
-            self._count(endpoint, limited, key.name, admission.started_at)
+            trace = _new_trace(request, endpoint, key.name, admission.started_at)
+            self._refuse(trace, request, limited, is_logged=True)
             return limited
         if action == "metrics":
             self.refresh_gauges()
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
         if action == "status":
             return await self._status(loaded, request)
-        if action == "connect":
-            return upgrade_required()
-        context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
-        try:
-            if endpoint.resource and action in _BODIES_WITH_MODEL and endpoint.format != "gemini":
-                request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
-            if action == "generate":
-                if endpoint.format in SHAPES and requests_background(context):
-                    return await create_in_background(context, self._record_request)
-                return await Generation(context, self._record_request).respond()  # records itself
-            if action == "embed":
-                return await handle_embeddings(context, self._record_request)
-            if action == "pass":
-                return await handle_pass_through(context, self._record_request)
-            if action == "compact":
-                return await handle_compact(context, self._record_request)
-            response = await HANDLERS[action](context)
-        except Exception as error:
-            response = self._error_response(error, context)
-            if action in _CALLS_PROVIDERS:
-                return response
-        self._count(endpoint, response, key.name, admission.started_at)
+        if action in _CALLS_PROVIDERS:
+            context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
+            response = await self._finished(self._call_provider(context), context, admission.started_at)
+        else:
+            trace = _new_trace(request, endpoint, key.name, admission.started_at)
+            context = RequestContext(loaded, self._services, request, endpoint, key, trace=trace)
+            response = await self._finished(self._answer(context), context, admission.started_at)
         return response
+
+    async def _finished(
+        self, answering: Coroutine[Any, Any, Response], context: RequestContext, started_at: float
+    ) -> Response:
+        """The response to a request, or the error that ended it, recorded unless it records itself."""
+        request, endpoint = context.request, context.endpoint
+        defect: Exception | None = None
+        try:
+            response = await answering
+        except Exception as error:
+            known = self._error_response(error, endpoint.format)
+            response = known or internal_error(endpoint.format, request.request_id)
+            defect = error if known is None else None
+        except BaseException as cancelled:
+            if not request.is_recorded:
+                trace = context.trace or _new_trace(request, endpoint, context.key.name, started_at)
+                trace.status = trace.status_after(cancelled, request.deadline)
+                self._record_small(trace, context)
+            raise
+        if request.is_recorded:
+            if isinstance(defect, AntiphonError):  # else its line has the traceback
+                logger.error("internal error while handling a request", exc_info=defect)
+        elif context.trace is not None or isinstance(response.body, bytes):  # else it records itself at its end
+            trace = context.trace or _new_trace(request, endpoint, context.key.name, started_at)
+            if defect is not None:
+                trace.status_after(defect, request.deadline)
+            trace.status, trace.error, trace.defect = response.status, trace.error or response.error, defect
+            self._record_small(trace, context)
+        return response
+
+    async def _call_provider(self, context: RequestContext) -> Response:
+        """The response to a request that calls a provider and records itself, unless it is refused before that."""
+        request, endpoint = context.request, context.endpoint
+        if endpoint.resource and endpoint.action in _BODIES_WITH_MODEL and endpoint.format != "gemini":
+            request.body = with_model(request.body, endpoint.resource)  # Azure names it in the path
+        if endpoint.action == "embed":
+            return await handle_embeddings(context, self._record_request)
+        if endpoint.action == "pass":
+            return await handle_pass_through(context, self._record_request)
+        if endpoint.action == "compact":
+            return await handle_compact(context, self._record_request)
+        if endpoint.format in SHAPES and requests_background(context):
+            return await create_in_background(context, self._record_request)
+        return await Generation(context, self._record_request).respond()
+
+    async def _answer(self, context: RequestContext) -> Response:
+        """The response of a small endpoint."""
+        if context.endpoint.action == "connect":
+            return upgrade_required()
+        return await HANDLERS[context.endpoint.action](context)
 
     def open_socket(
         self, request: ClientRequest, socket: WebSocket, handler: RequestHandler | None = None
@@ -220,29 +268,49 @@ class Gateway:
         """
         return ResponseSocket(handler or self, self.accounting, self._services, request, socket)
 
-    def _count(self, endpoint: Endpoint, response: Response, key_name: str, started_at: float) -> None:
-        self._services.metrics.request(
-            client_format=endpoint.format,
-            status=response.status,
-            seconds=time.monotonic() - started_at,
-            key_name=key_name,
-        )
+    def _refuse(
+        self, trace: RequestTrace, request: ClientRequest, response: Response, *, is_logged: bool = False
+    ) -> None:
+        """Record the refusal of a request whose client is not known, or over a limit."""
+        trace.status, trace.error, trace.finished_at = response.status, response.error, time.monotonic()
+        request.is_recorded = True
+        self.accounting.refuse(trace, request.peer, is_logged=is_logged)
 
-    def _error_response(self, error: Exception, context: RequestContext) -> Response:
-        """An error that ended a request, in the client's format."""
+    def _record_end(self, request: ClientRequest, admission: Admission, response: Response | None) -> None:
+        """Record a request that ended without its handler: its body was refused, or its client left before it was complete."""
+        endpoint, key, loaded = admission.endpoint, admission.key, admission.loaded
+        if endpoint is None or request.is_recorded:
+            return
+        trace = _new_trace(request, endpoint, key.name, admission.started_at)
+        trace.client_disconnected = response is None
+        trace.status, trace.error = (_CLIENT_LEFT, None) if response is None else (response.status, response.error)
+        self._record_small(trace, RequestContext(loaded, self._services, request, endpoint, key))
+
+    def _record_small(self, trace: RequestTrace, context: RequestContext) -> None:
+        """Record a request that does not record itself, once. What monitors ask all the time is recorded if it is refused."""
+        request, loaded = context.request, context.loaded
+        is_answered = trace.status < 400
+        if request.is_recorded or (is_answered and context.endpoint.action in _PROBES):
+            return
+        request.is_recorded, trace.finished_at = True, time.monotonic()
+        if 400 <= trace.status < 500 and not context.key.name and not loaded.keys.allows_anonymous:
+            self.accounting.refuse(trace, request.peer)
+        else:
+            self.accounting.record(trace, context.key, loaded.prices)
+
+    def _error_response(self, error: Exception, format_name: str) -> Response | None:
+        """An error that ended a request, in the client's format; None if it is a defect."""
         if isinstance(error, WireError):
-            return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request"))
+            return error_response(format_name, ProviderError(str(error), "invalid_request"))
         if isinstance(error, InvalidModelName):
-            return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request", param="model"))
+            return error_response(format_name, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
-            return error_response(context.endpoint.format, to_provider_error(error), status=error.status)
+            return error_response(format_name, to_provider_error(error), status=error.status)
         if isinstance(error, StateLimitReached):
-            return error_response(context.endpoint.format, ProviderError(str(error), "too_large"))
+            return error_response(format_name, ProviderError(str(error), "too_large"))
         if isinstance(error, StoreError):
-            return error_response(context.endpoint.format, store_failure(error))
-        if not context.request.is_recorded or isinstance(error, AntiphonError):  # else its line has the traceback
-            logger.error("internal error while handling a request", exc_info=error)
-        return internal_error(context.endpoint.format, context.request.request_id)
+            return error_response(format_name, store_failure(error))
+        return None
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         self.accounting.publish()
@@ -288,3 +356,18 @@ def last_reload(reloader: ConfigReloader | None) -> ReloadResult | None:
     if status.refusal and status.refused_at is not None:
         return ReloadResult(time=status.refused_at, is_applied=False, problems=tuple(status.refusal.splitlines()))
     return ReloadResult(time=status.applied_at, is_applied=True) if status.applied_at is not None else None
+
+
+def _new_trace(request: ClientRequest, endpoint: Endpoint, key_name: str, started_at: float) -> RequestTrace:
+    """The record of a request that no handler records."""
+    operation = endpoint.kind if endpoint.action == "pass" else _OPERATIONS.get(endpoint.action, endpoint.action)
+    return RequestTrace(
+        request_id=request.request_id,
+        client_format=endpoint.format,
+        key=key_name,
+        operation=operation,
+        started_at=started_at,
+        is_timed=False,
+        is_free=True,
+        is_estimable=False,
+    )

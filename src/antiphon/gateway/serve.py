@@ -191,6 +191,7 @@ async def serve(
         services.spans.close()
         if services.ledger is not None:
             await PROCESS.run(services.ledger.close)
+        gateway.accounting.close()
         gateway.refresh_gauges()  # with the rows that were written last
         metrics.close()
         await PROCESS.run(services.database.close)

@@ -141,9 +141,11 @@ def test_a_rejected_key_of_a_token_count_is_one_warning(gateway_log: GatewayLog,
     upstream = gateway_log.gateway.upstreams["anthropic"]
     upstream.faults.append(upstream.error(401, "authentication", "invalid x-api-key"))
     body = {**HELLO, "model": "to-anthropic"}
-    assert client.post("/v1/messages/count_tokens", body).status == 502
-    [warning] = until(gateway_log.warnings)
+    got = client.post("/v1/messages/count_tokens", body)
+    assert got.status == 502
+    warning, line = gateway_log.of(got)
     assert warning["event"] == "key_rejected"
+    assert (line["operation"], line["provider"], line["outcome"]) == ("count_tokens", "anthropic", "failed")
 
 
 def test_a_fallback_is_one_warning_and_a_field(gateway_log: GatewayLog, client: Client) -> None:

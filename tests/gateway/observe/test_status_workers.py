@@ -38,7 +38,7 @@ def test_every_worker_accepts_the_session_and_shows_all_requests(tmp_path: Path)
                     with connected(running.port) as client:
                         status = client.get("/status", cookie=cookie)
                     assert status.status == 200
-                    counts.add(len(status.json["requests"]))
+                    counts.add(sum(record["operation"] == "chat" for record in status.json["requests"]))
                 return counts
 
             assert until(lambda: seen() == {REQUESTS})

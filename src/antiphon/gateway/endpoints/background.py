@@ -94,6 +94,7 @@ async def create_in_background(context: RequestContext, on_finish: OnFinish) -> 
         request=body,
         hold=hold,
     )
+    context.request.is_recorded = True  # by its generation, at the end
     if streams:
         return Response(headers=dict(STREAM_HEADERS), body=answer.follow())
     return Response.json(answer.body)

@@ -18,15 +18,12 @@ from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
-from antiphon.gateway.observe.metering import attempt_rows
-from antiphon.gateway.observe.request_log import warn_about_upstreams
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import read_object
 from antiphon.gateway.state.store import STATE_FIELDS
 from antiphon.gateway.threads import COUNTING, STATE
 from antiphon.history import ContextEntryRole
 from antiphon.parts import Native, Part, Text, ToolCallRequest
-from antiphon.providers.call import CallReport
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
@@ -74,27 +71,23 @@ async def _counted_upstream(context: RequestContext, model: str, targets: list[T
         body = rewrite_count_body(endpoint.format, context.request.body, target.model)
         return UpstreamRequest(provider, target.model, address, [body], streams=False)
 
-    report = CallReport()
+    report = context.report()
+    call = ModelCall(targets, prepare, report)
     try:
-        reply = await ModelCall(targets, prepare, report).reply()
+        reply = await call.reply()
     except UpstreamFailed as failure:
         if endpoint.format in STATE_FIELDS and failure.error.kind == "not_found":
             return None
         last = report.attempts[-1].provider if report.attempts else targets[0].provider
         return provider_error_response(endpoint.format, failure.error, last)
     finally:
-        warn_about_upstreams(context.request.request_id, report.attempts, report.fallbacks)
-        if context.services.ledger is not None:
-            context.services.ledger.add_all(
-                attempt_rows(
-                    report.attempts,
-                    request_id=context.request.request_id,
-                    key=context.key.name,
-                    client_format=endpoint.format,
-                    operation="count_tokens",
-                    model_asked=model,
-                )
-            )
+        asked = report.attempts[-1] if report.attempts else None
+        context.asked(
+            asked.provider if asked is not None else targets[0].provider,
+            call.waiting_seconds,
+            model=model,
+            target_model=asked.model if asked is not None else targets[0].model,
+        )
     assert isinstance(reply, WholeReply), "no stream was requested"
     return Response.json(reply.body)
 

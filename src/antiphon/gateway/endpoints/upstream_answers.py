@@ -19,7 +19,6 @@ from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.runtime.context import Handler, RequestContext
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import STATE
-from antiphon.providers.call import CallReport
 from antiphon.providers.engine.forward import ForwardedRequest
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
@@ -59,10 +58,13 @@ async def _ask(context: RequestContext, known: UpstreamAnswer, provider: Provide
         method=request.method,
         preferred_key=known.credential,
     )
+    call = forward_call(prepared, context.report())
     try:
-        reply = await forward_call(prepared, CallReport()).reply()
+        reply = await call.reply()
     except UpstreamFailed as failure:
         return passed_on_error(format_name, provider, prepared.last_error, failure.error)
+    finally:
+        context.asked(provider.name, call.waiting_seconds)
     assert isinstance(reply, StreamReply), "nothing else is forwarded"
     headers = {"x-antiphon-target": header_text(provider.name)}
     content_type = reply.headers.get("content-type", "application/json")

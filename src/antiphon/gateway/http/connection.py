@@ -43,7 +43,6 @@ _TOO_MANY_CONNECTIONS = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\
 _CONTINUE, _LAST_CHUNK = b"HTTP/1.1 100 Continue\r\n\r\n", b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _SWITCHING, _WITHOUT_BODY = 101, frozenset({204, 304})
-
 _IDLE, _HEAD, _BODY, _RESPONDING, _FLUSHING, _LINGERING, _CLOSED = State
 
 
@@ -245,6 +244,7 @@ class ServerConnection(asyncio.Protocol):
         """Complete the handshake; from then on the connection carries frames."""
         listener, request = self._listener, incoming.request
         response = listener.with_common_headers(handshake(request.headers), request)
+        incoming.end(response)
         if response.status != _SWITCHING:
             self._send(self._whole(response))
             return

@@ -53,7 +53,9 @@ def error_response(
     all_headers = dict(headers or {})
     if error.retry_after is not None:
         all_headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
-    return Response.json(body, status, all_headers)
+    response = Response.json(body, status, all_headers)
+    response.error = error
+    return response
 
 
 def internal_error(format_name: str, request_id: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -159,7 +159,11 @@ class Listener:
         if getattr(admission, "passes_body", False):
             return admission
         takes_form = getattr(admission, "takes_form", False)
-        return refuse_body(request, length, self.max_body(admission), takes_form=takes_form) or admission
+        refusal = refuse_body(request, length, self.max_body(admission), takes_form=takes_form)
+        end = getattr(admission, "end", None)
+        if refusal is not None and end is not None:
+            end(request, refusal)
+        return refusal or admission
 
     def with_common_headers(self, response: Response, request: ClientRequest) -> Response:
         """The response with the id of the request, and with CORS headers for a page of an allowed origin."""

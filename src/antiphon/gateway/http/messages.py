@@ -21,6 +21,7 @@ from msgspec import Struct, field
 from antiphon.gateway.http.body_stream import BodyStream
 from antiphon.gateway.http.governor import Hold
 from antiphon.ids import new_id
+from antiphon.wire.output import ProviderError
 
 
 @lru_cache(maxsize=2)
@@ -100,6 +101,8 @@ class Response(Struct, kw_only=True):
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | AsyncIterator[bytes] | StreamSource = b""
+    error: ProviderError | None = None
+    """Why the request failed or was refused, for its record."""
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

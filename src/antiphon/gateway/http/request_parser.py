@@ -80,6 +80,12 @@ class IncomingRequest:
         self.stream: BodyStream | None = None
         """Where the body goes, if it is passed on while it arrives; then the request is answered from its head on."""
 
+    def end(self, response: Response | None) -> None:
+        """It ends with a response that its handler did not give; None if the client left."""
+        end = getattr(self.admission, "end", None)
+        if end is not None:
+            end(self.request, response)
+
     @property
     def has_more(self) -> bool:
         """Whether it is answered while its body still arrives."""
@@ -149,6 +155,8 @@ class RequestParser:
             self.incoming.stream.end(is_cut=True)
         for incoming in (*self.requests, self.incoming):
             if incoming is not None:
+                if incoming.stream is None or incoming in self.requests:  # else it is being answered
+                    incoming.end(None)
                 self.release(incoming)
         self.requests, self.incoming = [], None
         self._parser = None  # it refers to this object
@@ -378,6 +386,7 @@ class RequestParser:
         self._finish(incoming)
 
     def _drop_body(self, incoming: IncomingRequest, response: Response) -> None:
+        incoming.end(response)
         incoming.admission, incoming.is_refused = response, True
         incoming.decompressor = None
         self.release(incoming)

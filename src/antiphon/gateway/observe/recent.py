@@ -31,6 +31,8 @@ from antiphon.providers.call import Attempt
 logger = logging.getLogger("antiphon.gateway")
 
 MAX_RECORDS = 500
+MAX_REFUSED = 50
+"""How many refused requests of clients that are not known, or over their limits, are in the list."""
 MINUTES = 60
 
 _CLIENT_OUTCOMES = ("refused", "cancelled")
@@ -180,7 +182,7 @@ class Minute(Struct):
             outcome = trace.outcome
             self.refused += outcome in _CLIENT_OUTCOMES
             self.failed += outcome == "failed"
-        else:
+        elif trace.is_timed:
             bucket = _bucket_index(trace.seconds)
             self.seconds[bucket] = self.seconds.get(bucket, 0) + 1
         if trace.first_token is not None:
@@ -225,6 +227,8 @@ class RecentRequests:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._last: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
+        self._refused: deque[RequestRecord] = deque(maxlen=MAX_REFUSED)
+        self._has_new_refusals = False
         self._minutes: dict[int, Minute] = {}
         self._most = most
         self._snapshots = snapshots
@@ -232,14 +236,21 @@ class RecentRequests:
         self._unshared: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
         self._shared: deque[msgspec.Raw] = deque(maxlen=most)  # what the other workers can read, encoded
 
-    def add(self, trace: RequestTrace) -> None:
-        """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom."""
+    def add(self, trace: RequestTrace, *, is_bounded: bool = False) -> None:
+        """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom.
+
+        `is_bounded`: it is one of any number of refusals; they do not displace other requests.
+        """
         now = trace.recorded_at = self._clock()
         has_texts = trace.error is not None or trace.repairs or trace.losses or len(trace.attempts) > 1
         kept = RequestRecord.of(trace) if has_texts else trace
-        self._last.append(kept)
-        if self._snapshots is not None:
-            self._unshared.append(kept)
+        if is_bounded:
+            self._refused.append(RequestRecord.of(trace))
+            self._has_new_refusals = True
+        else:
+            self._last.append(kept)
+            if self._snapshots is not None:
+                self._unshared.append(kept)
         start = int(now) // 60 * 60
         minute = self._minutes.get(start)
         if minute is None:
@@ -253,7 +264,7 @@ class RecentRequests:
 
     def activity(self) -> Activity:
         """The same in this thread, which need not be that of the event loop: what that changes is copied in one step."""
-        own = [_record(each) for each in list(self._last)]
+        own = [_record(each) for each in [*self._last, *self._refused]]
         activities = [Activity(own, list(self._minutes.values())), *self._activity_of_others()]
         records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
@@ -262,12 +273,13 @@ class RecentRequests:
             for minute in one.minutes:
                 if minute.start in hour:
                     hour[minute.start].merge(minute)
-        return Activity(records[: -self._most - 1 : -1], list(hour.values()), len(activities))
+        return Activity(records[: -self._most - len(self._refused) - 1 : -1], list(hour.values()), len(activities))
 
     async def share(self) -> None:
         """Publish this worker's activity to the other workers, if it changed. Called every second by `publish_forever`."""
-        if self._snapshots is None or not self._unshared:
+        if self._snapshots is None or not (self._unshared or self._has_new_refusals):
             return
+        self._has_new_refusals = False
         fresh, self._unshared = self._unshared, deque(maxlen=self._most)
         try:
             await RECORDS.run(self._publish, self._snapshots, fresh)
@@ -277,7 +289,8 @@ class RecentRequests:
     def _publish(self, snapshots: WorkerSnapshots, fresh: Iterable[RequestRecord | RequestTrace]) -> None:
         """Write the records, in a thread. Only the new ones are encoded."""
         self._shared.extend([msgspec.Raw(msgspec.json.encode(_record(each))) for each in fresh])
-        activity = _EncodedActivity(list(self._shared), list(self._minutes.values()))
+        refused = [msgspec.Raw(msgspec.json.encode(each)) for each in list(self._refused)]
+        activity = _EncodedActivity([*self._shared, *refused], list(self._minutes.values()))
         snapshots.write("recent", msgspec.json.encode(activity))
 
     def _activity_of_others(self) -> Iterable[Activity]:

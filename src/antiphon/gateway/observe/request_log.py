@@ -23,7 +23,7 @@ LOG_FIELDS: Mapping[str, str] = {
     "request_id": "the id of the request",
     "status": "the HTTP status that the client got",
     "outcome": "`answered`, `refused`, `failed` or `cancelled`; the truth where a stream failed after its 200",
-    "operation": "`chat`, `embeddings`, or the kind of a request that is passed on",
+    "operation": "`chat`, `embeddings`, the kind of a request that is passed on, or what else was asked for (`list_models`, …)",
     "client_format": "the format of the client",
     "key": "the name of the client key",
     "model": "the requested model",
@@ -72,7 +72,8 @@ def log_finished_request(trace: RequestTrace, seconds: float, overhead: float) -
     if not logger.isEnabledFor(level):
         return
     target = f"{trace.provider}/{trace.model}" if trace.model else trace.provider or "no provider"
-    message = f"{trace.client_format} {trace.requested_model} -> {target} {trace.status} in {seconds:.3f} s"
+    asked = f"{trace.client_format} {trace.requested_model or trace.operation}".strip()
+    message = f"{asked} -> {target} {trace.status} in {seconds:.3f} s"
     if is_for_people():
         fields = _further_fields(trace, {"request_id": trace.request_id, "overhead_ms": round(overhead * 1000, 3)})
     else:

@@ -70,6 +70,8 @@ class RequestTrace(Struct, kw_only=True):
     """Whether the head of the stream was sent before a provider answered."""
     operation: str = "chat"
     """Its operation name in OpenTelemetry's GenAI conventions."""
+    is_timed: bool = True
+    """Whether its times are those of calls of models: the gateway answers other requests itself, in no time."""
     is_free: bool = False
     """Whether a provider charges nothing for such a request that reports no usage."""
     is_estimable: bool = True

@@ -32,6 +32,7 @@ from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
+from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.transport.request import Transport
 
@@ -91,6 +92,13 @@ class Admission(Struct, frozen=True):
     """Whether the body is passed on while it arrives, whatever it is."""
     connection: ConnectionAnswers | None = None
     """The answers of the client's WebSocket connection, if it has one."""
+    record: Callable[[ClientRequest, Admission, Response | None], None] | None = None
+    """Records a request that ends before, or without, being handled."""
+
+    def end(self, request: ClientRequest, response: Response | None) -> None:
+        """The request ends with a response that its handler did not give; None if the client left."""
+        if self.record is not None:
+            self.record(request, self, response)
 
     @property
     def opens_socket(self) -> bool:
@@ -127,6 +135,19 @@ class RequestContext(Struct, frozen=True):
     key: ClientKey
     connection: ConnectionAnswers | None = None
     """The answers of the client's WebSocket connection, if it has one."""
+    trace: RequestTrace | None = None
+    """The record of a request to a small endpoint, whose handler adds what it asked of providers."""
+
+    def report(self) -> CallReport:
+        """The report of a call that belongs to the record of this request."""
+        trace = self.trace
+        return CallReport() if trace is None else CallReport(attempts=trace.attempts, fallbacks=trace.fallbacks)
+
+    def asked(self, provider: str, waiting_seconds: float, *, model: str = "", target_model: str = "") -> None:
+        """A provider was asked, and took so long."""
+        if self.trace is not None:
+            self.trace.provider, self.trace.requested_model, self.trace.model = provider, model, target_model
+            self.trace.waiting_seconds += waiting_seconds
 
 
 OnFinish: TypeAlias = Callable[[RequestTrace, RequestContext], None]

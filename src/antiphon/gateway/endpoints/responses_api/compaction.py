@@ -16,6 +16,7 @@ from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.server_state import expand_state
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.context import OnFinish, RequestContext
 from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
@@ -60,7 +61,12 @@ async def handle_compact(context: RequestContext, on_finish: OnFinish) -> Respon
     )
     body = _wire.encode_request(asked).data
     run = structs.replace(context, request=structs.replace(context.request, body=body))
-    answer = await Generation(run, on_finish).respond()
+
+    def record(trace: RequestTrace, asked: RequestContext) -> None:
+        on_finish(trace, asked)
+        context.request.is_recorded = True
+
+    answer = await Generation(run, record).respond()
     if answer.status != 200 or not isinstance(answer.body, bytes):
         return answer
     return Response.json(_write_compaction(expanded, answer.body), headers=_report_headers(answer))

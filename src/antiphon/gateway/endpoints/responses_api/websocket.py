@@ -327,19 +327,25 @@ class ResponseSocket:
             return False
         seconds = admission.loaded.config.gateway.request_seconds
         request.deadline = time.monotonic() + seconds
+        refusal: Response | None = None
         try:
             self._check_results(_wire.read_request(body), previous)
             lane.use_body(body)
             if lane.is_cancelled:
+                admission.end(request, None)
                 lane.end_cancelled()
                 return False
             if warms_up:
-                return await self._warm_up(lane, body, admission)
+                is_warm = await self._warm_up(lane, body, admission)
+                admission.end(request, Response())
+                return is_warm
         except UnknownResponse as unknown:
-            self._send_error(error_response(_FORMAT, to_provider_error(unknown), status=400), lane.id)
-            return False
+            refusal = error_response(_FORMAT, to_provider_error(unknown), status=400)
         except AntiphonError as error:
-            self._send_error(_invalid(str(error)), lane.id)
+            refusal = _invalid(str(error))
+        if refusal is not None:
+            admission.end(request, refusal)
+            self._send_error(refusal, lane.id)
             return False
         try:
             lane.is_active = True
