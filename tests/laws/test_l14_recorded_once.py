@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from msgspec import structs
 
 from antiphon.gateway import app
 from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.config.settings import ClientKeySettings, GatewaySettings
+from antiphon.gateway.config.settings import ClientKeySettings, GatewaySettings, LedgerSettings
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.http.messages import Response
@@ -341,3 +342,32 @@ def test_requests_that_a_shutdown_ends_are_recorded_once(monkeypatch: pytest.Mon
             until(lambda: in_flight() + sum(watch.logged().values()) >= len(routes), "all are in progress or ended")
         sent = sending.result(60)
     assert watch.logged() == Counter(request.id for request in sent if request.has_line)
+
+
+CHAT = {"model": "to-openai-chat", "messages": HELLO}
+RESPONSES = {"model": "to-openai-chat", "input": "Is it raining?"}
+CHARGED: dict[str, tuple[str, dict[str, Any]]] = {
+    "a whole answer": ("/v1/chat/completions", CHAT),
+    "a stream": ("/v1/chat/completions", {**CHAT, "stream": True}),
+    "a translated answer": ("/v1/messages", {**CHAT, "max_tokens": 50}),
+    "embeddings": ("/v1/embeddings", {"model": "to-openai-chat", "input": "x"}),
+    "an answer in the background": ("/v1/responses", {**RESPONSES, "background": True}),
+    "a compaction": ("/v1/responses/compact", RESPONSES),
+}
+
+
+def test_what_a_provider_charges_for_is_charged_to_the_key(tmp_path: Path) -> None:
+    with (
+        observed(ledger=LedgerSettings(address=str(tmp_path / "ledger.db"))) as watch,
+        watch.gateway.client("sk-operator") as operator,
+    ):
+        for kind, (path, body) in CHARGED.items():
+            key = operator.post("/admin/keys", {"name": kind}).json["key"]
+            with watch.gateway.client(key) as client:
+                assert client.post(path, body).status == 200, kind
+
+        def charged() -> set[str]:
+            rows = operator.get("/admin/spend?by=key").json["rows"]
+            return {row["key"] for row in rows if row["prompt_tokens"] + row["completion_tokens"] > 0}
+
+        until(lambda: charged() == set(CHARGED), "each is charged to its key")
