@@ -37,7 +37,8 @@ was and how an API writes it meet in `providers`, which asks a model."""
 
 GATEWAY_LAYERS = """
 http threads utc_time routes
-config state
+errors config
+state
 access
 cluster ledger
 observe
@@ -70,16 +71,6 @@ TOPS = {"antiphon": 2, "antiphon.gateway": 1}
 
 UNTIL_APART = {("antiphon.tapes.serving", "antiphon.cli.terminal")}
 """The commands of all distributions are one folder until they are apart; this import goes to that of the library."""
-
-UP_FROM_HTTP = {
-    *(("antiphon.gateway.http.connection", f"antiphon.gateway.{other}") for other in ("app", "config.settings")),
-    *(
-        ("antiphon.gateway.http.listener", f"antiphon.gateway.{other}")
-        for other in ("access.admission", "access.origin", "app", "config.settings", "observe.metrics", "routes")
-    ),
-    ("antiphon.gateway.http.request_parser", "antiphon.gateway.routes"),
-}
-"""`gateway.http` becomes part of the library; these are the imports that have to go before."""
 
 # How many modules a folder may have.
 MAX_FILES = 15
@@ -136,7 +127,7 @@ def module_imports(sources: tuple[Path, ...]) -> dict[str, dict[str, int]]:
             for name in imports(node, deep=False):
                 while name and name not in known:
                     name = name.rpartition(".")[0]
-                if name and name not in tops and (module, name) not in UNTIL_APART | UP_FROM_HTTP:
+                if name and name not in tops and (module, name) not in UNTIL_APART:
                     imported.setdefault(name, node.lineno)  # type: ignore[attr-defined]
     return found
 
@@ -273,12 +264,6 @@ def test_folders_of_the_gateway_import_the_rows_above_them() -> None:
     ]
     assert [line for folder, other, lines in arrows for line in lines if rows[other] >= rows[folder]] == []
     assert graph.keys() == rows.keys()
-
-
-def test_the_imports_that_http_has_to_lose_are_there() -> None:
-    for module, other in UP_FROM_HTTP:
-        path = module_names(SOURCE)[module]
-        assert any(f"{name}.".startswith(f"{other}.") for name in imports(parsed(path))), (module, other)
 
 
 def distribution_of(module: str) -> str:

@@ -16,7 +16,8 @@ from msgspec import Struct
 from antiphon.chat.models import ChatModels
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.gateway.access.client_keys import ClientKeys
-from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
+from antiphon.gateway.config.settings import ClientKeySettings, Config
+from antiphon.gateway.http.application import Limits
 from antiphon.history import HistoryStore, SqliteStore
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import ModelChoice
@@ -164,7 +165,7 @@ def served(
     with_builtin: bool = False,
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
-    settings: GatewaySettings | None = None,
+    limits: Limits | None = None,
     kept_in: Callable[[Path], HistoryStore] = SqliteStore,
     **options: Any,
 ) -> Iterator[Browser]:
@@ -180,16 +181,16 @@ def served(
             keys=lambda: known,
             **options,
         )
-        with running(app, settings or GatewaySettings()) as port:
+        with running(app, limits or Limits()) as port:
             yield Browser(port)
 
 
 @contextmanager
-def running(app: ChatApp, settings: GatewaySettings) -> Iterator[int]:
+def running(app: ChatApp, limits: Limits) -> Iterator[int]:
     """An app served in a thread; its port."""
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
-        await serve_app(app, on_ready=ready, stop=stop, settings=settings)
+        await serve_app(app, on_ready=ready, stop=stop, limits=limits)
 
     with in_a_thread(serve) as url:
         yield int(url.split(":")[2].partition("/")[0])

@@ -90,7 +90,7 @@ class RequestAccounting:
         if trace.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()  # the traceback of a defect is dropped when this returns
         elif not self._is_publishing_soon:
-            if self._metrics.requests_in_progress <= 1:
+            if self._metrics.traffic.requests_in_progress <= 1:
                 self.publish()
             else:
                 self._is_publishing_soon = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from antiphon.errors import AntiphonError, InvalidModelName, StoreError, Unknown
 from antiphon.gateway.access.admission import admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon.gateway.access.operators import find_operator
-from antiphon.gateway.access.origin import preflight_response
+from antiphon.gateway.access.origin import cors_headers, preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
 from antiphon.gateway.accounting import RequestAccounting
 from antiphon.gateway.config.reload import ConfigReloader
@@ -30,9 +30,10 @@ from antiphon.gateway.endpoints.pass_through import handle_pass_through
 from antiphon.gateway.endpoints.readiness import readiness
 from antiphon.gateway.endpoints.responses_api.compaction import handle_compact
 from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, upgrade_required
+from antiphon.gateway.errors import error_response, internal_error, refusal_response, store_failure
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
-from antiphon.gateway.http.errors import error_response, internal_error, store_failure
+from antiphon.gateway.http.application import Application, Refusal, RequestHandler
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
@@ -65,17 +66,7 @@ _OPERATIONS = {"generate": "chat", "compact": "chat", "embed": "embeddings", "co
 _CLIENT_LEFT = 499
 
 
-class RequestHandler(Protocol):
-    """The interface a listener passes its requests to."""
-
-    def admit(self, request: ClientRequest) -> Any:
-        """Decide on a request without its body: a `Response` that refuses it, or the admission that `handle` takes."""
-
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
-        """Answer a request. Without an admission it is admitted first."""
-
-
-class TapeHandler(RequestHandler, Protocol):
+class TapeHandler(Application, Protocol):
     """What stands between the listeners and the gateway to record requests, or to answer them from a recording."""
 
     def close(self) -> None:
@@ -258,6 +249,15 @@ class Gateway:
         if context.endpoint.action == "connect":
             return upgrade_required()
         return await HANDLERS[context.endpoint.action](context)
+
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
+        """The response to a request that a listener refuses, in the shape that its client reads."""
+        return refusal_response(request, refusal)
+
+    def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
+        """The CORS headers for a page of another origin."""
+        origins = self._loaded.origin_rules.origins
+        return cors_headers(request.headers["origin"], origins) if origins else {}
 
     def open_socket(
         self, request: ClientRequest, socket: WebSocket, handler: RequestHandler | None = None

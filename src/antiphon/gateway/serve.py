@@ -131,7 +131,13 @@ async def serve(
         )
     recording = tape(gateway) if tape is not None else None
     listeners = [
-        Listener(recording or gateway, name, metrics, lambda: gateway.loaded.config.gateway, services.governor)
+        Listener(
+            recording or gateway,
+            name,
+            lambda: gateway.loaded.limits,
+            governor=services.governor,
+            traffic=metrics.traffic,
+        )
         for name in ("main", "format")
     ]
 
@@ -219,7 +225,11 @@ def _open_services(
     ledger = _open_ledger(config, environ, prices, spent)
     totals = LedgerTotals(ledger, database, prices) if ledger is not None else None
     shared = cluster_sync(settings, environ, lambda: loaded().health_sources, totals)
-    governor = Governor(lambda: loaded().config.gateway.max_buffered_bytes, is_shared=lambda: loaded().keys.has_several)
+    governor = Governor(
+        lambda: loaded().limits.max_buffered_bytes,
+        is_shared=lambda: loaded().keys.has_several,
+        setting="gateway.max_buffered_bytes",
+    )
     sizes = SizeLimit(settings.most_state_bytes, is_shared=lambda: loaded().keys.has_several)
     state = ResponseStore(settings.state, seconds=seconds, limit=limit, sizes=sizes)
     return Services(

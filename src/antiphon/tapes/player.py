@@ -26,7 +26,8 @@ from antiphon.gateway.config.file import (
     config_from_environment,
 )
 from antiphon.gateway.config.settings import Config, LedgerSettings
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
+from antiphon.gateway.http.application import Refusal
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.routes import Endpoint
@@ -110,6 +111,14 @@ class TapePlayer:
             body=body,
         )
         return await self._play(request, endpoint, self._matcher.compared(sent))
+
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
+        """The response to a request that a listener refuses."""
+        return self._gateway.refuse(request, refusal)
+
+    def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
+        """The CORS headers for a page of another origin."""
+        return self._gateway.page_headers(request)
 
     def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
         """The session of a WebSocket; its requests are answered from the tape like those over HTTP."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
 from antiphon.errors import TapeError
 from antiphon.gateway.access.operators import OPERATOR_ACTIONS
 from antiphon.gateway.app import Gateway
+from antiphon.gateway.http.application import Refusal
 from antiphon.gateway.http.body_stream import BodyStream
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource
 from antiphon.gateway.http.websocket import SocketSession, WebSocket
@@ -66,6 +67,14 @@ class TapeRecorder:
             recording.finish(is_cut=True)  # records something only if the head was sent early
             raise
         return recording.of(response)
+
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
+        """The response to a request that a listener refuses."""
+        return self._gateway.refuse(request, refusal)
+
+    def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
+        """The CORS headers for a page of another origin."""
+        return self._gateway.page_headers(request)
 
     def open_socket(self, request: ClientRequest, socket: WebSocket) -> SocketSession:
         """The session of a WebSocket; its requests are recorded like those over HTTP."""

@@ -30,6 +30,7 @@ from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config
+from antiphon.gateway.http.application import Application, Refusal
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.prices.table import PriceTable
@@ -59,6 +60,15 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_CODES = {
+    408: "timeout",
+    413: "too_large",
+    415: "unsupported_media",
+    500: "internal",
+    503: "unavailable",
+    504: "timeout",
+}
+"""Error codes of what the listener refuses."""
 _API_HEADERS = {"cache-control": "no-store", "content-security-policy": "default-src 'none'; frame-ancestors 'none'"}
 
 
@@ -68,7 +78,7 @@ class MarkdownTexts(Struct, frozen=True, forbid_unknown_fields=True):
     texts: tuple[str, ...]
 
 
-class ChatApp:
+class ChatApp(Application):
     """The chat over a store of conversations.
 
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
@@ -165,6 +175,11 @@ class ChatApp:
     def admit(self, request: ClientRequest) -> ClientKey | Response:
         """Whose request it is, decided without its body."""
         return admit(self._admission, request)
+
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
+        """The response to a request that the listener refuses."""
+        code = _CODES.get(refusal.status, "invalid")
+        return _protected(request, error_response(ApiError(refusal.message, refusal.status, code, **refusal.headers)))
 
     async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Response:
         """Answer a request."""

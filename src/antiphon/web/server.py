@@ -16,9 +16,8 @@ from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import GatewayStartError
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.access.origin import OriginRules
-from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.application import Limits
 from antiphon.gateway.http.listener import Listener, bind_socket
-from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.serve import stop_on_signals
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
@@ -28,7 +27,7 @@ from antiphon.web.app import ChatApp
 
 PORT = 8765
 SHUTDOWN_GRACE_SECONDS = 5.0
-_SETTINGS = GatewaySettings(max_connections=200)
+_LIMITS = Limits(max_connections=200)
 
 
 def serve_chat(
@@ -117,12 +116,11 @@ async def serve_app(
     *,
     on_ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
-    settings: GatewaySettings = _SETTINGS,
+    limits: Limits = _LIMITS,
 ) -> None:
     """Serve an app until a signal, or `stop`, and close it. `on_ready` gets the address of the page."""
     stop = stop or asyncio.Event()
-    metrics = Metrics(())
-    listener = Listener(app, "chat", metrics, lambda: settings)
+    listener = Listener(app, "chat", lambda: limits)
     sock = bind_socket(host, port)
     try:
         await listener.open(sock)
@@ -133,4 +131,3 @@ async def serve_app(
             await stop.wait()
     finally:
         await asyncio.gather(listener.close(SHUTDOWN_GRACE_SECONDS), app.aclose(SHUTDOWN_GRACE_SECONDS))
-        metrics.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.gateway.access.admission import admit_client, is_json_type, refuse_body, refuse_route
+from antiphon.gateway.access.admission import admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon.gateway.http.messages import ClientRequest, Response
@@ -19,7 +19,6 @@ OFFLINE = (ProviderSettings(name="offline", preset="offline"),)
 KEYS = (ClientKeySettings(name="laptop", key=hash_key("sk-laptop")),)
 OPEN, CLOSED = Config(providers=OFFLINE), Config(providers=OFFLINE, keys=KEYS)
 LOCAL = {"host": "localhost:8000"}
-LIMIT = 1000
 
 HEADS: list[tuple[str, Config, str, str, dict[str, str], str, str | int]] = [
     ("loopback without keys", OPEN, "POST", "/v1/messages", LOCAL, "127.0.0.1", ""),
@@ -56,32 +55,6 @@ def test_who_is_admitted(
     assert isinstance(verdict.body, bytes)
     error = formats[endpoint.format or "openai-chat"].read_error(verdict.body, verdict.status)
     assert error.kind == {401: "authentication", 403: "permission"}[expected]
-
-
-@pytest.mark.parametrize(
-    ("content_type", "length", "status"),
-    [
-        ("application/json", 10, None),
-        ("application/json; charset=utf-8", 10, None),
-        ("application/vnd.api+json", 10, None),
-        ("", 10, None),
-        ("text/plain", 10, 415),
-        ("text/plain", 0, None),  # no body: nothing is read
-        ("text/plain", None, 415),
-        ("application/json", LIMIT, None),
-        ("application/json", LIMIT + 1, 413),
-        ("application/json", None, None),  # counted while it is read
-        ("multipart/form-data; boundary=x", 10, 415),
-    ],
-)
-def test_which_bodies_are_read(content_type: str, length: int | None, status: int | None) -> None:
-    request = ClientRequest(method="POST", path="/v1/messages", headers={"content-type": content_type})
-    refusal = refuse_body(request, length, LIMIT)
-    assert (None if refusal is None else refusal.status) == status
-    if refusal is not None:
-        assert isinstance(refusal.body, bytes)
-        assert refusal.body.startswith(b'{"type":"error"')  # in the format of the endpoint
-        assert is_json_type(content_type) == (status != 415)
 
 
 def test_paths_and_methods_that_do_not_exist() -> None:

@@ -16,8 +16,8 @@ from antiphon.errors import WireError
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
+from antiphon.gateway.errors import error_response, provider_error_response
 from antiphon.gateway.generate.prepare import read_model_name, replace_model
-from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.attempt import UpstreamRequest

@@ -12,8 +12,8 @@ import pytest
 
 from antiphon.errors import WireError
 from antiphon.gateway.endpoints.models import get_model, list_models
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.generate.model_names import ModelEntry, unknown_model_error, visible_models
-from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.providers.routes import Route
 from providers.scripted_server import Received, Reply, ScriptedServer

@@ -23,10 +23,10 @@ from msgspec import structs
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.http.application import Application
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.timeouts import ConnectionTimer, unsent_bytes
-from antiphon.gateway.observe.metrics import Metrics
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
 from support.waiting import until
@@ -210,7 +210,7 @@ class Recording(socket.socket):
 ACCEPTED: list[socket.socket] = []
 
 
-class Hello:
+class Hello(Application):
     """Answers everything."""
 
     def admit(self, request: ClientRequest) -> None:
@@ -228,7 +228,7 @@ def test_accepted_sockets_have_no_nagle_delay(shape: Shape) -> None:
         sock = Recording(plain.family, plain.type, plain.proto, fileno=plain.detach())
         sock.setblocking(False)
         ACCEPTED.clear()
-        listener = Listener(Hello(), "main", Metrics(), lambda: FAST)
+        listener = Listener(Hello(), "main")
         await listener.open(sock)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(shape(BODY))

@@ -97,16 +97,15 @@ def test_a_request_is_counted_in_every_way_it_is_asked_for() -> None:
 
 def test_gauges_of_requests_and_connections() -> None:
     metrics = Metrics()
-    metrics.requests_in_progress += 1
-    metrics.requests_in_progress += 1
-    metrics.requests_in_progress -= 1
-    metrics.connection_opened()
-    metrics.connection_closed()
+    metrics.traffic.requests_in_progress += 1
+    metrics.traffic.requests_in_progress += 1
+    metrics.traffic.requests_in_progress -= 1
+    metrics.traffic.connections += 2
     metrics.reloaded(is_applied=False)
     metrics.log_failed()
     text = metrics.render()
     assert value(text, "antiphon_requests_in_flight") == 1
-    assert value(text, "antiphon_connections") == 0
+    assert value(text, "antiphon_connections") == 2
     assert value(text, "antiphon_reloads_total", outcome="refused") == 1
     assert value(text, "antiphon_reloads_total", outcome="applied") == 0
     assert value(text, "antiphon_log_failures_total") == 1
@@ -194,7 +193,7 @@ def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
     for number, metrics in enumerate(workers):
         for _ in range(number + 1):
             count_one(metrics)
-        metrics.requests_in_progress += 1
+        metrics.traffic.requests_in_progress += 1
         metrics.set_credentials({"anthropic": [status("healthy")]})
         metrics.share()
     for metrics in workers:
@@ -225,7 +224,7 @@ def test_ended_workers_keep_their_counts_and_lose_their_gauges(tmp_path: Path) -
     alive, ended, crashed = (Metrics(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):
         metrics.request()
-        metrics.requests_in_progress += 1
+        metrics.traffic.requests_in_progress += 1
         metrics.share()
     ended.close()
     assert value(alive.render(), "antiphon_requests_in_flight") == 2

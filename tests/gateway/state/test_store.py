@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import StoreDamaged, UnknownResponse, WireError
 from antiphon.gateway.endpoints.responses_api.stored import deletion_body, list_input_items
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.gateway.state.store import (
     DAY,

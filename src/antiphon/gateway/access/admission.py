@@ -1,8 +1,8 @@
 """Admission: what is decided on the head of a request, before its body is read.
 
 In order: the route exists; the origin is allowed (without client keys only loopback clients, under a name of this machine, no
-foreign web page and no proxy); the key is valid (an invalid one gets no details); the content type is JSON; the declared length
-is within the limit. A refusal is in the format of the endpoint. A body of a request that is not admitted is never read.
+foreign web page and no proxy); the key is valid (an invalid one gets no details). The listener then checks content type and
+declared length. A refusal is in the format of the endpoint. A body of a request that is not admitted is never read.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from antiphon.gateway.access.operators import (
 from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
 from antiphon.wire.output import ProviderError
 
-JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
-"""Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _PROBES = frozenset({"health", "ready"})
 MAX_FORM_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
 """The most bytes of a form, and of what is sent to any other endpoint."""
-_FORM_TYPE = "application/x-www-form-urlencoded"
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
 _UNREAD_KEYS = ProviderError(
     "the gateway has just started, and its database has not answered which client keys there are; try again",
@@ -80,38 +77,3 @@ def _key_error(loaded: AccessRules, request: ClientRequest) -> ProviderError:
         return _UNREAD_KEYS
     reason = known.refusal() if known is not None else ""
     return ProviderError(reason, "authentication", code="invalid_api_key") if reason else _INVALID_KEY
-
-
-def refuse_body(request: ClientRequest, length: int | None, limit: int, *, takes_form: bool = False) -> Response | None:
-    """The refusal of a body by its content type or its declared length; None if it may be read.
-
-    `length` is 0 without a body, and None if it is not declared; `limit` is the most that the endpoint takes.
-    """
-    if length == 0:
-        return None
-    content_type = request.headers.get("content-type", "")
-    is_form = takes_form and content_type.partition(";")[0].strip().lower() == _FORM_TYPE
-    if not is_form and not is_json_type(content_type):
-        message = f"unsupported content type {content_type[:80]}; send content-type: application/json"
-        error = ProviderError(message, "invalid_request")
-        return error_response(error_format_for_path(request.path), error, status=415)
-    return body_too_large(request.path, limit) if length is not None and length > limit else None
-
-
-def body_too_large(path: str, limit: int) -> Response:
-    """The refusal of a body that is, or turns out to be, too large."""
-    which = (
-        f"the most that {path[:200]} takes"
-        if limit in (MAX_FORM_BYTES, MAX_SETTINGS_BYTES)
-        else "gateway.max_body_bytes"
-    )
-    message = f"request body exceeds {limit:,} bytes ({which})"
-    return error_response(error_format_for_path(path), ProviderError(message, "too_large"))
-
-
-def is_json_type(content_type: str) -> bool:
-    """Whether a body of that content type is read as JSON."""
-    if content_type == "application/json":
-        return True
-    kind = content_type.partition(";")[0].strip().lower()
-    return kind in JSON_CONTENT_TYPES or kind.endswith("+json")

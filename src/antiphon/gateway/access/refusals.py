@@ -14,7 +14,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.utc_time import utc_text
 from antiphon.wire.output import ErrorKind, ProviderError

@@ -22,7 +22,7 @@ from antiphon.gateway.access.client_keys import BUDGET_LIMITS, ClientKey, new_ke
 from antiphon.gateway.config.checks import format_path
 from antiphon.gateway.config.schema import check_types, did_you_mean
 from antiphon.gateway.config.settings import KeyRules
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.audit import Change, read_audit
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend

@@ -20,7 +20,7 @@ from antiphon.gateway.access.page_session import (
     session_cookie,
 )
 from antiphon.gateway.admin.credentials import switch_credential
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.runtime.context import RequestContext

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
+from antiphon.gateway.http.application import Limits
 from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS
@@ -32,6 +33,7 @@ OFFLINE = "offline"
 """The provider that has no host: it answers inside this process."""
 
 _MEBIBYTE = 1024 * 1024
+_LIMITS = Limits()
 _DAY = 86_400
 
 _DEFAULT_PRESET: Mapping[str, str] = {
@@ -77,7 +79,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ()
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=1024 * _MEBIBYTE, description="Maximum size of a request body; above it 413.")
-    ] = 64 * _MEBIBYTE
+    ] = _LIMITS.max_body_bytes
     max_buffered_bytes: Annotated[
         int,
         Meta(
@@ -86,13 +88,15 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="Maximum size of everything that waits in memory: request bodies, WebSocket messages, background "
             "answers; above it 503. One of several clients may use half of it.",
         ),
-    ] = 512 * _MEBIBYTE
-    max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Maximum number of open connections.")] = 2000
-    header_seconds: Annotated[Seconds, Meta(description="Timeout for the head of a request.")] = 10.0
-    body_seconds: Annotated[Seconds, Meta(description="Timeout for the body of a request.")] = 60.0
-    request_seconds: Annotated[Seconds, Meta(description="Timeout for a whole request.")] = 900.0
+    ] = _LIMITS.max_buffered_bytes
+    max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Maximum number of open connections.")] = (
+        _LIMITS.max_connections
+    )
+    header_seconds: Annotated[Seconds, Meta(description="Timeout for the head of a request.")] = _LIMITS.header_seconds
+    body_seconds: Annotated[Seconds, Meta(description="Timeout for the body of a request.")] = _LIMITS.body_seconds
+    request_seconds: Annotated[Seconds, Meta(description="Timeout for a whole request.")] = _LIMITS.request_seconds
     write_seconds: Annotated[Seconds, Meta(description="Timeout for a client that takes no byte of its response.")] = (
-        60.0
+        _LIMITS.write_seconds
     )
     hold_seconds: Annotated[
         float,
@@ -174,6 +178,20 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def most_state_bytes(self) -> int:
         """The maximum size of what is stored; 0: any."""
         return self.state_bytes or (0 if self.state else self.max_buffered_bytes // 2)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the ports."""
+        return Limits(
+            max_connections=self.max_connections,
+            max_body_bytes=self.max_body_bytes,
+            max_buffered_bytes=self.max_buffered_bytes,
+            header_seconds=self.header_seconds,
+            body_seconds=self.body_seconds,
+            request_seconds=self.request_seconds,
+            write_seconds=self.write_seconds,
+            ping_seconds=self.keep_alive_seconds,
+        )
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,10 +14,10 @@ from msgspec import structs
 
 from antiphon.errors import AntiphonError, UnknownResponse, WireError
 from antiphon.gateway.endpoints.answer_shapes import SHAPES
+from antiphon.gateway.errors import error_response, internal_error, overloaded
 from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import top_level_fields
-from antiphon.gateway.http.errors import error_response, internal_error, overloaded
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import OnFinish, RequestContext
 from antiphon.gateway.state.background import follow_stored

@@ -17,10 +17,10 @@ from msgspec import Struct
 from antiphon.errors import InvalidModelName, WireError
 from antiphon.gateway.access.budgets import EMBEDDED, priced_targets
 from antiphon.gateway.endpoints.tokens import ESTIMATE_HEADER
+from antiphon.gateway.errors import error_response, provider_error_response
 from antiphon.gateway.generate.generation import header_list
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import read_model_name, replace_model, top_level_fields
-from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.charging import estimated_tokens, prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace

@@ -15,7 +15,7 @@ from antiphon.gateway.endpoints.background import (
     followed_events,
 )
 from antiphon.gateway.endpoints.upstream_answers import asks_upstream
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import Handler, RequestContext
 from antiphon.gateway.runtime.request_fields import query_number

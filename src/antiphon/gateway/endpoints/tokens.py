@@ -13,10 +13,10 @@ from msgspec import Struct, structs
 
 from antiphon.context.tokens import CounterChain, LocalTokenizer
 from antiphon.errors import WireError
+from antiphon.gateway.errors import provider_error_response
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
-from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import read_object

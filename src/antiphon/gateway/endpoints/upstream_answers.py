@@ -12,9 +12,9 @@ from functools import wraps
 
 from antiphon.errors import TransportError, UnknownResponse
 from antiphon.gateway.endpoints.pass_through import api_of, forward_call, forward_url, passed_on_error
+from antiphon.gateway.errors import provider_error_response
 from antiphon.gateway.generate.answer_model import StreamModel, with_requested_model
 from antiphon.gateway.generate.usage_scanner import EventBuffer
-from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.runtime.context import Handler, RequestContext
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, StoreError, WireError
 from antiphon.gateway.access.budgets import priced_targets
+from antiphon.gateway.errors import error_response, provider_error_response, store_failure
 from antiphon.gateway.generate.answer_model import with_requested_model
 from antiphon.gateway.generate.early_start import EarlyStart, KeepAlive
 from antiphon.gateway.generate.encoders import (
@@ -40,7 +41,6 @@ from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.rescue import NextTargetRescue, StrictRefusal
 from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
-from antiphon.gateway.http.errors import error_response, provider_error_response, store_failure
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.charging import prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace

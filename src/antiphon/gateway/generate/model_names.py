@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.providers.routes import Route, Target, check_model_name

@@ -19,8 +19,7 @@ from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Protocol, cast
 
-from antiphon.gateway.app import RequestHandler
-from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.application import Application, Refusal, body_timeout, internal_error, request_timeout
 from antiphon.gateway.http.connection_state import State
 from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource, http_date
 from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
@@ -30,7 +29,7 @@ from antiphon.logs import request_id_scope, set_request_id
 from antiphon.providers.transport.eager_task import start_task
 from antiphon.providers.transport.header_fields import encode_head
 
-logger = logging.getLogger("antiphon.gateway")
+logger = logging.getLogger("antiphon.http")
 
 LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 1.0
 """So much of a refused body, for so long, is discarded before the connection is closed."""
@@ -52,16 +51,12 @@ class ConnectionListener(RequestAdmission, Protocol):
     keep_alive_seconds: float
 
     @property
-    def gateway(self) -> RequestHandler: ...
-    @property
-    def settings(self) -> GatewaySettings: ...
+    def application(self) -> Application: ...
     def admit_connection(self, connection: ServerConnection) -> bool: ...
     def forget_connection(self, connection: ServerConnection) -> None: ...
     def request_started(self) -> None: ...
     def request_finished(self) -> None: ...
     def with_common_headers(self, response: Response, request: ClientRequest) -> Response: ...
-    def request_timeout(self, request: ClientRequest) -> Response: ...
-    def body_timeout(self, path: str) -> Response: ...
 
 
 class ServerConnection(asyncio.Protocol):
@@ -95,7 +90,7 @@ class ServerConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._parser = RequestParser(self._listener, str(peer[0]) if isinstance(peer, tuple) else str(peer or ""))
         if self._listener.admit_connection(self):
-            self._timer.set_timeout(self._listener.settings.header_seconds)
+            self._timer.set_timeout(self._listener.limits.header_seconds)
         else:
             self._state = _CLOSED
             self._parser.close()
@@ -125,7 +120,7 @@ class ServerConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads slowly."""
         self._paused_at = time.monotonic()
-        self._timer.watch_client(self._listener.settings.write_seconds)
+        self._timer.watch_client(self._listener.limits.write_seconds)
         if self._source is not None:
             self._source.pause()
         elif self._websocket is not None:
@@ -208,12 +203,12 @@ class ServerConnection(asyncio.Protocol):
         if incoming is not None and self._state is not _BODY:
             self._state = _BODY
             self._mark_busy()
-            self._timer.set_timeout(self._listener.settings.body_seconds)
+            self._timer.set_timeout(self._listener.limits.body_seconds)
             if incoming.expects_continue:
                 self._transport.write(_CONTINUE)
         elif parser.is_in_head and self._state is _IDLE:
             self._state = _HEAD
-            self._timer.shorten_timeout(self._listener.settings.header_seconds)
+            self._timer.shorten_timeout(self._listener.limits.header_seconds)
 
     def _answer(self, incoming: IncomingRequest) -> None:
         request = incoming.request
@@ -223,7 +218,7 @@ class ServerConnection(asyncio.Protocol):
         self._sends_body = request.method != "HEAD"
         self._timed_out = False
         self._mark_busy()
-        seconds = self._listener.settings.request_seconds
+        seconds = self._listener.limits.request_seconds
         request.deadline = time.monotonic() + seconds
         self._timer.set_timeout(seconds)
         if isinstance(incoming.admission, Response):
@@ -243,7 +238,9 @@ class ServerConnection(asyncio.Protocol):
     def _open_websocket(self, incoming: IncomingRequest) -> None:
         """Complete the handshake; from then on the connection carries frames."""
         listener, request = self._listener, incoming.request
-        response = listener.with_common_headers(handshake(request.headers), request)
+        answer = handshake(request.headers)
+        response = listener.refuse(request, answer) if isinstance(answer, Refusal) else answer
+        listener.with_common_headers(response, request)
         incoming.end(response)
         if response.status != _SWITCHING:
             self._send(self._whole(response))
@@ -252,15 +249,15 @@ class ServerConnection(asyncio.Protocol):
         self._transport.write(self._head(response, ""))
         self._timer.clear_timeout()
         self._mark_idle()
-        settings = listener.settings
+        limits = listener.limits
         self._websocket = WebSocket(
             self._transport,
-            max_bytes=settings.max_body_bytes,
-            ping_seconds=settings.keep_alive_seconds,
+            max_bytes=limits.max_body_bytes,
+            ping_seconds=limits.ping_seconds,
             on_busy=lambda is_busy: self._mark_busy() if is_busy else self._mark_idle(),
             new_hold=lambda: listener.hold(incoming.admission),
         )
-        opener = cast("SocketOpener", listener.gateway)  # it admitted the request for that
+        opener = cast("SocketOpener", listener.application)  # it admitted the request for that
         self._websocket.open(opener.open_socket(request, self._websocket))
         unread, self._parser.unread = self._parser.unread, b""
         if unread:
@@ -271,9 +268,9 @@ class ServerConnection(asyncio.Protocol):
         set_request_id(request.request_id)
         whole = b""
         source: StreamSource | None = None
-        failure: Response | None = None
+        failure: Refusal | None = None
         try:
-            response = await listener.gateway.handle(request, incoming.admission)
+            response = await listener.application.handle(request, incoming.admission)
             source = None if isinstance(response.body, bytes | AsyncIterator) else response.body
             self._parser.release(incoming)  # the upstream has it
             listener.with_common_headers(response, request)
@@ -289,12 +286,12 @@ class ServerConnection(asyncio.Protocol):
             if self._timed_out:
                 if not request.is_recorded:
                     logger.warning("request timed out")
-                failure = listener.request_timeout(request)
+                failure = request_timeout(self._listener.limits)
             else:
                 self._transport.abort()
         except Exception as error:
             logger.exception("internal error while answering a request")
-            failure = listener.internal_error(request.request_id)
+            failure = internal_error(request)
             if source is not None:
                 source.cancel(error)
                 source = None
@@ -304,7 +301,7 @@ class ServerConnection(asyncio.Protocol):
             if source is not None:
                 source.cancel()
         elif failure is not None:
-            self._fail(failure)
+            self._fail(request, failure)
         elif source is not None:
             self._start(source)
         elif whole:
@@ -419,14 +416,15 @@ class ServerConnection(asyncio.Protocol):
             self._timer.set_timeout(self._listener.keep_alive_seconds)
             self._advance()
 
-    def _fail(self, response: Response) -> None:
+    def _fail(self, request: ClientRequest, failure: Refusal) -> None:
         """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
         self._closes = True
         if self._is_streaming and not self._batch:
             self.abort_stream()
         else:
             self._batch, self._is_streaming = [], False
-            self._send(self._whole(response))
+            response = self._listener.refuse(request, failure)
+            self._send(self._whole(self._listener.with_common_headers(response, request)))
 
     def _linger(self) -> None:
         """Signal the end of the responses, discard what the client still sends, then close."""
@@ -482,7 +480,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _on_deadline(self) -> None:
         if self._state is _BODY and self._parser.incoming is not None:
-            self._parser.refuse(self._listener.body_timeout(self._parser.incoming.request.path))
+            self._parser.refuse(body_timeout(self._listener.limits))
             self._advance()
         elif self._state is not _RESPONDING or self._current is None:
             self._transport.abort()
@@ -497,4 +495,4 @@ class ServerConnection(asyncio.Protocol):
             if not request.is_recorded:
                 with request_id_scope(request.request_id):
                     logger.warning("request timed out")
-            self._fail(self._listener.request_timeout(request))
+            self._fail(request, request_timeout(self._listener.limits))

@@ -14,14 +14,23 @@ from collections.abc import Callable
 from typing import Final
 
 MEBIBYTE: Final = 1024 * 1024
-_SETTING = "gateway.max_buffered_bytes"
 
 
 class Governor:
-    """Bytes in use out of `limit()`. `is_shared` is whether there are several clients. A reload may change both."""
+    """Bytes in use out of `limit()`. `is_shared` is whether there are several clients. Both may change.
 
-    def __init__(self, limit: Callable[[], int], *, is_shared: Callable[[], bool] = lambda: False) -> None:
+    `setting` is the name of the limit where people change it.
+    """
+
+    def __init__(
+        self,
+        limit: Callable[[], int],
+        *,
+        is_shared: Callable[[], bool] = lambda: False,
+        setting: str = "max_buffered_bytes",
+    ) -> None:
         self._limit = limit
+        self._setting = setting
         self._is_shared = is_shared
         self.used = 0
         self._used_by: dict[str | None, int] = {}
@@ -40,11 +49,11 @@ class Governor:
     def excess(self, owner: str | None, size: int) -> str:
         """Why a client may not hold `size` more bytes; empty if it may."""
         if self.used + size > self._limit():
-            return f"too many bytes wait in the gateway ({_SETTING} = {self._limit():,}); retry later"
+            return f"too many bytes wait on this server ({self._setting} = {self._limit():,}); retry later"
         most = self.most(owner)
         if self._used_by.get(owner, 0) + size > most:
             whose = "requests without a key" if owner is None else "this client's requests"
-            return f"too many bytes of {whose} wait (at most {most:,}, by {_SETTING}); retry later"
+            return f"too many bytes of {whose} wait (at most {most:,}, by {self._setting}); retry later"
         return ""
 
     def add(self, owner: str | None, size: int) -> None:

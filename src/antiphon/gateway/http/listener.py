@@ -1,8 +1,8 @@
 """`Listener`: one port with its connections and limits.
 
-A process has two, the main service and the format proxy, with the same routes; the chat of several workers has one on a Unix
-socket. Every `ServerConnection` asks its listener to admit and count. A request is admitted on its head (endpoint, origin, key,
-content type, declared length); only then is its body read.
+A process may have several, for one `Application` or for many, on ports or Unix sockets. Every `ServerConnection` asks its
+listener to admit and count. A request is admitted on its head, first by the application, then by content type and declared
+length; only then is its body read.
 
 Limits and their statuses: connections 503; head 431; body 413, 408 when late, 503 above the budget of all bodies; whole request
 504. A shutdown accepts nothing new, lets current requests finish for a while, then aborts the rest.
@@ -19,43 +19,40 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon.errors import GatewayStartError
-from antiphon.gateway.access.admission import body_too_large, refuse_body
-from antiphon.gateway.access.origin import cors_headers
-from antiphon.gateway.app import RequestHandler
-from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.application import Application, Limits, Refusal, Traffic
 from antiphon.gateway.http.connection import ServerConnection
-from antiphon.gateway.http.errors import error_response, internal_error, overloaded
 from antiphon.gateway.http.governor import Governor, Hold
 from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
-from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.routes import error_format_for_path
-from antiphon.wire.output import ProviderError
 
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection without a request is kept open, from the last byte of the response before."""
 SERVER_HEADER = "antiphon"
 _BACKLOG = 1024
+_JSON_TYPES = frozenset({"application/json", "application/octet-stream", ""})
+"""Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
+_FORM_TYPE = "application/x-www-form-urlencoded"
 _VALID_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
 
 
 class Listener:
-    """One port. `name` is its name in logs; `governor` is that of the process."""
+    """One port. `name` is its name in requests; `governor` and `traffic` are those of the process."""
 
     keep_alive_seconds = KEEP_ALIVE_SECONDS
 
     def __init__(
         self,
-        gateway: RequestHandler,
+        application: Application,
         name: str,
-        metrics: Metrics,
-        settings: Callable[[], GatewaySettings],
+        limits: Callable[[], Limits] = Limits,
+        *,
         governor: Governor | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        self.gateway = gateway
-        self.governor = governor or Governor(lambda: settings().max_buffered_bytes)
-        self._metrics = metrics
+        self.application = application
+        self.governor = governor or Governor(lambda: limits().max_buffered_bytes)
+        self._traffic = traffic or Traffic()
         self.name = name
-        self._settings = settings
+        self._limits = limits
         self._connections: set[ServerConnection] = set()
         self._ids = new_request_ids()
         self._server: asyncio.Server | None = None
@@ -77,7 +74,7 @@ class Listener:
                 sock=sock,
                 backlog=_BACKLOG,
                 ssl=tls,
-                ssl_handshake_timeout=None if tls is None else self._settings().header_seconds,
+                ssl_handshake_timeout=None if tls is None else self._limits().header_seconds,
             )
 
     async def close(self, grace: float) -> None:
@@ -92,13 +89,13 @@ class Listener:
         await asyncio.gather(*(connection.abort(1.0) for connection in list(self._connections)))
 
     @property
-    def settings(self) -> GatewaySettings:
+    def limits(self) -> Limits:
         """The limits in force."""
-        return self._settings()
+        return self._limits()
 
     def max_body(self, admission: Any) -> int:
         """The most bytes that the body of an admitted request may have."""
-        most = self._settings().max_body_bytes
+        most = self._limits().max_body_bytes
         return min(most, getattr(admission, "max_body", most))
 
     def hold(self, admission: Any) -> Hold:
@@ -107,27 +104,27 @@ class Listener:
 
     def admit_connection(self, connection: ServerConnection) -> bool:
         """Count a connection; False if there are too many."""
-        if len(self._connections) >= self._settings().max_connections:
+        if len(self._connections) >= self._limits().max_connections:
             return False
         self._connections.add(connection)
-        self._metrics.connection_opened()
+        self._traffic.connections += 1
         return True
 
     def forget_connection(self, connection: ServerConnection) -> None:
         """The connection is closed."""
         if connection in self._connections:
             self._connections.remove(connection)
-            self._metrics.connection_closed()
+            self._traffic.connections -= 1
 
     def request_started(self) -> None:
         """A connection has a request in progress."""
         self._active_requests += 1
-        self._metrics.requests_in_progress += 1
+        self._traffic.requests_in_progress += 1
 
     def request_finished(self) -> None:
         """Its response has left, or was given up."""
         self._active_requests -= 1
-        self._metrics.requests_in_progress -= 1
+        self._traffic.requests_in_progress -= 1
 
     def build_request(
         self,
@@ -153,48 +150,46 @@ class Listener:
 
         `length` is the declared length of the body: 0 without one, None if it is not declared.
         """
-        admission = self.gateway.admit(request)
-        if isinstance(admission, Response):
+        admission = self.application.admit(request)
+        if length == 0 or isinstance(admission, Response) or getattr(admission, "passes_body", False):
             return admission
-        if getattr(admission, "passes_body", False):
+        refusal = self._body_problem(request, length, admission)
+        if refusal is None:
             return admission
-        takes_form = getattr(admission, "takes_form", False)
-        refusal = refuse_body(request, length, self.max_body(admission), takes_form=takes_form)
+        response = self.refuse(request, refusal)
         end = getattr(admission, "end", None)
-        if refusal is not None and end is not None:
-            end(request, refusal)
-        return refusal or admission
-
-    def with_common_headers(self, response: Response, request: ClientRequest) -> Response:
-        """The response with the id of the request, and with CORS headers for a page of an allowed origin."""
-        response.headers.setdefault("x-request-id", request.request_id)
-        response.headers.setdefault("server", SERVER_HEADER)
-        if "origin" in request.headers and (origins := self._settings().allowed_origins):
-            response.headers.update(cors_headers(request.headers["origin"], origins))
+        if end is not None:
+            end(request, response)
         return response
 
-    def request_timeout(self, request: ClientRequest) -> Response:
-        """A request took too long."""
-        message = f"request timed out after {self.settings.request_seconds:g} s (gateway.request_seconds)"
-        response = error_response(error_format_for_path(request.path), ProviderError(message, "timeout"))
-        return self.with_common_headers(response, request)
+    def _body_problem(self, request: ClientRequest, length: int | None, admission: Any) -> Refusal | None:
+        """Why a body is refused by its content type or its declared length; None if it may be read."""
+        content_type = request.headers.get("content-type", "")
+        if not is_json_type(content_type) and not (
+            getattr(admission, "takes_form", False) and _kind(content_type) == _FORM_TYPE
+        ):
+            return Refusal(415, f"unsupported content type {content_type[:80]}; send content-type: application/json")
+        limit = self.max_body(admission)
+        return self.body_too_large(request.path, limit) if length is not None and length > limit else None
 
-    def body_timeout(self, path: str) -> Response:
-        """A body took too long."""
-        message = f"request body not received within {self.settings.body_seconds:g} s (gateway.body_seconds)"
-        return error_response(error_format_for_path(path), ProviderError(message, "timeout"), status=408)
+    def with_common_headers(self, response: Response, request: ClientRequest) -> Response:
+        """The response with the id of the request, and with what a browser needs to show it to a page."""
+        response.headers.setdefault("x-request-id", request.request_id)
+        response.headers.setdefault("server", SERVER_HEADER)
+        if "origin" in request.headers:
+            response.headers.update(self.application.page_headers(request))
+        return response
 
-    def body_too_large(self, path: str, limit: int) -> Response:
-        """A body is too large."""
-        return body_too_large(path, limit)
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response:
+        """The response to a request that is refused."""
+        return self.application.refuse(request, refusal)
 
-    def over_limit(self, path: str, refusal: str) -> Response:
-        """Too many bytes wait already."""
-        return error_response(error_format_for_path(path), overloaded(refusal))
-
-    def internal_error(self, request_id: str) -> Response:
-        """The gateway has a defect."""
-        return internal_error("", request_id, {"x-request-id": request_id, "server": SERVER_HEADER})
+    def body_too_large(self, path: str, limit: int) -> Refusal:
+        """The refusal of a body that is, or turns out to be, too large."""
+        message = f"request body exceeds {limit:,} bytes"
+        if limit == self._limits().max_body_bytes:
+            return Refusal(413, message, "max_body_bytes")
+        return Refusal(413, f"{message} (the most that {path[:200]} takes)")
 
     def request_id_from(self, headers: Mapping[str, str]) -> str:
         """The id a client sent with its request, if it is valid; else a new one."""
@@ -203,6 +198,19 @@ class Listener:
 
     def _new_connection(self) -> ServerConnection:
         return ServerConnection(self)
+
+
+def is_json_type(content_type: str) -> bool:
+    """Whether a body of that content type is read as JSON."""
+    if content_type == "application/json":
+        return True
+    kind = _kind(content_type)
+    return kind in _JSON_TYPES or kind.endswith("+json")
+
+
+def _kind(content_type: str) -> str:
+    """A content type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -217,7 +225,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise GatewayStartError(
-            f"cannot listen on {host}:{port}: {error.strerror}; change port or format_port, or stop the other process"
+            f"cannot listen on {host}:{port}: {error.strerror}; use another port, or stop the other process"
         ) from None
     sock.setblocking(False)
     return sock

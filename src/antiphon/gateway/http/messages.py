@@ -21,7 +21,6 @@ from msgspec import Struct, field
 from antiphon.gateway.http.body_stream import BodyStream
 from antiphon.gateway.http.governor import Hold
 from antiphon.ids import new_id
-from antiphon.wire.output import ProviderError
 
 
 @lru_cache(maxsize=2)
@@ -101,8 +100,8 @@ class Response(Struct, kw_only=True):
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | AsyncIterator[bytes] | StreamSource = b""
-    error: ProviderError | None = None
-    """Why the request failed or was refused, for its record."""
+    error: Any = None
+    """Why the request failed or was refused, for the application's record of it."""
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -19,16 +19,14 @@ from urllib.parse import parse_qsl, unquote
 
 import httptools
 
+from antiphon.gateway.http.application import Limits, Refusal, internal_error
 from antiphon.gateway.http.body_stream import BodyStream
-from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.routes import error_format_for_path
 from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody
 from antiphon.providers.transport.header_fields import REPEATED_HOST, read_fields
-from antiphon.wire.output import ProviderError
 
-logger = logging.getLogger("antiphon.gateway")
+logger = logging.getLogger("antiphon.http")
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_FIELD_BYTES = 32 * 1024
@@ -46,15 +44,16 @@ _VERSIONS = frozenset({"1.0", "1.1"})
 class RequestAdmission(Protocol):
     """What the parser needs of the listener."""
 
+    @property
+    def limits(self) -> Limits: ...
     def build_request(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], peer: str
     ) -> ClientRequest: ...
     def admit(self, request: ClientRequest, length: int | None) -> Any: ...
     def hold(self, admission: Any) -> Hold: ...
     def max_body(self, admission: Any) -> int: ...
-    def body_too_large(self, path: str, limit: int) -> Response: ...
-    def over_limit(self, path: str, refusal: str) -> Response: ...
-    def internal_error(self, request_id: str) -> Response: ...
+    def body_too_large(self, path: str, limit: int) -> Refusal: ...
+    def refuse(self, request: ClientRequest, refusal: Refusal) -> Response: ...
 
 
 class IncomingRequest:
@@ -129,10 +128,10 @@ class RequestParser:
         if not self.is_finished:
             self._check_progress(was_between=was_between)
 
-    def refuse(self, response: Response) -> None:
-        """Answer the incoming request with `response`; the rest of its body is not read."""
+    def refuse(self, refusal: Refusal) -> None:
+        """Refuse the incoming request; the rest of its body is not read."""
         if self.incoming is not None:
-            self._drop_body(self.incoming, response)
+            self._drop_body(self.incoming, refusal)
             self._finish(self.incoming)
 
     def release(self, incoming: IncomingRequest) -> None:
@@ -185,7 +184,7 @@ class RequestParser:
         except Exception:
             logger.exception("internal error while admitting a request")
             request = self._listener.build_request("", "", {}, {}, self._peer)
-            self._finish(IncomingRequest(request, self._listener.internal_error(request.request_id)))
+            self._finish(IncomingRequest(request, self._listener.refuse(request, internal_error(request))))
 
     def on_body(self, data: bytes) -> None:
         self._has_body_data = True
@@ -208,15 +207,13 @@ class RequestParser:
                 self._drop_body(incoming, self._listener.body_too_large(incoming.request.path, incoming.max_body))
                 return
             except MalformedBody as error:
-                self._drop_body(
-                    incoming, _bad_request(f"cannot decompress the request body: {error}", request=incoming.request)
-                )
+                self._drop_body(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
                 return
         path, size, hold = incoming.request.path, len(incoming.body) + len(data), incoming.hold
         if size > incoming.max_body:
             self._drop_body(incoming, self._listener.body_too_large(path, incoming.max_body))
-        elif hold is not None and (refusal := hold.grow(len(data))):
-            self._drop_body(incoming, self._listener.over_limit(path, refusal))
+        elif hold is not None and (excess := hold.grow(len(data))):
+            self._drop_body(incoming, Refusal(503, excess))
         elif not incoming.body:
             incoming.body = data
         else:
@@ -239,9 +236,7 @@ class RequestParser:
             try:
                 incoming.decompressor.close()
             except MalformedBody as error:
-                self._drop_body(
-                    incoming, _bad_request(f"cannot decompress the request body: {error}", request=incoming.request)
-                )
+                self._drop_body(incoming, Refusal(400, f"cannot decompress the request body: {error}"))
         body, incoming.body = incoming.body, b""
         incoming.request.body = bytes(body).removeprefix(_BYTE_ORDER_MARK)
         incoming.is_complete = True
@@ -337,16 +332,13 @@ class RequestParser:
         try:
             incoming.decompressor = Decompressor(encoding, incoming.max_body)
         except MalformedBody as error:
-            self._drop_body(
-                incoming,
-                _bad_request(f"{error}; send gzip, deflate, zstd or no content encoding", 415, incoming.request),
-            )
+            self._drop_body(incoming, Refusal(415, f"{error}; send gzip, deflate, zstd or no content encoding"))
 
     def _check_upgrade(self, incoming: IncomingRequest) -> None:
         """Refuse a WebSocket or a tunnel; ignore other upgrades (some clients offer h2c with every first request)."""
         protocols = incoming.request.headers.get("upgrade", "").lower()
         if incoming.request.method == "CONNECT":
-            self._drop_body(incoming, _bad_request("method CONNECT is not supported", 405))
+            self._drop_body(incoming, Refusal(405, "method CONNECT is not supported"))
             self._finish(incoming)
         elif "websocket" in protocols and getattr(incoming.admission, "opens_socket", False):
             incoming.is_websocket = incoming.is_complete = True
@@ -354,9 +346,8 @@ class RequestParser:
         elif "websocket" in protocols and incoming.is_refused:
             self._finish(incoming)
         elif "websocket" in protocols:
-            response = _bad_request("WebSocket is not supported here; send a plain HTTP request", 426)
-            response.headers["upgrade"] = "HTTP/1.1"
-            self._drop_body(incoming, response)
+            message = "WebSocket is not supported here; send a plain HTTP request"
+            self._drop_body(incoming, Refusal(426, message, headers={"upgrade": "HTTP/1.1"}))
             self._finish(incoming)
         else:
             self._upgrade = incoming
@@ -382,10 +373,11 @@ class RequestParser:
             return
         if incoming is None:
             incoming = IncomingRequest(self._listener.build_request("", "", {}, {}, self._peer), None)
-        self._drop_body(incoming, _bad_request(problem, status))
+        self._drop_body(incoming, Refusal(status, problem))
         self._finish(incoming)
 
-    def _drop_body(self, incoming: IncomingRequest, response: Response) -> None:
+    def _drop_body(self, incoming: IncomingRequest, refusal: Refusal) -> None:
+        response = self._listener.refuse(incoming.request, refusal)
         incoming.end(response)
         incoming.admission, incoming.is_refused = response, True
         incoming.decompressor = None
@@ -397,12 +389,6 @@ class RequestParser:
         incoming.keeps_connection = False
         self.requests.append(incoming)
         self.is_finished = True
-
-
-def _bad_request(problem: str, status: int = 400, request: ClientRequest | None = None) -> Response:
-    """The refusal of a request, in the shape that its client reads where the request is known so far."""
-    format_name = error_format_for_path(request.path, request.headers) if request is not None else ""
-    return error_response(format_name, ProviderError(problem, "invalid_request"), status=status)
 
 
 def _head_problem(version: str, headers: Mapping[str, str], coding: str | None) -> str:

@@ -18,7 +18,7 @@ from math import inf
 
 from antiphon.providers.transport.lazy_timer import LazyTimer
 
-logger = logging.getLogger("antiphon.gateway")
+logger = logging.getLogger("antiphon.http")
 
 _UNACKNOWLEDGED = termios.TIOCOUTQ if sys.platform == "linux" else None
 """On Linux the request that gives the bytes in a socket's send queue. Without it progress shows only in our own buffer."""

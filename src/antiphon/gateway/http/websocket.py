@@ -15,10 +15,9 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.application import Refusal
 from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
     from wsproto.events import Event
@@ -233,28 +232,23 @@ class WebSocket:
             self._transport.write(self._protocol.send(event))
 
 
-def handshake(headers: Mapping[str, str]) -> Response:
-    """The answer to an upgrade: status 101, or the refusal of one that is wrong."""
+def handshake(headers: Mapping[str, str]) -> Response | Refusal:
+    """The answer to an upgrade: status 101, or why it is wrong."""
     try:
         from wsproto.utilities import generate_accept_token
     except ImportError:
-        return _refusal("WebSocket needs the package wsproto: pip install antiphon[websocket]; or send POST", 426)
+        return Refusal(426, "WebSocket needs the package wsproto: pip install antiphon[websocket]; or send POST")
     if headers.get("sec-websocket-version") != VERSION:
-        refusal = _refusal(f"unsupported WebSocket version; send sec-websocket-version: {VERSION}", 426)
-        refusal.headers["sec-websocket-version"] = VERSION
-        return refusal
+        message = f"unsupported WebSocket version; send sec-websocket-version: {VERSION}"
+        return Refusal(426, message, headers={"sec-websocket-version": VERSION})
     key = headers.get("sec-websocket-key", "")
     try:
         is_valid = len(b64decode(key, validate=True)) == 16
     except (binascii.Error, ValueError):
         is_valid = False
     if not is_valid:
-        return _refusal("sec-websocket-key: expected 16 bytes in base64", 400)
+        return Refusal(400, "sec-websocket-key: expected 16 bytes in base64")
     accept = generate_accept_token(key.encode()).decode()
     return Response(
         status=101, headers={"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": accept}
     )
-
-
-def _refusal(message: str, status: int) -> Response:
-    return error_response("openai-responses", ProviderError(message, "invalid_request"), status=status)

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon.gateway.http.application import Traffic
 from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
@@ -185,8 +186,8 @@ class Metrics:
             self._reloads.series((outcome,))
         for single in (self._log_failures, self._connections):
             single.series(())
-        self.requests_in_progress = 0
-        """How many requests are being answered. The listeners count them."""
+        self.traffic = Traffic()
+        """Open connections and requests in progress. The listeners count them."""
         self.use_models(models)
 
     def use_models(self, models: Iterable[str]) -> None:
@@ -235,14 +236,6 @@ class Metrics:
             self._attempts.add((attempt.provider,))
             if attempt.error is not None:
                 self._failures.add((attempt.provider, attempt.error.kind))
-
-    def connection_opened(self) -> None:
-        """A client connected."""
-        self._connections.add()
-
-    def connection_closed(self) -> None:
-        """A client's connection is gone."""
-        self._connections.add(amount=-1)
 
     def reloaded(self, *, is_applied: bool) -> None:
         """The configuration was reloaded or rejected."""
@@ -325,7 +318,8 @@ class Metrics:
         return self._snapshots.worker if self._snapshots is not None else ""
 
     def _snapshot(self) -> _Snapshot:
-        self._in_flight.set((), self.requests_in_progress)
+        self._in_flight.set((), self.traffic.requests_in_progress)
+        self._connections.set((), self.traffic.connections)
         families = {name: list(family.rows.items()) for name, family in self._families.items()}
         return _Snapshot(self._clock(), self._has_ended, families)
 

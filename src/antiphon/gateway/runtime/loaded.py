@@ -52,6 +52,7 @@ class LoadedConfig:
             self._stored_keys = previous._stored_keys
         self.keys = ClientKeys(config, self.environ, self._stored_keys)
         self.origin_rules = OriginRules.of(config.gateway)
+        self.limits = config.gateway.limits
         self.prices = PriceTable(config.prices)
         self._secrets: tuple[str, ...] = ()
         self._secrets_by_provider: list[tuple[str, ...]] = []

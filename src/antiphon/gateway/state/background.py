@@ -17,7 +17,7 @@ from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.http.errors import INTERNAL_ERROR, overloaded
+from antiphon.gateway.errors import INTERNAL_ERROR, overloaded
 from antiphon.gateway.http.governor import Governor, Hold
 from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
 from antiphon.gateway.state.unfinished import UnfinishedAnswers

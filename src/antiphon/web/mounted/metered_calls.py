@@ -20,7 +20,7 @@ from antiphon.errors import AntiphonError
 from antiphon.gateway.access.budgets import priced_targets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.accounting import CHAT_PAGE, RequestAccounting
-from antiphon.gateway.http.errors import provider_error_status
+from antiphon.gateway.errors import provider_error_status
 from antiphon.gateway.http.messages import new_request_ids
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.loaded import LoadedConfig

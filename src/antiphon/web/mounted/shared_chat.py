@@ -23,11 +23,10 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.app import Gateway, MountedApp
-from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.application import Application, Limits
 from antiphon.gateway.http.governor import Governor
 from antiphon.gateway.http.listener import Listener
 from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.observe.metrics import Metrics
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.web.mounted.gateway_chat import GatewayChat
@@ -38,9 +37,7 @@ _PAUSE = 0.05
 """How often and how long to wait while no worker listens: after one died, or while one starts."""
 
 # The worker that forwards has applied its limits already, and waits for its client as long as that reads.
-_LISTENER_SETTINGS = GatewaySettings(
-    max_connections=sys.maxsize, max_body_bytes=sys.maxsize, request_seconds=inf, write_seconds=inf
-)
+_LIMITS = Limits(max_connections=sys.maxsize, max_body_bytes=sys.maxsize, request_seconds=inf, write_seconds=inf)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ClientRequest)
 
@@ -50,7 +47,7 @@ def shared_chat_factory(store: str | Path, folder: Path) -> Callable[[Gateway], 
     return lambda gateway: SharedChat(GatewayChat(gateway, store), folder)
 
 
-class _ForwardedRequests:
+class _ForwardedRequests(Application):
     """Answers what another worker forwarded: each body is a whole request, which the chat admits itself."""
 
     def __init__(self, chat: MountedApp) -> None:
@@ -134,9 +131,8 @@ class SharedChat:
         listener = Listener(
             _ForwardedRequests(self._chat),
             "chat",
-            Metrics(),
-            lambda: _LISTENER_SETTINGS,
-            Governor(lambda: sys.maxsize),
+            lambda: _LIMITS,
+            governor=Governor(lambda: sys.maxsize),
         )
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(self._place)

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from antiphon.gateway.errors import error_response
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.server_state import expand_state
-from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.context import OnFinish, RequestContext

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.gateway.endpoints.answer_shapes import ResponseShape
 from antiphon.gateway.endpoints.responses_api.steering import Steer, inherited_settings
-from antiphon.gateway.http.errors import INTERNAL_ERROR
+from antiphon.gateway.errors import INTERNAL_ERROR
 from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import StreamSource
 from antiphon.gateway.http.websocket import WebSocket

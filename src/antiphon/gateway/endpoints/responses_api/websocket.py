@@ -32,7 +32,7 @@ from antiphon.gateway.endpoints.responses_api.steering import (
     successor,
     with_steers,
 )
-from antiphon.gateway.http.errors import INTERNAL_ERROR, error_response, overloaded
+from antiphon.gateway.errors import INTERNAL_ERROR, error_response, overloaded
 from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from antiphon.errors import StoreError
-from antiphon.gateway.http.messages import Response
+from antiphon.gateway.http.application import Refusal
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.routes import error_format_for_path
 from antiphon.wire.clients import client_formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -56,6 +58,19 @@ def error_response(
     response = Response.json(body, status, all_headers)
     response.error = error
     return response
+
+
+_KINDS: Mapping[int, ErrorKind] = {408: "timeout", 413: "too_large", 500: "server", 503: "overloaded", 504: "timeout"}
+"""What the statuses mean with which the server refuses a request by itself; others are mistakes of the client."""
+
+
+def refusal_response(request: ClientRequest, refusal: Refusal) -> Response:
+    """The response to a request that the server refuses, in the shape that its client reads."""
+    message = f"{refusal.message} (gateway.{refusal.setting})" if refusal.setting else refusal.message
+    kind = _KINDS.get(refusal.status, "invalid_request")
+    error = overloaded(message) if kind == "overloaded" else ProviderError(message, kind)
+    format_name = error_format_for_path(request.path, request.headers)
+    return error_response(format_name, error, status=refusal.status, headers=refusal.headers)
 
 
 def internal_error(format_name: str, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
