@@ -276,7 +276,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
         reader = None
-        if not self._embedded.is_idle:
+        if self._embedded.concerns(options):
             context, options, reader = self._embedded.prepare(context, options, self.history.version)
         model_call = RecordedCall(client, context, options, self._record_call, reader, source, ended, executor)
         model_call.conversation_id = self._key

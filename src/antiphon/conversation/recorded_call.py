@@ -318,10 +318,9 @@ class EmbeddedCallPolicy:
         self.setting = setting
         self._without_tools: set[str] = set()
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether calls are made as they are. It is so until a model without tools is met."""
-        return self.setting == "auto" and not self._without_tools
+    def concerns(self, options: ProviderCallOptions) -> bool:
+        """Whether a call may have to be changed, or its answer to be read. A call without tools rarely has."""
+        return self.setting is not False and (bool(options.tools) or self.setting != "auto" or bool(self._without_tools))
 
     def prepare(
         self, context: LiveContext, options: ProviderCallOptions, version: int
@@ -334,8 +333,8 @@ class EmbeddedCallPolicy:
         if mode == "auto" and options.model in self._without_tools:
             mode = "prompt"
         reader = None
-        if options.tools and mode in (True, "prompt"):
-            reader = EmbeddedCalls(options.tools, id_seed=str(version))
+        if options.tools and mode is not False:
+            reader = EmbeddedCalls(options.tools, id_seed=str(version), only_closed=mode == "auto")
         if mode == "prompt":
             entries, options = with_text_tools(context, options)
             context = LiveContext(entries, context.left_out, screen=context.screen)

@@ -353,7 +353,12 @@ class _CallExecution(Struct, eq=False):
         guess = f" Did you mean {' or '.join(meant)}?" if meant else ""
         names = ", ".join(registry.names[:NAMES_LISTED])
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
-        return f"Unknown tool {preview_text(name)}.{guess} The tools are: {names}{more}."
+        try:
+            self.call.arguments_object()
+            form = ""
+        except ValueError:
+            form = ' A call in text is written as <tool_call>{"name": "…", "arguments": {…}}</tool_call>.'
+        return f"Unknown tool {preview_text(name)}.{guess} The tools are: {names}{more}.{form}"
 
     def _validate(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -92,6 +92,31 @@ CALLS: list[tuple[str, list[PartSummary]]] = [
         [("weather", '{"city": Oslo}}')],
     ),
     ('<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}</tool_call>', [WEATHER]),
+    ("<tool_call>{'tool': 'weather', 'city': 'Oslo'}</tool_call>", [("weather", "{'tool': 'weather', 'city': 'Oslo'}")]),
+    (
+        '<tool_call>{ // look\n"tool": "weather"}</tool_call>',
+        [("weather", '{ // look\n"tool": "weather"}')],
+    ),
+    (f"{CALL[:-12]} thanks</tool_call>", [("weather", f"{OSLO}}} thanks")]),
+    ("<tool_call>weather(Oslo)</tool_call> Wait.", [("weather", "weather(Oslo)"), "Wait."]),
+    (
+        "<tool_call><function=delete_everything></function></tool_call>",
+        [("delete_everything", "<function=delete_everything></function>")],
+    ),
+    ("<tool_call>[]</tool_call>", [("unreadable_call", "[]")]),
+    ('<tool_call>{"arguments": {}}</tool_call>', [("unreadable_call", '{"arguments": {}}')]),
+    ('<tool_call>{"name": 5}</tool_call>', [("unreadable_call", '{"name": 5}')]),
+    (
+        '<tool_call>{"arguments": {"name": "list_plans"}}</tool_call>',
+        [("unreadable_call", '{"arguments": {"name": "list_plans"}}')],
+    ),
+    (CALL.replace("weather", "not a name"), [("unreadable_call", CALL[11:-12].replace("weather", "not a name"))]),
+    ('<tool_call>{"name": "we\udc80ather"}</tool_call>', [("unreadable_call", '{"name": "we?ather"}')]),
+    # a fenced block in the tag
+    (f"<tool_call>\n```json\n{CALL[11:-12]}\n```\n</tool_call>", [WEATHER]),
+    (f"<tool_call>```json{CALL[11:-12]}```</tool_call>Done.", [WEATHER, "Done."]),
+    (f"<tool_call>\n```\n{CALL[11:-12]}\n{CALL[11:-12]}\n```</tool_call>", [WEATHER, WEATHER]),
+    ("<tool_call>```json\n{'tool': 'weather'}\n```</tool_call>", [("weather", "```json\n{'tool': 'weather'}\n```")]),
     # Qwen3-Coder
     (
         "<tool_call>\n<function=write_file>\n<parameter=path>\na.txt\n</parameter>\n<parameter=count>\n5\n</parameter>\n"
@@ -192,7 +217,6 @@ STAYS_TEXT = [
     '> {"tool": "weather", "city": "Oslo"}',
     # not on offer, or no call
     CALL.replace("weather", "delete_everything").removesuffix("</tool_call>"),
-    CALL.replace("weather", "not a name"),
     '{"tool": "delete_everything"}',
     "<function=delete_everything></function>",
     f"[TOOL_CALLS]delete_everything[ARGS]{OSLO}",
@@ -202,10 +226,10 @@ STAYS_TEXT = [
     '{"answer": {"tool": "weather"}}',
     '{"answer": 42}',
     "<tool_call></tool_call>",
-    "<tool_call>[]</tool_call>",
-    '<tool_call>{"arguments": {}}</tool_call>',
-    '<tool_call>{"name": 5}</tool_call>',
+    "The tag <tool_call> begins a call, and </tool_call> ends it.",
+    "<tool_call> … </tool_call>",
     # cut short
+    "<tool_call>{'tool': 'weather'}",
     "<tool_call>",
     "<tool_",
     "<",
@@ -217,6 +241,15 @@ STAYS_TEXT = [
     "[TOOL_CALLS]weather[ARGS]{",
     "[TOOL_",
     # what no JSON reader takes
-    '<tool_call>{"name": "we\udc80ather", "x": "\udc80"}</tool_call>',
     "<tool_call>" + "[" * 3000,
 ]
+
+
+ONLY_UNDER_ON = [
+    '{"tool": "weather", "city": "Oslo"}',
+    '```json\n{"tool": "weather", "arguments": {"city": "Oslo"}}\n```',
+    f"<function=weather>{OSLO}</function>",
+    f"[TOOL_CALLS]weather[ARGS]{OSLO}",
+    CALL.removesuffix("</tool_call>"),
+]
+"""Calls that are not closed tags: they stay text for a model that has tools of its own."""

@@ -25,7 +25,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ToolDefinition
-from tools.embedded.embedded_cases import CALL, CALLS, OSLO, STAYS_TEXT, TOOLS, WEATHER, PartSummary
+from tools.embedded.embedded_cases import CALL, CALLS, ONLY_UNDER_ON, OSLO, STAYS_TEXT, TOOLS, WEATHER, PartSummary
 
 
 def summary(parts: Iterable[OutputPart]) -> list[PartSummary]:
@@ -42,9 +42,12 @@ def stream(pieces: Iterable[str]) -> list[ModelOutputDelta]:
 
 
 def through(
-    deltas: Iterable[ModelOutputDelta], tools: Iterable[str | ToolDefinition] = TOOLS
+    deltas: Iterable[ModelOutputDelta],
+    tools: Iterable[str | ToolDefinition] = TOOLS,
+    *,
+    only_closed: bool = False,
 ) -> list[ModelOutputDelta]:
-    reader = EmbeddedCalls(tools)
+    reader = EmbeddedCalls(tools, only_closed=only_closed)
     return [*(out for delta in deltas for out in reader.feed(delta)), *reader.close()]
 
 
@@ -90,6 +93,27 @@ def test_what_is_quoted_broken_or_not_on_offer_stays_text(text: str) -> None:
         output = assembled(through(stream(pieces))).output
         assert output.parts == (Text(text),)
         assert output.stop_reason == "end"
+
+
+CLOSED = [
+    (text, expected)
+    for text, expected in CALLS
+    if text.count("<tool_call>") + text.count("<function_call>") == text.count("</tool_call>") + text.count("</function_call>")
+    and "<tool_call>" in text
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CLOSED)
+def test_closed_tags_are_read_alone(text: str, expected: list[PartSummary]) -> None:
+    for pieces in ([text], text):
+        output = assembled(through(stream(pieces), only_closed=True)).output
+        assert summary(output.parts) == expected
+
+
+@pytest.mark.parametrize("text", [*ONLY_UNDER_ON, *STAYS_TEXT])
+def test_other_calls_stay_text_where_only_closed_tags_are_read(text: str) -> None:
+    for pieces in ([text], text):
+        assert assembled(through(stream(pieces), only_closed=True)).output.parts == (Text(text),)
 
 
 def test_without_tools_there_are_no_calls() -> None:
@@ -155,8 +179,9 @@ def test_the_result_does_not_depend_on_chunking(text: str, sizes: list[int]) -> 
         size = sizes[number % len(sizes)]
         pieces.append(text[at : at + size])
         at += size
-    whole, cut = assembled(through(stream([text]))).output, assembled(through(stream(pieces))).output
-    assert cut == whole
+    for only_closed in (True, False):
+        whole = assembled(through(stream([text]), only_closed=only_closed)).output
+        assert assembled(through(stream(pieces), only_closed=only_closed)).output == whole
     assert summary(find_calls(text, TOOLS)) == (summary(whole.parts) if text else [])
     if not any(isinstance(part, ToolCallRequest) for part in whole.parts):
         assert whole.parts == (Text(text),)
@@ -322,6 +347,9 @@ def test_a_stream_is_read_in_linear_time() -> None:
         "<function=weather><parameter=a>",
         "~",
         "1 < 2 [3] ",
+        "<tool_call>{'tool': ",
+        "<tool_call>```json\n{",
+        "<tool_call>weather",
     ):
         small = min(seconds(unit * size) for _ in range(2))
         # Eight times the text; a quadratic reader takes 64 times as long. CPU time, and the best of three: load does not count.

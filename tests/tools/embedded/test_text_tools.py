@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -98,8 +99,60 @@ def test_setting_by_model() -> None:
     assert "<tool_call>" in model.requests[0][0]
 
 
-def test_embedded_calls_are_not_read_by_default() -> None:
-    chat = ap.Conversation(PlainModel(CALL, refuses=False), tools=[search_web])
+def test_closed_tag_is_a_call_by_default() -> None:
+    """Also for a model that takes tools."""
+    chat = ap.Conversation(PlainModel(CALL, "7 分需要优秀水平。", refuses=False), tools=[search_web])
+    result = ap.ToolLoop(chat).run_sync("Go.")
+    assert (result.text, result.rounds) == ("7 分需要优秀水平。", 2)
+    quoted = f"`{CALL}` 是一次调用的写法。"
+    chat = ap.Conversation(PlainModel(quoted, refuses=False), tools=[search_web])
+    assert ap.ToolLoop(chat).run_sync("Go.").text == quoted
+
+
+@pytest.mark.parametrize(
+    ("written", "error"),
+    [
+        ("<tool_call>{'tool': 'search_web', 'query': 'x'}</tool_call>", "not valid JSON"),
+        ('<tool_call>{"tool": "search_wbe", "query": "x"}</tool_call>', "Did you mean search_web?"),
+        ("<tool_call>{}</tool_call>", "Unknown tool"),
+        ("<tool_call>[1, 2</tool_call>", 'written as <tool_call>{"name"'),
+    ],
+)
+def test_broken_tag_is_an_error_the_model_receives(written: str, error: str) -> None:
+    model = PlainModel(f"Let me see. {written}", "I could not search.", refuses=False)
+    chat = ap.Conversation(model, tools=[search_web])
+    shown = []
+
+    async def play() -> None:
+        async for event in ap.ToolLoop(chat).stream("Go."):
+            if isinstance(event, PartDelta):
+                shown.append(event.text)
+
+    asyncio.run(play())
+    (result,) = [r for e in chat.history.entries if isinstance(e, ap.ToolCallResultsEntry) for r in e.results]
+    assert str(result.status) == "failed"
+    assert error in result.result_markdown
+    assert "<tool_call>" not in "".join(shown)
+
+
+def test_approval_holds_for_a_call_in_text() -> None:
+    ran = []
+
+    @ap.tool(needs_approval=True)
+    def send_mail(to: str) -> str:
+        "Send a mail."
+        ran.append(to)
+        return "sent"
+
+    model = PlainModel('<tool_call>{"name": "send_mail", "arguments": {"to": "a"}}</tool_call>', "Sent.", refuses=False)
+    chat = ap.Conversation(model, tools=[send_mail])
+    result = ap.ToolLoop(chat).run_sync("Go.")
+    assert (result.reason, ran) == ("approval", [])
+    assert [call.tool_name for call in result.pending] == ["send_mail"]
+
+
+def test_reading_calls_in_text_can_be_turned_off() -> None:
+    chat = ap.Conversation(PlainModel(CALL, refuses=False), tools=[search_web], embedded_calls=False)
     assert ap.ToolLoop(chat).run_sync("Go.").text == CALL
 
 

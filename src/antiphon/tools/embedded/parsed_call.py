@@ -58,6 +58,10 @@ ENVELOPE_KEYS = frozenset({"id", "type", "index"})
 """Keys that may be beside name and arguments, and are part of neither."""
 
 _NAMED = re.compile(r'\s*\{\s*"(?:tool|name)"\s*:\s*"([^"\\]*)"\s*,?')
+_LOOSELY_NAMED = re.compile(
+    r"""['"]?\b(?:tool|name)['"]?\s*[:=]\s*['"]([\w.:/-]{1,128})['"]|<function=([\w.:/-]{1,128})>|\A([\w.:/-]{1,128})"""
+)
+UNREADABLE = "unreadable_call"
 _ARGUMENTS = re.compile(r'\s*"(?:arguments|parameters|args)"\s*:\s*')
 
 
@@ -121,22 +125,33 @@ def _object_text(value: Raw, is_marked: bool) -> str | None:
     return text if text.startswith("{") else None
 
 
-def is_named(text: str) -> bool:
-    """Whether `text` begins as a call, whatever becomes of it."""
-    found = _NAMED.match(text)
-    return found is not None and _TOOL_NAME.fullmatch(found[1]) is not None
+def read_broken(text: str, offer: KnownTools) -> ParsedCall:
+    """The call in the body of a closed tag that cannot be read as one. Running it gives the model an error.
 
-
-def read_broken(text: str) -> ParsedCall:
-    """The call in a text that `is_named` and is not JSON. Its arguments do not parse either, so the model gets an error."""
+    Only what lacks nothing but a bracket is still a good call. A body that names no tool is called `UNREADABLE`, which no tool is.
+    """
+    text = text.strip().encode("utf-8", "replace").decode()
     named = _NAMED.match(text)
-    assert named is not None, "only what is named is read"
-    rest = text[named.end() :]
-    begin = _ARGUMENTS.match(rest)
-    arguments = (rest[begin.end() :] if begin else rest).strip()
-    if _is_object(arguments):  # only the bracket around it is missing
-        return ParsedCall(named[1], arguments)
-    return ParsedCall(named[1], arguments or text.strip())
+    if named is not None and _TOOL_NAME.fullmatch(named[1]):
+        rest = text[named.end() :]
+        begin = _ARGUMENTS.match(rest)
+        arguments = (rest[begin.end() :] if begin else rest).strip()
+        if begin and _is_object(arguments):  # only the bracket around it is missing
+            return ParsedCall(named[1], arguments)
+        return ParsedCall(named[1], text if not arguments or _is_json(arguments) else arguments)
+    found = None if _is_json(text) else _LOOSELY_NAMED.search(text)
+    name = next(filter(None, found.groups()), "") if found else ""
+    if not name or (found and found[3] and found[3] not in offer):
+        name = UNREADABLE
+    return ParsedCall(name, text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return True
 
 
 def _is_object(text: str) -> bool:

@@ -27,7 +27,6 @@ from antiphon.tools.embedded.parsed_call import (
     KnownTools,
     NotACall,
     ParsedCall,
-    is_named,
     read_broken,
     read_calls,
     tagged_arguments,
@@ -260,17 +259,23 @@ def json_text(source: InputBuffer, brackets: str = "{") -> Parser[str]:
 
 _DIALECT_OF = {dialect.opener: dialect for dialect in DIALECTS}
 _OPENERS = tuple(_DIALECT_OF)
+_TAG_OPENERS = tuple(dialect.opener for dialect in DIALECTS if dialect.body == "objects or functions")
 _FUNCTION = "<function="
+_OTHER_OPENERS = tuple(opener for opener in _OPENERS if opener != _FUNCTION)
+"""What ends a body that is no call: functions may be in it."""
+_FENCE = "```"
 _LONGEST_NAME = 200
 _LONGEST_OBJECT = 400
 """How many tokens of JSON are held back in the hope of a call."""
 
 
-def parse_call(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
-    """The calls at the front of `source`; `NotACall` if it is text."""
+def parse_call(source: InputBuffer, offer: KnownTools, *, only_closed: bool = False) -> Parser[list[ParsedCall]]:
+    """The calls at the front of `source`; `NotACall` if it is text. With `only_closed`, calls are tags that are closed."""
     front = source.front
     if not offer:
         raise NotACall
+    if only_closed:
+        return (yield from _closed_tag(source, offer))
     if front == "{":
         return (yield from _unmarked(source, offer))
     if front in "`~":
@@ -299,6 +304,17 @@ def _marked(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     return calls
 
 
+def _closed_tag(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    opener = yield from ahead(source, _TAG_OPENERS)
+    if not opener:
+        raise NotACall
+    source.take(len(opener))
+    calls, is_closed = yield from _tag(source, offer, _DIALECT_OF[opener])
+    if not is_closed:
+        raise NotACall
+    return calls
+
+
 def _bare_function(source: InputBuffer, offer: KnownTools) -> Parser[tuple[list[ParsedCall], bool]]:
     """A function without the tag around it. Models that forget to open that close it all the same."""
     call, is_closed = yield from _function(source, offer)
@@ -318,24 +334,47 @@ def _end_of_call(source: InputBuffer) -> Parser[None]:
 
 
 def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[tuple[list[ParsedCall], bool]]:
-    """The text between opener and closer, and whether the closer was there."""
+    """The text between opener and closer, and whether the closer was there.
+
+    A body that begins as a call and cannot be read as one is an error that the model receives, if its tag is closed.
+    """
     yield from blanks(source)
-    if dialect.body == "objects or functions" and (yield from ahead(source, (_FUNCTION,))):
-        calls = []
-        while (yield from ahead(source, (_FUNCTION,))):
-            yield from one_of(source, _FUNCTION)
-            calls.append((yield from _function(source, offer))[0])
-            yield from blanks(source)
-    else:
-        mark = source.mark
-        try:
-            calls = yield from _objects(source, offer)
-        except NotACall:
-            if not dialect.closer or not is_named(source.since(mark)):
-                raise
-            yield from until(source, dialect.closer, *_OPENERS)
-            calls = [read_broken(source.since(mark))]
-    return calls, bool(dialect.closer) and (yield from _closer(source, dialect.closer))
+    if dialect.body != "objects or functions":
+        calls = yield from _objects(source, offer)
+        return calls, bool(dialect.closer) and (yield from _closer(source, dialect.closer))
+    if not (yield from ahead(source, ("{", "[", _FENCE, _FUNCTION, *offer))):
+        raise NotACall
+    mark = source.mark
+    try:
+        calls = yield from _tag_body(source, offer)
+        return calls, (yield from _closer(source, dialect.closer))
+    except NotACall:
+        # It goes on behind what was used so far, so that nothing is read twice.
+        yield from until(source, dialect.closer, *_OTHER_OPENERS)
+        calls = [read_broken(source.since(mark), offer)]
+        return calls, (yield from _closer(source, dialect.closer))
+
+
+def _tag_body(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """Objects, which may be in a fenced block; or functions."""
+    if (yield from ahead(source, (_FENCE,))):
+        yield from one_of(source, _FENCE)
+        language = yield from until(source, "\n", "{", "[", longest=_LONGEST_NAME)
+        if language.strip().lower() not in FENCE_LANGUAGES:
+            raise NotACall
+        yield from blanks(source)
+        calls = yield from _objects(source, offer)
+        yield from blanks(source)
+        yield from one_of(source, _FENCE)
+        return calls
+    if not (yield from ahead(source, (_FUNCTION,))):
+        return (yield from _objects(source, offer))
+    calls = []
+    while (yield from ahead(source, (_FUNCTION,))):
+        yield from one_of(source, _FUNCTION)
+        calls.append((yield from _function(source, offer))[0])
+        yield from blanks(source)
+    return calls
 
 
 def _closer(source: InputBuffer, closer: str) -> Parser[bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import structs
@@ -30,19 +31,35 @@ from antiphon.wire.request import ToolDefinition
 Chunk: TypeAlias = str | ParsedCall
 
 _MAY_BEGIN = re.compile(r"[<\[{`~]")
+_MAY_BEGIN_TAG = re.compile("<")
 
 
 class Scanner:
-    """One text. `feed` its pieces and `close` it; each gives what has become certain by then."""
+    """One text. `feed` its pieces and `close` it; each gives what has become certain by then.
 
-    def __init__(self, offer: KnownTools) -> None:
+    The Markdown around a place matters only where a call may begin, so text that has no such place is not looked at twice.
+    """
+
+    def __init__(self, offer: KnownTools, *, only_closed: bool = False) -> None:
         self._offer = offer
+        self._only_closed = only_closed
+        self._may_begin = _MAY_BEGIN_TAG if only_closed else _MAY_BEGIN
         self._source = InputBuffer()
         self._place = MarkdownContext()
+        self._unnoted: list[str] = []
         self._candidate: Parser[list[ParsedCall]] | None = None
         self._white: list[str] = []
         self._is_after_call = False
         self._pieces: list[Chunk] = []
+
+    def passes(self, text: str) -> bool:
+        """Whether `text` is passed on as it is: nothing is held back, and no call may begin in it. Then it is noted."""
+        if self._candidate is not None or self._white or self._is_after_call or not text or text[-1].isspace():
+            return False
+        if self._may_begin.search(text) is not None:
+            return False
+        self._unnoted.append(text)
+        return True
 
     def feed(self, text: str) -> list[Chunk]:
         self._source.add(text)
@@ -69,12 +86,12 @@ class Scanner:
             if self._candidate is None:
                 if not self._pass_prose():
                     return
-                self._candidate = parse_call(source, self._offer)
+                self._candidate = parse_call(source, self._offer, only_closed=self._only_closed)
             try:
                 next(self._candidate)
             except StopIteration as found:
                 source.commit()
-                self._place.note_call()
+                self._context().note_call()
                 self._white.clear()
                 self._is_after_call = True
                 self._pieces += found.value
@@ -91,7 +108,7 @@ class Scanner:
     def _pass_prose(self) -> bool:
         """Pass text on up to where a call may begin; returns whether there is such a place."""
         source = self._source
-        while found := _MAY_BEGIN.search(source.text, source.position):
+        while found := self._may_begin.search(source.text, source.position):
             self._pass(source.text[source.position : found.start()])
             source.position = found.start()
             if self._is_place_for(found[0]):
@@ -102,13 +119,19 @@ class Scanner:
         return False
 
     def _is_place_for(self, front: str) -> bool:
-        if front in "`~":
-            return self._place.is_line_start
-        return self._place.allows_call
+        place = self._context()
+        return place.is_line_start if front in "`~" else place.allows_call
+
+    def _context(self) -> MarkdownContext:
+        if self._unnoted:
+            self._place.note("".join(self._unnoted))
+            self._unnoted.clear()
+        return self._place
 
     def _pass(self, text: str) -> None:
-        self._place.note(text)
-        self._emit(text)
+        if text:
+            self._unnoted.append(text)
+            self._emit(text)
 
     def _emit(self, text: str) -> None:
         if self._is_after_call:
@@ -213,8 +236,8 @@ class _TextPart:
 
     __slots__ = ("candidate", "has_given", "native", "open_index", "scanner")
 
-    def __init__(self, offer: KnownTools, candidate: int, native: NativeExtras | None) -> None:
-        self.scanner = Scanner(offer)
+    def __init__(self, scanner: Scanner, candidate: int, native: NativeExtras | None) -> None:
+        self.scanner = scanner
         self.candidate = candidate
         self.native = native
         self.open_index: int | None = None
@@ -222,10 +245,14 @@ class _TextPart:
 
 
 class EmbeddedCalls:
-    """Reads one stream. `feed` it each delta in order and pass on what it gives; `close` it if the stream just stops."""
+    """Reads one stream. `feed` it each delta in order and pass on what it gives; `close` it if the stream just stops.
 
-    def __init__(self, tools: Iterable[str | ToolDefinition], *, id_seed: str = "") -> None:
-        self._offer = _offer_of(tools)
+    With `only_closed` it reads `<tool_call>…</tool_call>` and `<function_call>…</function_call>` alone: that is safe for a model
+    that has tools of its own, too, whose answer may be about JSON.
+    """
+
+    def __init__(self, tools: Iterable[str | ToolDefinition], *, id_seed: str = "", only_closed: bool = False) -> None:
+        self._scanner = partial(Scanner, _offer_of(tools), only_closed=only_closed)
         self._naming = _CallIds(id_seed)
         self._texts: dict[int, _TextPart] = {}
         self._indexes: dict[int, int] = {}
@@ -236,6 +263,9 @@ class EmbeddedCalls:
     def feed(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
         """The deltas to pass on after `delta`."""
         if isinstance(delta, PartDelta):
+            part = self._texts.get(delta.index)
+            if part is not None and part.open_index == delta.index and part.scanner.passes(delta.text):
+                return [delta]
             self._more(delta)
         elif isinstance(delta, PartStarted):
             self._start(delta)
@@ -265,7 +295,7 @@ class EmbeddedCalls:
 
     def _start(self, delta: PartStarted) -> None:
         if isinstance(delta.part, Text):
-            part = self._texts[delta.index] = _TextPart(self._offer, delta.candidate, delta.part.native)
+            part = self._texts[delta.index] = _TextPart(self._scanner(), delta.candidate, delta.part.native)
             self._emit(part, part.scanner.feed(delta.part.text))
             return
         index = self._indexes[delta.index] = self._new_index()

@@ -33,8 +33,9 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ToolDefinition
 
 EmbeddedMode: TypeAlias = bool | Literal["auto", "prompt"]
-"""False: never. True: calls in text are read, besides the model's own. `prompt`: tools are described in the prompt. `auto`: as
-`prompt` for a model whose provider answers that it does not support tools."""
+"""False: never. True: calls in text are read in every dialect, besides the model's own. `prompt`: tools are described in the
+prompt. `auto`: closed tags are read, besides the model's own calls; as `prompt` for a model whose provider answers that it does
+not support tools."""
 
 EmbeddedSetting: TypeAlias = EmbeddedMode | Mapping[str, EmbeddedMode]
 """A mode for every model, or by globs of model names; the first that matches counts, and `auto` is the default."""
