@@ -69,8 +69,9 @@ def test_limits_of_a_server_cannot_be_raised(tmp_path: Path) -> None:
 
 
 def test_embedded_calls_on_the_page(tmp_path: Path) -> None:
+    """By default."""
     model = ScriptedModel('我来看看<tool_call>{"tool": "look"}</tool_call>', "看到了。")
-    settings = TurnSettings(embedded_calls=True)
+    settings = TurnSettings()
     with served(tmp_path / "chats.db", model, tools=[look], turns=lambda: settings) as browser:
         events = browser.ask(browser.create(), "看")
         assert [event.data["call"]["tool_name"] for event in events if event.name == "ToolCallStarted"] == ["look"]

@@ -10,6 +10,7 @@ import msgspec
 
 import antiphon as ap
 from antiphon.tools.builtin import builtin_tools, plan_of
+from cli.chat.test_one_shot import antiphon
 from providers.scripted_server import Received, Reply, ScriptedServer
 
 
@@ -35,6 +36,17 @@ def conversation(server: ScriptedServer, place: Path | None = None) -> ap.Conver
         default="ollama/doubao", environ={"OLLAMA_HOST": server.url, "OLLAMA_BASE_URL": server.url}
     )
     return ap.Conversation("ollama/doubao", provider=router, tools=builtin_tools(place))
+
+
+def tool_host(*answers: str) -> ScriptedServer:
+    """A host that takes tools, and answers these texts one after the other."""
+    left = list(answers)
+    return ScriptedServer(lambda request: streamed(left.pop(0)))
+
+
+def one_shot(place: Path, server: ScriptedServer, *arguments: str) -> tuple[int, str, str]:
+    environment = {"OLLAMA_HOST": server.url, "OLLAMA_BASE_URL": server.url, "ANTIPHON_LANGUAGE": "zh"}
+    return antiphon(place, "-m", "ollama/doubao", *arguments, environment=environment)
 
 
 def results(chat: ap.Conversation) -> list[ap.ToolCallResult]:
@@ -122,3 +134,25 @@ def test_two_searches_then_a_plan_in_four_rounds(tmp_path: Path) -> None:
     assert (result.text, result.rounds) == ("这是综合的学习计划。", 4)
     assert [one.tool_name for one in results(chat)] == ["search_web", "search_web", "create_plan"]
     assert [str(one.status) for one in results(chat)] == ["success"] * 3
+
+
+def test_closed_tag_is_a_call_without_a_setting(tmp_path: Path) -> None:
+    """The command line, a host that takes tools, and a fenced block in the tag."""
+    with tool_host(
+        '我来搜索<tool_call>\n```json\n{"tool": "search_web", "query": "雅思 7 分"}\n```\n</tool_call>请稍等',
+        "需要每天练习。",
+    ) as server:
+        code, out, err = one_shot(tmp_path, server, "-p", "搜索 IELTS 7分")
+        assert (code, out, err) == (0, "我来搜索请稍等\n\n需要每天练习。\n", "")
+        assert b"ielts" in server.received[-1].body
+
+
+def test_broken_tag_is_not_shown(tmp_path: Path) -> None:
+    with tool_host("我来搜索<tool_call>{'tool': 'search_web'}</tool_call>", "我没能搜索。") as server:
+        code, out, err = one_shot(tmp_path, server, "-p", "搜索")
+        assert (code, out, err) == (0, "我来搜索\n\n我没能搜索。\n", "")
+        assert b"not valid JSON" in server.received[-1].body
+    with tool_host('例如 `<tool_call>{"tool": "list_plans"}</tool_call>`') as server:
+        assert "<tool_call>" in one_shot(tmp_path, server, "-p", "怎么写？")[1]
+    with tool_host('<tool_call>{"tool": "list_plans"}</tool_call>') as server:
+        assert "<tool_call>" in one_shot(tmp_path, server, "-p", "计划", "--embedded-calls", "off")[1]

@@ -320,7 +320,9 @@ class EmbeddedCallPolicy:
 
     def concerns(self, options: ProviderCallOptions) -> bool:
         """Whether a call may have to be changed, or its answer to be read. A call without tools rarely has."""
-        return self.setting is not False and (bool(options.tools) or self.setting != "auto" or bool(self._without_tools))
+        return self.setting is not False and (
+            bool(options.tools) or self.setting != "auto" or bool(self._without_tools)
+        )
 
     def prepare(
         self, context: LiveContext, options: ProviderCallOptions, version: int

@@ -92,7 +92,10 @@ CALLS: list[tuple[str, list[PartSummary]]] = [
         [("weather", '{"city": Oslo}}')],
     ),
     ('<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}</tool_call>', [WEATHER]),
-    ("<tool_call>{'tool': 'weather', 'city': 'Oslo'}</tool_call>", [("weather", "{'tool': 'weather', 'city': 'Oslo'}")]),
+    (
+        "<tool_call>{'tool': 'weather', 'city': 'Oslo'}</tool_call>",
+        [("weather", "{'tool': 'weather', 'city': 'Oslo'}")],
+    ),
     (
         '<tool_call>{ // look\n"tool": "weather"}</tool_call>',
         [("weather", '{ // look\n"tool": "weather"}')],

@@ -98,7 +98,8 @@ def test_what_is_quoted_broken_or_not_on_offer_stays_text(text: str) -> None:
 CLOSED = [
     (text, expected)
     for text, expected in CALLS
-    if text.count("<tool_call>") + text.count("<function_call>") == text.count("</tool_call>") + text.count("</function_call>")
+    if text.count("<tool_call>") + text.count("<function_call>")
+    == text.count("</tool_call>") + text.count("</function_call>")
     and "<tool_call>" in text
 ]
 

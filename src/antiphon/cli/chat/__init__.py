@@ -153,7 +153,7 @@ def add_turn_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--embedded-calls",
         metavar="MODE",
-        help="tool calls in the model's text: off, on, prompt, or auto for models without tool support (default auto); "
+        help="tool calls in the model's text: off, on, prompt, or auto: closed tags are calls (default auto); "
         "by model: 'ollama/*=prompt'",
     )
     parser.add_argument(

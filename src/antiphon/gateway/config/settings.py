@@ -392,8 +392,8 @@ class ChatPageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     embedded_calls: Annotated[
         str,
         Meta(
-            description="Tool calls in the model's text: off, on, prompt, or auto for models without tool support; "
-            "by model: 'ollama/*=prompt'."
+            description="Tool calls in the model's text: off, on, prompt, or auto (closed tags; prompt for models "
+            "without tools); by model: 'ollama/*=prompt'."
         ),
     ] = "auto"
     token_limit: Annotated[

@@ -128,7 +128,7 @@ def _object_text(value: Raw, is_marked: bool) -> str | None:
 def read_broken(text: str, offer: KnownTools) -> ParsedCall:
     """The call in the body of a closed tag that cannot be read as one. Running it gives the model an error.
 
-    Only what lacks nothing but a bracket is still a good call. A body that names no tool is called `UNREADABLE`, which no tool is.
+    Only what lacks nothing but a bracket is still a good call. A body that names no tool is a call of `UNREADABLE`.
     """
     text = text.strip().encode("utf-8", "replace").decode()
     named = _NAMED.match(text)

@@ -262,7 +262,7 @@ _OPENERS = tuple(_DIALECT_OF)
 _TAG_OPENERS = tuple(dialect.opener for dialect in DIALECTS if dialect.body == "objects or functions")
 _FUNCTION = "<function="
 _OTHER_OPENERS = tuple(opener for opener in _OPENERS if opener != _FUNCTION)
-"""What ends a body that is no call: functions may be in it."""
+"""What ends a body that cannot be read; functions may be part of it."""
 _FENCE = "```"
 _LONGEST_NAME = 200
 _LONGEST_OBJECT = 400
@@ -349,7 +349,7 @@ def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[tup
         calls = yield from _tag_body(source, offer)
         return calls, (yield from _closer(source, dialect.closer))
     except NotACall:
-        # It goes on behind what was used so far, so that nothing is read twice.
+        # What was used so far is not read again.
         yield from until(source, dialect.closer, *_OTHER_OPENERS)
         calls = [read_broken(source.since(mark), offer)]
         return calls, (yield from _closer(source, dialect.closer))
