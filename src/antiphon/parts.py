@@ -130,6 +130,15 @@ class ToolCallRequest(_PartWithExtras, frozen=True, tag="tool_call"):
         """The arguments as an object, free text under `input`. Raises `ValueError` with the reason."""
         return {"input": self.arguments} if self.freeform else self.parse_arguments()
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether the arguments can be parsed."""
+        try:
+            self.arguments_object()
+        except ValueError:
+            return False
+        return True
+
 
 class ToolExecutionStatus(StrEnum):
     """How a call ended."""

@@ -98,6 +98,7 @@ logger = logging.getLogger("antiphon.tools")
 INITIAL_BACKOFF = 0.2
 MAX_BACKOFF = 5.0
 NAMES_LISTED = 50
+TEXT_FORM = 'A call in text is written as <tool_call>{"name": "…", "arguments": {…}}</tool_call>.'
 
 
 class ToolExecutor:
@@ -349,15 +350,10 @@ class _CallExecution(Struct, eq=False):
         registry, name = self.executor.registry, self.call.tool_name
         if not len(registry):
             return f"Unknown tool {preview_text(name)}: no tools are available. Answer without one."
-        meant = registry.near_misses(name)
-        guess = f" Did you mean {' or '.join(meant)}?" if meant else ""
+        guess = f" Did you mean {' or '.join(meant)}?" if (meant := registry.near_misses(name)) else ""
         names = ", ".join(registry.names[:NAMES_LISTED])
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
-        try:
-            self.call.arguments_object()
-            form = ""
-        except ValueError:
-            form = ' A call in text is written as <tool_call>{"name": "…", "arguments": {…}}</tool_call>.'
+        form = "" if self.call.is_readable else f" {TEXT_FORM}"
         return f"Unknown tool {preview_text(name)}.{guess} The tools are: {names}{more}.{form}"
 
     def _validate(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:

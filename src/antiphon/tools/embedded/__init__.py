@@ -2,7 +2,8 @@
 
 markdown_context  where in a Markdown text a call may begin, and where it is only quoted
 parsed_call       name and arguments of a call, from JSON or tags; the table of dialects
-parser            the input buffer and the grammar of each dialect
+input_buffer      text that arrives in pieces, and the words, strings and JSON in it
+parser            the grammar of each dialect
 stream            text to text and calls; deltas to deltas with calls
 text_tools        tools described in the prompt, for models without tool support
 """

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from msgspec import structs
 
 from antiphon.parts import NativeExtras, OutputPart, Text, ToolCallRequest
+from antiphon.tools.embedded.input_buffer import InputBuffer, Parser
 from antiphon.tools.embedded.markdown_context import MarkdownContext
 from antiphon.tools.embedded.parsed_call import KnownTools, NotACall, ParsedCall
-from antiphon.tools.embedded.parser import InputBuffer, Parser, parse_call
+from antiphon.tools.embedded.parser import parse_call
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
