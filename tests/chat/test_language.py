@@ -20,7 +20,7 @@ from antiphon.cli.chat.commands import COMMANDS
 from antiphon.cli.chat.mcp_command import APPROVAL_TEXTS, STATE_TEXTS
 from antiphon.cli.chat.turn_view import END_MESSAGES
 from antiphon.providers.default_model import CHOICE_TEXTS, default_model
-from antiphon.tools.builtin.plans import PlanStatus
+from antiphon.tools.builtin.plan_values import PlanStatus
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "antiphon"
 

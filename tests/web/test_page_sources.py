@@ -20,7 +20,7 @@ from antiphon.chat.uploads import IMAGE_BYTES, IMAGE_TYPES, MAX_FILE_BYTES, MEBI
 from antiphon.conversation import EndReason
 from antiphon.conversation.replay import CallPolicy
 from antiphon.providers.default_model import CHOICE_TEXTS
-from antiphon.tools.builtin.plans import PlanStatus
+from antiphon.tools.builtin.plan_values import PlanStatus
 
 PAGE = Path(__file__).parent.parent.parent / "src" / "antiphon" / "web" / "page"
 LOCALES = PAGE / "ui" / "locales"

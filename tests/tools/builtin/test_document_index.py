@@ -42,10 +42,11 @@ FOUND = [
 def test_local_documents_are_found(folder: Path, query: str, path: str, excerpt: str, title: str) -> None:
     text = ask(search_tool(folder), query, max_results=1)
     first, _, result = text.partition("\n\n")
-    assert first.startswith("Local documents, not the web: 7 documents, searched for ")
+    is_chinese = any(letter > "\u3400" for letter in query)
+    assert first.startswith("本地文档（7 篇）" if is_chinese else "Local documents, not the web: 7 documents, searched for ")
     number, source, message = result.split("\n")
     assert number == f"1. **{title}**"
-    assert source == f"   Source: {path}"
+    assert source == f"   {'来源：' if is_chinese else 'Source: '}{path}"
     assert excerpt in message
 
 
@@ -74,7 +75,7 @@ def test_the_index_follows_the_folder(folder: Path) -> None:
     tool = search_tool(folder)
     assert "1. **学习计划**" in ask(tool, "单词")
     (folder / "计划.md").write_text("# 学习计划\n\n今天去看电影。")
-    assert "Nothing was found" in ask(tool, "单词")
+    assert "没有找到" in ask(tool, "单词")
     assert "1. **学习计划**" in ask(tool, "电影")
     (folder / "new.md").write_text("A zebra.")
     assert "Source: new.md" in ask(tool, "zebras")

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from antiphon.errors import PlanChanged, PlanError, StoreDamaged, ToolError, UnknownPlan
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin import Plan, PlanChange, PlanStore, TaskDraft, TaskUpdate, plan_of, plan_tools, plans_of
-from antiphon.tools.builtin.plans import TASKS, apply_change, new_plan, one_plan, several_plans
+from antiphon.tools.builtin.plan_text import one_plan, several_plans
+from antiphon.tools.builtin.plans import TASKS, apply_change, new_plan
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
@@ -76,7 +77,8 @@ def test_create_list_get_update(model: Model, title: str, goal: str, tasks: list
     listed = model.call("list_plans")
     assert plans_of(listed) == (made,)
     assert plan_of(listed) is None
-    for words in (title, goal, *tasks, "0 of 2 tasks done", "- [ ] t1: "):
+    progress = "0 of 2 tasks done" if title.isascii() else "2 个任务完成了 0 个"
+    for words in (title, goal, *tasks, progress, "- [ ] t1: "):
         assert words in listed.result_markdown
 
     assert model.plan("get_plan", plan_id=made.id) == made

@@ -106,9 +106,9 @@ def test_the_web_is_searched_through_the_real_api() -> None:
     async def work(fake: FakeTavily, tool: Tool) -> None:
         text = await asked(tool, "  IELTS 7分\n需要什么水平 ", max_results=3)
         assert text == (
-            'The web (searched by Tavily) for "IELTS 7分 需要什么水平".\n\n'
-            "1. **Band 7**\n   Source: https://example.org/7\n   What it takes.\n\n"
-            "2. **https://example.org/8**\n   Source: https://example.org/8\n   "
+            "用 Tavily 搜索网络：“IELTS 7分 需要什么水平”。\n\n"
+            "1. **Band 7**\n   来源：https://example.org/7\n   What it takes.\n\n"
+            "2. **https://example.org/8**\n   来源：https://example.org/8\n   "
         )
         (got,) = fake.received
         assert got.line == "POST /search HTTP/1.1"

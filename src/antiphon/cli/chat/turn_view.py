@@ -42,7 +42,7 @@ from antiphon.conversation import (
 )
 from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
-from antiphon.tools.builtin.plans import text_without_data
+from antiphon.tools.builtin.plan_text import text_without_data
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1

@@ -25,7 +25,8 @@ import msgspec
 from antiphon.closing import Closable
 from antiphon.errors import PlanChanged, StoreDamaged, UnknownPlan
 from antiphon.history.sql.sqlite_file import SqliteFile
-from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, TaskDraft, apply_change, new_plan, now_in_seconds
+from antiphon.tools.builtin.plan_values import Plan, PlanStatus
+from antiphon.tools.builtin.plans import PlanChange, TaskDraft, apply_change, new_plan, now_in_seconds
 
 _APPLICATION_ID = 0x414E5450 + 1
 _SCHEMA = 1

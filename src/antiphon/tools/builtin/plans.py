@@ -1,4 +1,4 @@
-"""Plans: their values and changes, the tools a model uses on them, and their Markdown form."""
+"""Plans: their values and changes, and the tools a model uses on them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import PlanError, StoreError, StoreLocked, ToolError
 from antiphon.history.search_text import normalize
-from antiphon.parts import ToolCallResult, ToolExecutionStatus
 from antiphon.text import one_line
+from antiphon.tools.builtin.conversation_language import language_of
+from antiphon.tools.builtin.plan_text import PLAN_WORDS, one_plan, several_plans
+from antiphon.tools.builtin.plan_values import Plan, PlanStatus, PlanTask
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from antiphon.tools.builtin.plan_store import PlanStore
-
-PlanStatus: TypeAlias = Literal["active", "done", "archived"]
 
 TITLE_LENGTH = 200
 GOAL_LENGTH = 2_000
@@ -33,35 +32,6 @@ SIZE = 30_000
 
 _TASK_NUMBER = re.compile(r"(?:t|task)?[\s_#-]*(\d{1,9})", re.IGNORECASE | re.ASCII)
 _DATE = re.compile(r"(\d{4})\s*[-/.年]\s*(\d{1,2})\s*[-/.月]\s*(\d{1,2})\s*日?", re.ASCII)
-
-
-class PlanTask(Struct, frozen=True, omit_defaults=True):
-    """One thing to do."""
-
-    id: str
-    title: str
-    notes: str = ""
-    due: str = ""
-    """A date (`2026-03-01`) or a date and time; empty for none."""
-    done: bool = False
-
-
-class Plan(Struct, frozen=True):
-    """A goal and its tasks. `version` grows by one with every change."""
-
-    id: str
-    title: str
-    goal: str
-    status: PlanStatus
-    tasks: tuple[PlanTask, ...]
-    created: datetime
-    updated: datetime
-    version: int = 1
-    tasks_numbered: int = 0
-
-    @property
-    def tasks_done(self) -> int:
-        return sum(task.done for task in self.tasks)
 
 
 class TaskDraft(Struct, frozen=True, forbid_unknown_fields=True):
@@ -269,94 +239,6 @@ def now_in_seconds() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-PLAN_TOOLS = frozenset({"create_plan", "list_plans", "get_plan", "update_plan", "delete_plan"})
-
-_DATA = re.compile(r"(?:\A|\n)```json\n(\{[^\n]*\})\n```\s*\Z")
-_LISTED_SIZE = 30_000
-
-
-class _Data(Struct, omit_defaults=True):
-    plan: Plan | None = None
-    plans: tuple[Plan, ...] | None = None
-
-
-def one_plan(words: str, plan: Plan) -> str:
-    """The result for one plan."""
-    return f"{words}\n\n{markdown(plan)}\n\n{_fence(_Data(plan=plan))}"
-
-
-def several_plans(plans: Sequence[Plan]) -> str:
-    """The result that lists plans, with all their tasks as long as that can be read; the others by name."""
-    if not plans:
-        return f"There are no such plans. create_plan makes one.\n\n{_fence(_Data(plans=()))}"
-    shown: list[str] = []
-    size = 0
-    for plan in plans:
-        text = markdown(plan)
-        size += len(text)
-        if shown and size > _LISTED_SIZE:
-            break
-        shown.append(f"{len(shown) + 1}. {text}")
-    heading = f"{len(plans)} plans:" if len(plans) > 1 else "1 plan:"
-    rest = plans[len(shown) :]
-    if rest:
-        shown.append(
-            "Too long to show here (get_plan shows one): " + "; ".join(f"{p.id} {p.title}" for p in rest[:200])
-        )
-    return "\n\n".join([heading, *shown, _fence(_Data(plans=tuple(plans[: len(plans) - len(rest)])))])
-
-
-def markdown(plan: Plan) -> str:
-    """A plan as a heading line, its goal and a list of tasks to tick."""
-    progress = f"{plan.tasks_done} of {len(plan.tasks)} tasks done" if plan.tasks else "no tasks yet"
-    lines = [f"**{plan.title}** ({plan.id}, {plan.status}, {progress}, version {plan.version})"]
-    if plan.goal:
-        lines.append(f"Goal: {plan.goal}")
-    return "\n".join([*lines, *map(_task_lines, plan.tasks)])
-
-
-def _task_lines(task: PlanTask) -> str:
-    due = f" (due {task.due})" if task.due else ""
-    notes = "".join(f"\n  {line}" for line in task.notes.splitlines())
-    return f"- [{'x' if task.done else ' '}] {task.id}: {task.title}{due}{notes}"
-
-
-def _fence(data: _Data) -> str:
-    return f"```json\n{msgspec.json.encode(data).decode()}\n```"
-
-
-def plan_of(result: ToolCallResult) -> Plan | None:
-    """The plan in a plan tool's result; `None` if it has none, or a list."""
-    data = _data_of(result)
-    return data.plan if data else None
-
-
-def plans_of(result: ToolCallResult) -> tuple[Plan, ...]:
-    """The plans a plan tool's result shows, be it one or a list."""
-    data = _data_of(result)
-    if data is None:
-        return ()
-    return data.plans if data.plans is not None else (data.plan,) if data.plan else ()
-
-
-def text_without_data(result: ToolCallResult) -> str:
-    """The text of a result, without the data that a plan tool adds for programs."""
-    text = result.result_markdown
-    return (_DATA.sub("", text) if _data_of(result) else text).strip()
-
-
-def _data_of(result: ToolCallResult) -> _Data | None:
-    if result.tool_name not in PLAN_TOOLS or result.status is not ToolExecutionStatus.SUCCESS:
-        return None
-    found = _DATA.search(result.result_markdown)
-    if found is None:
-        return None
-    try:
-        return msgspec.json.decode(found[1], type=_Data)
-    except msgspec.DecodeError:  # a result that was cut or rewritten on its way: there is still its text to show
-        return None
-
-
 _PlanId = Annotated[str, Meta(description="The plan's id, like plan-1; list_plans shows it")]
 _Tasks = list[str | TaskDraft]
 
@@ -380,24 +262,28 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         """Make a plan with a goal and tasks, and keep it for the user. Returns the plan with the ids of its tasks."""
         with _tool_errors():
             plan = store.create(title, goal, tasks or (), key=key_of(context))
-        return one_plan(f"Created {plan.id}.", plan)
+        language = language_of(context, title, goal)
+        return one_plan(PLAN_WORDS[language].created.format(id=plan.id), plan, language)
 
     @tool(effect="read", lax=True)
     def list_plans(
+        context: ToolContext,
         status: Annotated[
             Literal["active", "done", "archived", "all"], Meta(description="Which plans to list")
         ] = "all",
     ) -> str:
         """List the user's plans with all their tasks, the oldest first."""
         with _tool_errors():
-            return several_plans(store.list(None if status == "all" else status))
+            plans = store.list(None if status == "all" else status)
+        return several_plans(plans, language_of(context, *(plan.title for plan in plans)))
 
     @tool(effect="read", lax=True)
-    def get_plan(plan_id: _PlanId) -> str:
+    def get_plan(context: ToolContext, plan_id: _PlanId) -> str:
         """Show one plan with all its tasks."""
         with _tool_errors():
             plan = store.get(plan_id)
-        return one_plan(f"This is {plan.id}.", plan)
+        language = language_of(context, plan.title)
+        return one_plan(PLAN_WORDS[language].this.format(id=plan.id), plan, language)
 
     @tool(effect="idempotent", lax=True)
     def update_plan(
@@ -430,14 +316,16 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         )
         with _tool_errors():
             plan = store.update(plan_id, change, expected_version=version, key=key_of(context))
-        return one_plan(f"{plan.id} is now:", plan)
+        language = language_of(context, plan.title)
+        return one_plan(PLAN_WORDS[language].updated.format(id=plan.id), plan, language)
 
     @tool(effect="idempotent", lax=True)
     def delete_plan(context: ToolContext, plan_id: _PlanId) -> str:
         """Delete a plan for good. To keep it out of sight instead, give it the status archived with update_plan."""
         with _tool_errors():
             plan = store.delete(plan_id, key=key_of(context))
-        return f"Deleted {plan.id} ({plan.title}) with its {len(plan.tasks)} tasks."
+        words = PLAN_WORDS[language_of(context, plan.title)]
+        return words.deleted.format(id=plan.id, title=plan.title, count=len(plan.tasks))
 
     return [create_plan, list_plans, get_plan, update_plan, delete_plan]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -22,7 +24,9 @@ from antiphon.providers.transport.request import (
     read_body,
 )
 from antiphon.text import one_line
+from antiphon.tools.builtin.conversation_language import Language, language_of
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
+from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
 
 TAVILY_URL = "https://api.tavily.com"
@@ -158,57 +162,49 @@ def search_tool(
         return _document_search(
             DocumentIndex(_GUIDE),
             "Search a short built-in guide (studying, IELTS, travel, Antiphon); no web search is set up. Returns excerpts.",
-            "Antiphon's own short guide, not the web: {documents}",
-            "built-in guide, ",
-            " For the web set TAVILY_API_KEY; a folder of documents can be searched too.",
-            is_bilingual=True,
+            is_guide=True,
         )
     return _document_search(
         DocumentIndex(folder, index),
         "Search the user's own documents; there is no access to the web. Returns titles, file names and excerpts.",
-        "Local documents, not the web: {documents}",
-        "",
     )
 
 
 def _web_search(tavily: Tavily) -> Tool:
     @tool(effect="read", lax=True, retries=1, cache_seconds=_REMEMBERED, timeout=45.0)
-    async def search_web(query: _Query, max_results: _MaxResults = 5) -> str:
+    async def search_web(context: ToolContext, query: _Query, max_results: _MaxResults = 5) -> str:
         """Search the web. Returns titles, addresses and excerpts of the pages found; name the addresses you rely on."""
         checked = _check_query(query)
         pages = await tavily.search(checked, max_results)
+        language = language_of(context, checked)
         return _format_results(
-            f'The web (searched by Tavily) for "{checked}".',
+            _WORDS[language].web.format(query=checked),
             [SearchResult(page.title or page.url, page.url, page.content or "") for page in pages[:max_results]],
+            words=_WORDS[language],
         )
 
     return search_web
 
 
-def _document_search(
-    index: DocumentIndex, description: str, place: str, source: str, hint: str = "", *, is_bilingual: bool = False
-) -> Tool:
+def _document_search(index: DocumentIndex, description: str, *, is_guide: bool = False) -> Tool:
     """The tool over an index. The guide has each document in two languages; those in the language of the query are searched."""
 
     @tool(description=description, effect="read", lax=True)
-    def search_web(query: _Query, max_results: _MaxResults = 5) -> str:
+    def search_web(context: ToolContext, query: _Query, max_results: _MaxResults = 5) -> str:
         checked = _check_query(query)
-        found = _search_index(index, checked, _ALL if is_bilingual else max_results)
-        if is_bilingual:
+        found = _search_index(index, checked, _ALL if is_guide else max_results)
+        if is_guide:
             found = _in_language_of(checked, found, max_results)
-            if _CHINESE.search(checked):
-                return _format_results(
-                    f"Antiphon 自带的简短指南（{found.searched} 篇），不是网络搜索；查询“{checked}”。"
-                    "要搜索网络请设置 TAVILY_API_KEY，也可以搜索一个文件夹里的文档。",
-                    [SearchResult(hit.title, f"自带指南，{hit.path}", hit.excerpt) for hit in found.found],
-                    has_all_words=any(hit.has_all_words for hit in found.found),
-                    words=_CHINESE_WORDS,
-                )
-        documents = "1 document" if found.searched == 1 else f"{found.searched} documents"
+        words = _WORDS["zh" if is_guide and _CHINESE.search(checked) else language_of(context, checked)]
+        count = words.one_document if found.searched == 1 else words.several_documents.format(count=found.searched)
         return _format_results(
-            f'{place.format(documents=documents)}, searched for "{checked}".{hint}',
-            [SearchResult(hit.title, source + hit.path, hit.excerpt) for hit in found.found],
+            (words.guide if is_guide else words.documents).format(count=count, query=checked),
+            [
+                SearchResult(hit.title, (words.guide_source if is_guide else "") + hit.path, hit.excerpt)
+                for hit in found.found
+            ],
             has_all_words=any(hit.has_all_words for hit in found.found),
+            words=words,
         )
 
     return search_web
@@ -250,19 +246,39 @@ class _ResultWords(Struct, frozen=True):
     some: str = " None has all the words; these have some of them."
     source: str = "Source: "
     untitled: str = "Untitled"
+    web: str = 'The web (searched by Tavily) for "{query}".'
+    documents: str = 'Local documents, not the web: {count}, searched for "{query}".'
+    guide: str = (
+        'Antiphon\'s own short guide, not the web: {count}, searched for "{query}". '
+        "For the web set TAVILY_API_KEY; a folder of documents can be searched too."
+    )
+    guide_source: str = "built-in guide, "
+    one_document: str = "1 document"
+    several_documents: str = "{count} documents"
 
 
-_ENGLISH_WORDS = _ResultWords()
-_CHINESE_WORDS = _ResultWords(
-    none="没有找到。换个词试试，或少用几个词。",
-    some="没有一篇包含所有的词，以下包含其中一部分。",
-    source="来源：",
-    untitled="无标题",
+_WORDS: Mapping[Language, _ResultWords] = MappingProxyType(
+    {
+        "en": _ResultWords(),
+        "zh": _ResultWords(
+            none="没有找到。换个词试试，或少用几个词。",
+            some="没有一篇包含所有的词，以下包含其中一部分。",
+            source="来源：",
+            untitled="无标题",
+            web="用 Tavily 搜索网络：“{query}”。",
+            documents="本地文档（{count}），不是网络搜索；查询“{query}”。",
+            guide="Antiphon 自带的简短指南（{count}），不是网络搜索；查询“{query}”。"
+            "要搜索网络请设置 TAVILY_API_KEY，也可以搜索一个文件夹里的文档。",
+            guide_source="自带指南，",
+            one_document="1 篇",
+            several_documents="{count} 篇",
+        ),
+    }
 )
 
 
 def _format_results(
-    opening: str, results: list[SearchResult], *, has_all_words: bool = True, words: _ResultWords = _ENGLISH_WORDS
+    opening: str, results: list[SearchResult], *, words: _ResultWords, has_all_words: bool = True
 ) -> str:
     """The results as Markdown."""
     if not results:
