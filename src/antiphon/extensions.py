@@ -47,6 +47,7 @@ OURS: dict[str, dict[str, Part]] = {
         "cache": Part("antiphon.cli.cache", "antiphon-devtools"),
         "tape": Part("antiphon.cli.gateway.tape", "antiphon-devtools"),
         "history": Part("antiphon.cli.history", "antiphon"),
+        "tools": Part("antiphon.cli.tools", "antiphon"),
         "sessions": Part("antiphon.cli.sessions", "antiphon-devtools"),
         "import": Part("antiphon.cli.sessions.importing", "antiphon-devtools"),
         "export": Part("antiphon.cli.sessions.exporting", "antiphon-devtools"),

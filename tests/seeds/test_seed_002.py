@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 
 import antiphon as ap
+from antiphon.history import SqliteStore
 from antiphon.tools.builtin import builtin_tools, plan_of
+from antiphon.tools.statistics import tool_statistics
 from cli.chat.test_one_shot import antiphon
 from providers.scripted_server import Received, Reply, ScriptedServer
+from support.antiphon_process import run_antiphon
 
 
 def streamed(text: str) -> Reply:
@@ -31,11 +34,13 @@ def plain_host(*answers: str) -> ScriptedServer:
     return ScriptedServer(answer)
 
 
-def conversation(server: ScriptedServer, place: Path | None = None) -> ap.Conversation:
+def conversation(
+    server: ScriptedServer, place: Path | None = None, history: ap.AgentHistory | None = None
+) -> ap.Conversation:
     router = ap.ProviderRouter(
         default="ollama/doubao", environ={"OLLAMA_HOST": server.url, "OLLAMA_BASE_URL": server.url}
     )
-    return ap.Conversation("ollama/doubao", provider=router, tools=builtin_tools(place))
+    return ap.Conversation("ollama/doubao", provider=router, tools=builtin_tools(place), history=history)
 
 
 def tool_host(*answers: str) -> ScriptedServer:
@@ -156,3 +161,23 @@ def test_broken_tag_is_not_shown(tmp_path: Path) -> None:
         assert "<tool_call>" in one_shot(tmp_path, server, "-p", "怎么写？")[1]
     with tool_host('<tool_call>{"tool": "list_plans"}</tool_call>') as server:
         assert "<tool_call>" in one_shot(tmp_path, server, "-p", "计划", "--embedded-calls", "off")[1]
+
+
+def test_what_each_tool_did_is_counted_from_the_log(tmp_path: Path) -> None:
+    with (
+        plain_host(
+            '<tool_call>{"tool": "search_web", "query": "雅思"}</tool_call>',
+            '<tool_call>{"tool": "search_web", "query": "雅思"}</tool_call>',
+            '<tool_call>{"tool": "get_plan", "plan_id": "plan-9"}</tool_call>',
+            "好了。",
+        ) as server,
+        SqliteStore(tmp_path / "chats.db") as store,
+    ):
+        chat = conversation(server, tmp_path, store.create())
+        ap.ToolLoop(chat, max_repeats=0).run_sync("搜索两次，再看计划")
+        search, plan = tool_statistics(store)
+    assert (search.tool, search.calls, search.failed, search.timed) == ("search_web", 2, 0, 2)
+    assert (plan.tool, plan.calls, plan.failed) == ("get_plan", 1, 1)
+    run = run_antiphon("tools", "stats", "--store", str(tmp_path / "chats.db"))
+    assert run.returncode == 0
+    assert [line.split()[0] for line in run.stdout.decode().splitlines()] == ["TOOL", "search_web", "get_plan"]

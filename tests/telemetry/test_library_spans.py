@@ -106,6 +106,25 @@ def test_a_turn_is_a_tree_of_spans() -> None:
     assert not any(span.failed for span in receiver.spans)
 
 
+def test_calls_failures_and_cache_hits_of_each_tool_are_in_its_duration() -> None:
+    @ap.tool(effect="read", cache_seconds=60)
+    def look(word: str) -> str:
+        "Look a word up."
+        if word == "x":
+            raise ValueError(word)
+        return word
+
+    model = ap.ScriptedModel(*(ap.call("look", word=word) for word in ("a", "a", "x")), "Done.")
+    with exported() as receiver:
+        run(ap.ToolLoop(ap.Conversation(model, tools=[look])))
+    points = receiver.metrics["gen_ai.execute_tool.duration"]
+    assert [(point.get("antiphon.tool.cached"), point.get("error.type")) for point in points] == [
+        (None, None),
+        (True, None),
+        (None, "ValueError"),
+    ]
+
+
 def test_metrics_of_a_turn() -> None:
     model = ap.ScriptedModel(ap.call("weather", city="Oslo"), "It rains.", name="anthropic")
     with exported() as receiver:

@@ -54,7 +54,7 @@ def open_servers(shown: Window) -> None:
     if shown.page.locator("#menu").is_visible():
         shown.page.locator("#menu").click()
     shown.page.get_by_role("link", name="Tools").click()
-    expect(shown.page.locator("#title")).to_have_text("Tools and MCP servers")
+    expect(shown.page.locator("#title")).to_have_text("Tools")
 
 
 @ON_DESKTOP
@@ -169,7 +169,7 @@ def test_an_address_and_the_page_in_chinese(tmp_path: Path, chromium: Chromium, 
     store(tmp_path, "web", "http://127.0.0.1:9/mcp", headers={"Authorization": SECRET})
     with chat_with_servers(tmp_path) as browser, window(chromium, browser.port, locale="zh-CN", **screen) as shown:
         shown.page.goto(f"{shown.root}#/mcp")
-        expect(shown.page.locator("#title")).to_have_text("工具与 MCP 服务器")
+        expect(shown.page.locator("#title")).to_have_text("工具")
         card = shown.page.get_by_role("region", name="web")
         expect(card).to_contain_text("使用请求头 Authorization")
         expect(card.locator(".state")).to_have_text("失败")
@@ -183,8 +183,10 @@ def test_an_address_and_the_page_in_chinese(tmp_path: Path, chromium: Chromium, 
         assert SECRET not in shown.page.content()
 
 
-def test_a_page_without_the_settings_has_no_link_to_them(tmp_path: Path, chromium: Chromium) -> None:
+def test_a_page_without_the_settings_shows_only_what_tools_did(tmp_path: Path, chromium: Chromium) -> None:
     with served(tmp_path / "chats.db") as browser, window(chromium, browser.port) as shown:
         shown.open()
-        expect(shown.page.locator(".offer").first).to_be_visible()
-        expect(shown.page.locator("#to-mcp")).to_be_hidden()
+        shown.page.locator("#to-mcp").click()
+        expect(shown.page.locator("#title")).to_have_text("Tools")
+        expect(shown.page.get_by_role("region", name="What the tools did")).to_contain_text("No tool calls")
+        expect(shown.button("Add a server")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The command line: `antiphon chat | serve | admin | key | doctor | worker | runs | history | convert | check | repair |
+"""The command line: `antiphon chat | serve | admin | key | doctor | worker | runs | history | tools | convert | check | repair |
 conform | models | prices | spend | cache | replay | tape | sessions | import | export`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
@@ -40,6 +40,7 @@ COMMANDS = {
     "cache": "find what broke the prompt cache in a conversation, a HAR or a list of requests, and what it cost",
     "tape": "list, show and delete exchanges that `serve --record` recorded",
     "history": "list, show, search, export, import, fork and delete stored conversations",
+    "tools": "show which tools were called how often, how long they took, how often they failed",
     "sessions": "list the sessions of other coding agents on this machine",
     "import": "read a session of another coding agent into the store",
     "export": "write a conversation as a session of another coding agent, as messages or as training data",

@@ -108,6 +108,7 @@ class Turn:
                 open_call.result = current.result
                 if current.metadata is not None:  # of a call that finished before a crash
                     open_call.seconds = current.metadata.duration
+                    open_call.is_cached = bool(current.extra("cached"))
                     open_call.traceback = current.extra("traceback") or ""
         elif kind is ApprovalRequestedEntry:
             self._request_approval(current)

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, SpanKind, TracerProvider
 
+CACHED = "antiphon.tool.cached"
+"""The attribute of a tool call that was answered with the result of an equal one."""
+
 
 class Telemetry:
     """Records to the given providers, or to those of the process. `content`: messages, arguments and results are recorded too."""
@@ -121,7 +124,10 @@ class Telemetry:
             raise
         finally:
             detach(token)
-            measured = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+            measured: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+            if span.is_cached:
+                measured[CACHED] = True
+                span.span.set_attribute(CACHED, True)
             end_span(span.span, span.error)
             self.instruments.tool_duration.record(perf_counter() - began, _with_error(measured, span.error))
 
@@ -218,15 +224,17 @@ class ModelCallSpan:
 class ToolCallSpan:
     """The span of one tool call. `error` is the kind of its failure."""
 
-    __slots__ = ("_telemetry", "error", "span")
+    __slots__ = ("_telemetry", "error", "is_cached", "span")
 
     def __init__(self, telemetry: Telemetry, span: Span) -> None:
         self.span = span
         self.error = ""
+        self.is_cached = False
         self._telemetry = telemetry
 
-    def finish(self, result: ToolCallResult, error: str) -> None:
-        """Record the result; `error` is the kind of failure, if it is known."""
+    def finish(self, result: ToolCallResult, error: str, *, is_cached: bool) -> None:
+        """Record the result; `error` is the kind of failure, if it is known, `is_cached` that an equal call gave it."""
+        self.is_cached = is_cached
         if result.status is not ToolExecutionStatus.SUCCESS:
             self.error = error or "tool_error"
         if self._telemetry.content:

@@ -67,6 +67,8 @@ class CallState(Struct, eq=False):
     is_answered: bool = False
     """Whether the result is one that a model sees: it is in a results entry."""
     seconds: float | None = None
+    is_cached: bool = False
+    """Whether the result is that of an equal call."""
     traceback: str = ""
 
     @property
@@ -214,10 +216,13 @@ class CallRunner(Struct, eq=False):
         """Keep a result; durably, if others are still to come."""
         state = self._running[call.tool_call_id]
         state.result, state.seconds, state.traceback = result, outcome.seconds, outcome.traceback
+        state.is_cached = outcome.is_cached
         self._remaining -= 1
         if self._remaining > 0:
-            extra = {"traceback": outcome.traceback} if outcome.traceback else None
-            metadata = EntryMetadata(duration=outcome.seconds, extra=extra)
+            extra: dict[str, Any] = {"traceback": outcome.traceback} if outcome.traceback else {}
+            if outcome.is_cached:
+                extra["cached"] = True
+            metadata = EntryMetadata(duration=outcome.seconds, extra=extra or None)
             self.history.append(ToolCallFinishedEntry(result, metadata=metadata))
         if self.observer is not None:
             self.observer.finished(call, result, outcome)
@@ -240,11 +245,13 @@ def append_results(history: AgentHistory, calls: Collection[CallState], source: 
 
 
 def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> EntryMetadata | None:
-    """How long the calls took (all together: the longest), and where they failed."""
+    """How long the calls took (all together: the longest), which results were cached, and where they failed."""
     durations = {state.call.tool_call_id: round(state.seconds, 6) for state in calls if state.seconds is not None}
     extra: dict[str, Any] = {"ended": ended} if ended else {}
-    if len(durations) > 1:
+    if durations and len(calls) > 1:
         extra["durations"] = durations
+    if cached := [state.call.tool_call_id for state in calls if state.is_cached]:
+        extra["cached"] = cached
     if tracebacks := {state.call.tool_call_id: state.traceback for state in calls if state.traceback}:
         extra["tracebacks"] = tracebacks
     if not (source or extra or durations):

@@ -261,7 +261,7 @@ class _CallExecution(Struct, eq=False):
         description = "" if self.tool is None else self.tool.description
         with active.tool_call(self.call, description, self.conversation_id) as span:
             result = await self._answer()
-            span.finish(result, self.error_type)
+            span.finish(result, self.error_type, is_cached=self.is_cached)
         return result
 
     async def _answer(self) -> ToolCallResult:

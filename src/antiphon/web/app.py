@@ -41,6 +41,7 @@ from antiphon.web.api.mcp import McpApi
 from antiphon.web.api.models import ModelApi
 from antiphon.web.api.plans import PlanApi
 from antiphon.web.api.replays import ReplayApi
+from antiphon.web.api.tools import ToolApi
 from antiphon.web.api.turns import MAX_RUNNING_TURNS, TurnApi
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.open_conversations import OpenConversations
@@ -137,6 +138,7 @@ class ChatApp(Application):
         model = ModelApi(self._model_access, setup)
         server = McpApi(mcp)
         replay = ReplayApi(self.conversations, turn)
+        tool = ToolApi(self.conversations)
         one = r"/conversations/(?P<id>[^/]+)"
         self._routes: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
             (re.compile(path), handlers)
@@ -166,6 +168,7 @@ class ChatApp(Application):
                 "/mcp": {"GET": server.list, "POST": server.add},
                 r"/mcp/(?P<id>[^/]+)": {"PATCH": server.change, "DELETE": server.remove},
                 r"/mcp/(?P<id>[^/]+)/test": {"POST": server.test},
+                "/tools": {"GET": tool.statistics},
                 "/markdown": {"POST": self._markdown},
                 "/plans": {"GET": plan.list},
                 r"/plans/(?P<id>[^/]+)": {"GET": plan.show, "PATCH": plan.change, "DELETE": plan.delete},

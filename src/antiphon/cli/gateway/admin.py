@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any
 
 from antiphon.cli.gateway.gateway_client import GatewayClient, add_gateway_options
+from antiphon.cli.options import read_time
 from antiphon.cli.terminal import as_sentence, table, write, write_error, write_json
 from antiphon.errors import AntiphonError
 
@@ -235,8 +236,6 @@ def _limits(key: dict[str, Any]) -> str:
 
 
 def _spend(gateway: GatewayClient, arguments: argparse.Namespace) -> dict[str, Any]:
-    from antiphon.cli.gateway.spend import read_time
-
     since, until = read_time("--since", arguments.since), read_time("--until", arguments.until)
     return gateway.request(
         "GET",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from antiphon.cli.options import add_since, read_time
 from antiphon.cli.terminal import table, write, write_json_lines
 from antiphon.errors import AntiphonError
 from antiphon.gateway.config.file import load_config
@@ -17,7 +17,6 @@ from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
 from antiphon.history.location import display_location
 from antiphon.prices.table import PriceTable
 
-_EARLIEST, _MOST_DAYS = datetime(1970, 1, 1, tzinfo=UTC), 100_000
 _RIGHT = ("calls", "failed", "prompt", "completion", "cost")
 
 
@@ -28,11 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=DIMENSIONS,
         help="group by this; may be repeated (default: model)",
     )
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help="from this UTC day or time on: 2026-11-01, 2026-11-01T12:00, or 7d for seven days ago",
-    )
+    add_since(parser)
     parser.add_argument("--until", metavar="TIME", help="before this UTC day or time")
     parser.add_argument("--key", action="append", metavar="NAME", help="only this client key; may be repeated")
     parser.add_argument(
@@ -63,20 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         write(spend_table(rows, by))
     return 0
-
-
-def read_time(option: str, written: str | None) -> datetime | None:
-    """A time of the command line. Raises `AntiphonError`."""
-    if written is None:
-        return None
-    if written.endswith("d") and written[:-1].isdigit():
-        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        return max(_EARLIEST, midnight - timedelta(days=min(int(written[:-1]), _MOST_DAYS)))
-    try:
-        at = datetime.fromisoformat(written)
-    except ValueError:
-        raise AntiphonError(f"{option} {written!r} is not a time; use 2026-11-01, 2026-11-01T12:00 or 7d") from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _fields(row: SpendRow, by: Sequence[Dimension]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import { askForProviderKey, sourceCard } from "./chat/model_sources.js";
 import { announce, notice, setBanner, showError, showFault } from "./ui/notifications.js";
 import { OpenConversation } from "./chat/open_conversation.js";
 import { McpView } from "./settings/mcp_view.js";
+import { ToolStatisticsCard } from "./settings/tool_statistics.js";
 import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
@@ -24,7 +25,7 @@ import { currentLanguage, say, translatePage, switchLanguage } from "./ui/i18n.j
 
 const TOUR = "offline/plain";
 /** The views that are not of the open conversation, with the keys of their titles; the others are titled as it is. */
-const TITLES = { plans: "plans", compare: "compareTitle", mcp: "mcpTitle" };
+const TITLES = { plans: "plans", compare: "compareTitle", mcp: "mcpLink" };
 const VIEWS = ["chat", "history", ...Object.keys(TITLES)];
 
 /** A part of the address; one that is not encoded as the page does it stays as it is, and leads nowhere. */
@@ -87,7 +88,9 @@ class Page {
       chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
     }, byId("to-latest"));
     this.compareView = new CompareView(this.api, byId("compare"));
-    this.mcpView = new McpView(this.api, byId("mcp"));
+    this.mcpView = new McpView(this.api, byId("mcp-servers"));
+    this.toolCard = new ToolStatisticsCard(this.api, byId("tool-statistics"));
+    this.hasMcp = Promise.resolve(false);
   }
 
   /** The open conversation, for actions that are offered only while there is one. */
@@ -100,16 +103,17 @@ class Page {
     translatePage();
     this.listen();
     this.sidebar.load();
+    const loading = this.api.get("state");
+    this.hasMcp = loading.then((state) => state.has_mcp, () => false);
     // Follow the address first, so that the right draft is in the box before the user types.
     const routed = this.route();
     try {
-      const state = await this.api.get("state");
+      const state = await loading;
       this.defaultModel = state.choice.model;
       this.model ||= state.choice.model;
       this.defaultChoice = state.choice;
       this.menu.offer(state.models, choiceLine(state.choice));
       this.menu.show(this.model);
-      byId("to-mcp").hidden = !state.has_mcp;
       if (this.isWelcoming) this.welcome();
       if (this.defaultModel === TOUR) await this.loadSources();
     } catch (error) {
@@ -170,7 +174,7 @@ class Page {
       this.showTitle();
       this.sidebar.current("");
       if (kind === "plans") return this.showPlans();
-      if (kind === "mcp") return this.mcpView.show();
+      if (kind === "mcp") return this.showTools();
       return this.compareView.show([id, view].map(decoded));
     }
     const wanted = kind === "c" && id ? decoded(id) : null;
@@ -390,6 +394,15 @@ class Page {
         ? plans.map((plan) => new PlanCard(this.api, plan).node)
         : element("p", { class: "quiet empty" }, say("noPlans")),
     );
+  }
+
+  /** The MCP servers, where they can be changed, and what the tools did. */
+  async showTools() {
+    const shown = this.toolCard.show();
+    const hasMcp = await this.hasMcp;
+    byId("mcp-servers").hidden = !hasMcp;
+    if (hasMcp && document.body.dataset.view === "mcp") await this.mcpView.show();
+    return shown;
   }
 
   /** Send a message; a new conversation begins with it. */

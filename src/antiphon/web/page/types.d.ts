@@ -150,6 +150,22 @@ interface McpReport {
   error: string;
 }
 
+/** What a tool did, as `GET /chat/api/tools` gives it. */
+interface ToolStatistics {
+  tool: string;
+  calls: number;
+  failed: number;
+  skipped: number;
+  unfinished: number;
+  cached: number;
+  conversations: number;
+  seconds: number;
+  timed: number;
+  slowest: number | null;
+  mean_seconds: number | null;
+  last: string | null;
+}
+
 /** Where conversations differ: after entry `at`. */
 interface BranchPoint {
   at: number;

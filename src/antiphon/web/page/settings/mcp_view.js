@@ -48,7 +48,7 @@ export class McpView {
     this.close();
     this._polling = setTimeout(
       async () => {
-        if (this._node.hidden) return;
+        if (this._node.closest("[hidden]")) return;
         if (!document.hidden && this._busy.size === 0) await this._load().catch(() => {});
         this._poll();
       },

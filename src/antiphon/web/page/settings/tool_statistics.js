@@ -1,0 +1,80 @@
+// @ts-check
+/* The card of what the tools did: calls, failures, cache hits and time of each, in all conversations, for a period. */
+
+import { element, fill } from "../ui/dom.js";
+import { formatDuration, formatNumber, formatTime, say } from "../ui/i18n.js";
+import { showError } from "../ui/notifications.js";
+
+const PERIODS = [0, 30, 7, 1];
+const COLUMNS = ["toolName", "toolCalls", "toolFailed", "toolSkipped", "toolCached", "toolMean", "toolSlowest", "toolLast"];
+
+/** The card. */
+export class ToolStatisticsCard {
+  /**
+   * @param {import("../ui/api.js").Api} api
+   * @param {HTMLElement} node
+   */
+  constructor(api, node) {
+    this._api = api;
+    this._node = node;
+    this._days = 0;
+    this._result = element("div", { class: "tool-result", "aria-live": "polite" });
+  }
+
+  /** Draw the card and load its numbers. */
+  async show() {
+    const period = element(
+      "select",
+      { "aria-label": say("toolPeriod"), onchange: () => this._choose(Number(period.value)) },
+      PERIODS.map((days) => element("option", { value: String(days) }, say(`toolDays_${days}`))),
+    );
+    period.value = String(this._days);
+    fill(
+      this._node,
+      element(
+        "section",
+        { class: "server tool-statistics", "aria-label": say("toolStatistics") },
+        element("header", {}, element("h2", {}, say("toolStatistics")), period),
+        this._result,
+      ),
+    );
+    await this._load();
+  }
+
+  _choose(days) {
+    this._days = days;
+    return this._load();
+  }
+
+  async _load() {
+    const days = this._days;
+    try {
+      const { tools } = await this._api.get(days ? `tools?days=${days}` : "tools");
+      if (days === this._days) fill(this._result, tools.length ? table(tools) : element("p", { class: "quiet" }, say("toolNone")));
+    } catch (error) {
+      showError(error);
+    }
+  }
+}
+
+/** @param {ToolStatistics[]} tools */
+function table(tools) {
+  const head = element("tr", {}, COLUMNS.map((key) => element("th", { scope: "col" }, say(key))));
+  const rows = tools.map((tool) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, element("code", {}, tool.tool)),
+      [tool.calls, tool.failed, tool.skipped, tool.cached].map((count) => element("td", { class: "number" }, formatNumber(count))),
+      [tool.mean_seconds, tool.slowest].map((seconds) =>
+        element("td", { class: "number" }, seconds === null ? "–" : formatDuration(seconds)),
+      ),
+      element("td", {}, tool.last ? formatTime(tool.last) : "–"),
+    ),
+  );
+  return element(
+    "div",
+    { class: "table", tabindex: "0", role: "group", "aria-label": say("toolStatistics") },
+    element("table", {}, element("thead", {}, head), element("tbody", {}, rows)),
+  );
+}
