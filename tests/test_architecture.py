@@ -20,7 +20,7 @@ SOURCES = [SOURCE]
 
 LAYERS = """
 closing errors ids private_files text
-threads
+threads http
 parts extensions conform
 history wire
 context repair telemetry
@@ -36,7 +36,7 @@ cli
 was and how an API writes it meet in `providers`, which asks a model."""
 
 GATEWAY_LAYERS = """
-http threads utc_time routes
+threads utc_time routes
 errors config
 state
 access

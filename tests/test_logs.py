@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
+from antiphon.http.request_ids import request_id_scope
 from antiphon.logs import (
     LogFormat,
     LogHandler,
     configure_logs,
     lines_written_together,
     log_request,
-    request_id_scope,
 )
 from antiphon.repair import repair
 from antiphon.wire import formats

@@ -15,7 +15,6 @@ import msgspec
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.stored_keys import StoredKeys
 from antiphon.gateway.observe.metrics import Metrics
@@ -29,8 +28,9 @@ from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
-from antiphon.providers.transport.connection import BodyReceiver
-from antiphon.providers.transport.request import HttpRequest
+from antiphon.http.client.connection import BodyReceiver
+from antiphon.http.client.request import HttpRequest
+from antiphon.http.messages import ClientRequest
 from bench.workload.streams import streams, words_of
 
 MODEL = "gpt-4o"

@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -26,11 +25,10 @@ from typing import Any, Literal, TextIO, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
+from antiphon.http.request_ids import current_request_id
 from antiphon.providers.credentials.secret import longest_first, mask
 
 LogFormat: TypeAlias = Literal["json", "console"]
-
-_request_id: ContextVar[str] = ContextVar("antiphon_request_id", default="")
 
 _ROOT = logging.getLogger()
 _LEVELS = {
@@ -59,21 +57,6 @@ _encode = msgspec.json.Encoder().encode
 _AS_TEXT = frozenset({str, int, float})
 """Types whose values are written as text; others are written as JSON."""
 _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
-
-
-def set_request_id(request_id: str) -> None:
-    """Every line that this task logs from here on has this request id."""
-    _request_id.set(request_id)
-
-
-@contextmanager
-def request_id_scope(request_id: str) -> Iterator[None]:
-    """Every line logged inside has this request id."""
-    token = _request_id.set(request_id)
-    try:
-        yield
-    finally:
-        _request_id.reset(token)
 
 
 def log_request(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]) -> None:
@@ -351,7 +334,7 @@ def _time(record: logging.LogRecord) -> datetime:
 
 
 def _id_of(record: logging.LogRecord) -> str:
-    return str(getattr(record, "request_id", "")) or _request_id.get()
+    return str(getattr(record, "request_id", "")) or current_request_id()
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from antiphon.http.client import connection as connection_module
 from antiphon.parts import Text, text_of
-from antiphon.providers.transport import connection as connection_module
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, KEY, MODELS, Rig, rig

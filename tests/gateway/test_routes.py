@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.gateway.access.admission import refuse_route
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.routes import ROUTES, Endpoint, NoRoute, error_format_for_path, match_route
+from antiphon.http.messages import ClientRequest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "gateway.md"
 CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"

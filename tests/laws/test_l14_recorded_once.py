@@ -28,9 +28,9 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, GatewaySettings, LedgerSettings
 from antiphon.gateway.endpoints.handlers import HANDLERS
 from antiphon.gateway.generate.generation import Generation
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.routes import ROUTES, Route
 from antiphon.gateway.runtime.context import RequestContext
+from antiphon.http.messages import Response
 from antiphon.logs import configure_logs
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import cut, hang

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, HttpResponse
 from antiphon.wire.delta import ModelOutputDelta
 from providers.sample_answers import PRESET_OF, STREAMS, deltas_from
 from providers.scripted_server import Reply, ScriptedServer

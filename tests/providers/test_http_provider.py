@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, Origin
+from antiphon.http.client.request import Timeouts
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.http_provider import HttpProviderClient
-from antiphon.providers.transport.request import Timeouts
 from antiphon.wire import formats
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartStarted
 from antiphon.wire.output import ProviderError

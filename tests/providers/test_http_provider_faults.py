@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.http_provider import HttpProviderClient
-from antiphon.providers.transport.request import Timeouts
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started
 from providers.http_client import CHAT, ONCE, Pace, ask, asked, client_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.environment import NetworkEnvironment
+from antiphon.http.client.request import HttpRequest, Origin
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.environment import NetworkEnvironment
-from antiphon.providers.transport.request import HttpRequest, Origin
 from providers.http_client import CHAT, KEY, ONCE, ask, asked, client_of
 from providers.sample_answers import error_of, text_of
 from providers.scripted_server import Reply, ScriptedServer

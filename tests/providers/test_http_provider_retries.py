@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.call import RetryScheduled
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.request import Timeouts
 from antiphon.wire.delta import PartDelta
 from providers.http_client import CHAT, ERROR_429, KEY, OTHER, Canned, Pace, ask, asked, client_of
 from providers.sample_answers import error_of, text_of

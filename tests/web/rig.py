@@ -17,8 +17,8 @@ from antiphon.chat.models import ChatModels
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.config.settings import ClientKeySettings, Config
-from antiphon.gateway.http.application import Limits
 from antiphon.history import HistoryStore, SqliteStore
+from antiphon.http.server.application import Limits
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter

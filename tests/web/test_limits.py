@@ -18,9 +18,9 @@ from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
+from antiphon.http.client.client import HttpClient
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import call
-from antiphon.providers.transport.client import HttpClient
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ProviderError

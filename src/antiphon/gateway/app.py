@@ -33,9 +33,6 @@ from antiphon.gateway.endpoints.responses_api.websocket import ResponseSocket, u
 from antiphon.gateway.errors import error_response, internal_error, refusal_response, store_failure
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.prepare import with_model
-from antiphon.gateway.http.application import Application, Refusal, RequestHandler
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.observe.instruments import CONTENT_TYPE
 from antiphon.gateway.observe.ledger_search import search_ledger
 from antiphon.gateway.observe.page.html import wants_page
@@ -51,6 +48,9 @@ from antiphon.gateway.runtime.context import Admission, RequestContext, Services
 from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import to_provider_error
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Application, Refusal, RequestHandler
+from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from antiphon.errors import StoreError
-from antiphon.gateway.http.application import Refusal
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import error_format_for_path
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Refusal
 from antiphon.wire.clients import client_formats
 from antiphon.wire.output import ErrorKind, ProviderError
 

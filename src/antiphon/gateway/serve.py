@@ -25,9 +25,6 @@ from antiphon.gateway.cluster.worker_health import WorkerHealth
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.http.governor import Governor
-from antiphon.gateway.http.listener import Listener, bind_socket
-from antiphon.gateway.http.tls import ServerCertificate
 from antiphon.gateway.ledger.budget_totals import LedgerTotals
 from antiphon.gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon.gateway.ledger.ledger import UsageLedger
@@ -47,9 +44,12 @@ from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.gateway.threads import PROCESS
 from antiphon.history.location import display_location
+from antiphon.http.client.client import HttpClient
+from antiphon.http.governor import Governor
+from antiphon.http.server.listener import Listener, bind_socket
+from antiphon.http.server.tls import ServerCertificate
 from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable
-from antiphon.providers.transport.client import HttpClient
 
 logger = logging.getLogger("antiphon.gateway")
 

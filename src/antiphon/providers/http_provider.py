@@ -20,6 +20,8 @@ from msgspec import structs
 
 from antiphon.errors import AntiphonError, ProviderSetupError
 from antiphon.history import ContextEntry, Origin
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import Timeouts, Transport
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
@@ -32,8 +34,6 @@ from antiphon.providers.presets import Preset, first_set_variable, get_preset, n
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest

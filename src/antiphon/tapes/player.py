@@ -27,10 +27,10 @@ from antiphon.gateway.config.file import (
 )
 from antiphon.gateway.config.settings import Config, LedgerSettings
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.application import Refusal
-from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream
-from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.routes import Endpoint
+from antiphon.http.messages import ClientRequest, Response, ResponseStream
+from antiphon.http.server.application import Refusal
+from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon.tapes.differences import describe_miss
 from antiphon.tapes.matching import ComparedRequest, MatchRules, RequestMatcher, read_request
 from antiphon.tapes.recorder import MAX_BODY_BYTES, is_recorded

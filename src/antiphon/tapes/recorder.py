@@ -17,11 +17,11 @@ from typing import Any
 from antiphon.errors import TapeError
 from antiphon.gateway.access.operators import OPERATOR_ACTIONS
 from antiphon.gateway.app import Gateway
-from antiphon.gateway.http.application import Refusal
-from antiphon.gateway.http.body_stream import BodyStream
-from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource
-from antiphon.gateway.http.websocket import SocketSession, WebSocket
 from antiphon.gateway.routes import Endpoint
+from antiphon.http.body_stream import BodyStream
+from antiphon.http.messages import ClientRequest, Response, ResponseStream, StreamSource
+from antiphon.http.server.application import Refusal
+from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon.tapes.matching import read_request
 from antiphon.tapes.redaction import Redactor
 from antiphon.tapes.tape import Exchange, RecordedAnswer, Tape

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from antiphon.providers.transport.eager_task import start_task
+from antiphon.http.eager_task import start_task
 
 logger = logging.getLogger("antiphon.tools")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from antiphon.chat.models import ChatModels
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules, local_problem, site_problem
-from antiphon.gateway.http.messages import ClientRequest
+from antiphon.http.messages import ClientRequest
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.request import ApiError
 

@@ -30,9 +30,9 @@ from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.http.application import Application, Refusal
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Application, Refusal
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
 from antiphon.web.access import API, READING, AccessControl, ModelAccess

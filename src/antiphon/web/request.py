@@ -20,7 +20,7 @@ from antiphon.errors import (
     WriterConflict,
 )
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.http.messages import ClientRequest, Response
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import GatewayStartError
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.access.origin import OriginRules
-from antiphon.gateway.http.application import Limits
-from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.serve import stop_on_signals
 from antiphon.history.location import data_folder_for
+from antiphon.http.server.application import Limits
+from antiphon.http.server.listener import Listener, bind_socket
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE
 from antiphon.tools.registry import ToolLike

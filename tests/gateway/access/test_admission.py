@@ -9,9 +9,9 @@ import pytest
 from antiphon.gateway.access.admission import admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, match_route
 from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.http.messages import ClientRequest, Response
 from antiphon.wire import formats
 from providers.model_calls import Endless
 

@@ -12,11 +12,11 @@ from antiphon.errors import InvalidModelName, RoutingError
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.http.client.client import HttpClient
 from antiphon.parts import Text
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import MAX_NAME_LENGTH, Route, check_model_name
-from antiphon.providers.transport.client import HttpClient
 from antiphon.web.mounted.gateway_chat import gateway_models
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest

@@ -10,10 +10,10 @@ import pytest
 from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.access.operators import LOCAL_OPERATOR, find_operator, forwarded_addresses
 from antiphon.gateway.config.settings import ClientKeySettings, Config
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.routes import ROUTES
 from antiphon.gateway.runtime.loaded import LoadedConfig
-from antiphon.providers.transport.client import HttpClient
+from antiphon.http.client.client import HttpClient
+from antiphon.http.messages import ClientRequest
 from gateway.rig import Rig, rig
 
 KEYS = (

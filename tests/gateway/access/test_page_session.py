@@ -23,9 +23,9 @@ from antiphon.gateway.access.page_session import (
 )
 from antiphon.gateway.admin import status_forms
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.runtime.loaded import LoadedConfig
-from antiphon.providers.transport.client import HttpClient
+from antiphon.http.client.client import HttpClient
+from antiphon.http.messages import ClientRequest
 from gateway.rig import Client, Got, Rig, rig
 
 ADMIN, USER = "sk-antiphon-the-admin-key-0001", "sk-antiphon-the-user-key-0002"

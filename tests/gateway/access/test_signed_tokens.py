@@ -18,10 +18,10 @@ from antiphon.gateway.access.signed_tokens import (
     token_client,
 )
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.http.client.client import HttpClient
+from antiphon.http.messages import ClientRequest
 from antiphon.providers.cloud.authentication import Authentication
-from antiphon.providers.transport.client import HttpClient
 
 CLIENT = "笔记本 / 1"
 LATER = time.time() + 600

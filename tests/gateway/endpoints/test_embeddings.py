@@ -18,6 +18,8 @@ from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSet
 from antiphon.gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
 from antiphon.gateway.errors import error_response, provider_error_response
 from antiphon.gateway.generate.prepare import read_model_name, replace_model
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.attempt import UpstreamRequest
@@ -27,8 +29,6 @@ from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Target
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
 from gateway.strict_upstream import hang
 from providers.scripted_server import Reply, ScriptedServer

@@ -22,11 +22,11 @@ from antiphon.gateway.access.client_keys import BUDGET_LIMITS, hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ProviderSettings
 from antiphon.gateway.endpoints.body_relay import read_any_usage
 from antiphon.gateway.endpoints.pass_through import upstream_url
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Client, Got, serving
 
 AUDIO = bytes(range(256)) * 1000

@@ -18,8 +18,8 @@ from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
+from http_ends.client.raw_host import LOOPS, run_on
 from providers.sample_answers import STREAMS
-from providers.transport.raw_host import LOOPS, run_on
 
 CHAT = STREAMS["openai-chat"]
 WIRE = formats["openai-chat"]

@@ -1,1 +1,1 @@
-"""Tests of `antiphon.gateway.http`."""
+"""The ports of the gateway, over HTTP."""

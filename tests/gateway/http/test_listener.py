@@ -23,10 +23,10 @@ from msgspec import structs
 
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
-from antiphon.gateway.http.application import Application
-from antiphon.gateway.http.listener import Listener, bind_socket
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.http.timeouts import ConnectionTimer, unsent_bytes
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Application
+from antiphon.http.server.listener import Listener, bind_socket
+from antiphon.http.server.timeouts import ConnectionTimer, unsent_bytes
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, text_answer
 from support.waiting import until

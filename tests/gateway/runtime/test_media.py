@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
 from antiphon.gateway.runtime.media import FetchedMedia, MediaFetcher, MediaLimits
+from antiphon.http.client.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
-from antiphon.providers.transport.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest

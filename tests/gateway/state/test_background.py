@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state import background
 from antiphon.gateway.state.background import BackgroundAnswers
 from antiphon.gateway.state.file import open_state_file
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
+from antiphon.http.messages import Response
 from antiphon.wire.output import ProviderError
 from antiphon.wire.sse import SseEvent
 from support.waiting import until_async

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from antiphon.errors import CredentialError, ProviderSetupError
+from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.cloud.aws_keys import AwsSource
 from antiphon.providers.cloud.signers import parse_options
@@ -20,7 +21,6 @@ from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.engine.model_list import KeyTrial, try_key
 from antiphon.providers.http_provider import HttpProviderClient, provider
-from antiphon.providers.transport.client import HttpClient
 from antiphon.wire.output import ProviderError
 from providers.cloud.stand_in import (
     ACCESS_KEY,

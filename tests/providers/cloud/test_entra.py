@@ -25,10 +25,10 @@ from cryptography.x509 import Certificate, CertificateBuilder, Name, NameAttribu
 from cryptography.x509.oid import NameOID
 
 from antiphon.errors import CredentialError
+from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.cloud.client_certificate import ClientCertificate
 from antiphon.providers.http_provider import HttpProviderClient, provider
-from antiphon.providers.transport.client import HttpClient
 from antiphon.wire.output import ProviderError
 from providers.cloud.stand_in import AzureStandIn, _unbase64
 from providers.http_client import ONCE

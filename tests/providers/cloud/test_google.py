@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from antiphon.errors import CredentialError, ProviderSetupError
+from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.cloud.google import signed_jwt
 from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.transport.client import HttpClient
 from antiphon.wire.output import ProviderError
 from providers.cloud.stand_in import PRIVATE_PEM, GoogleStandIn, _unbase64, json_reply
 from providers.http_client import ONCE

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.http_provider import provider
-from antiphon.providers.transport.client import HttpClient
 from providers.cloud.stand_in import (
     ACCESS_KEY,
     REGION,

@@ -12,8 +12,8 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.http.client.request_head import parse_url
 from antiphon.providers.cloud.sigv4 import AwsKeys, sign
-from antiphon.providers.transport.request_head import parse_url
 
 KEYS = AwsKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 MOMENT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC).timestamp()

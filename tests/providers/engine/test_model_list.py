@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.model_list import KeyTrial, fetch_models, models_url, try_key
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import Timeouts
 from providers.scripted_server import Received, Reply, ScriptedServer
 
 KEY = "sk-a-secret-key-of-the-test-0123"

@@ -23,13 +23,13 @@ from msgspec import Struct
 from antiphon.chat.models import ChatModels, models_from_environment
 from antiphon.chat.setup.key_file import read_keys, write_keys
 from antiphon.errors import AntiphonError, ProviderSetupError
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import Timeouts
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED
 from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.providers.presets import PRESETS, first_set_variable
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import Timeouts
 
 logger = logging.getLogger("antiphon.chat")
 

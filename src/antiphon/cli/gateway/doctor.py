@@ -35,12 +35,12 @@ from antiphon.gateway.config.settings import Config, ConfigError, GatewaySetting
 from antiphon.gateway.ledger.database import ledger_address, open_operator_database
 from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
+from antiphon.http.client.request import HttpRequest, Timeouts, Transport
 from antiphon.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.engine.model_list import KeyVerdict, try_key
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import normalize_base_url
-from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -174,7 +174,7 @@ def _hosts(config: Config) -> Iterator[CheckResult]:
     if not providers:
         return
     try:
-        from antiphon.providers.transport.client import HttpClient
+        from antiphon.http.client.client import HttpClient
 
         answers = asyncio.run(_asked(providers, HttpClient()))
     except AntiphonError as error:
@@ -225,7 +225,7 @@ def _skew(date: str, now: float) -> float | None:
 
 async def _try_keys(config: Config) -> list[CheckResult]:
     """What the providers say to each of our keys; a provider without keys is asked without one."""
-    from antiphon.providers.transport.client import HttpClient
+    from antiphon.http.client.client import HttpClient
 
     transport, limit = HttpClient(), asyncio.Semaphore(_MOST_TRIALS)
 

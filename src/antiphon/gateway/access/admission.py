@@ -19,8 +19,8 @@ from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
+from antiphon.http.messages import ClientRequest, Response
 from antiphon.wire.output import ProviderError
 
 _PROBES = frozenset({"health", "ready"})

@@ -15,7 +15,7 @@ from antiphon.gateway.access.client_keys import ClientKey, is_loopback
 from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.page_session import session_key
 from antiphon.gateway.access.rules import AccessRules
-from antiphon.gateway.http.messages import ClientRequest
+from antiphon.http.messages import ClientRequest
 from antiphon.wire.output import ProviderError
 
 LOCAL_OPERATOR = ClientKey(name="", admin=True)

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.http.messages import ClientRequest, Response
 
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for our own page, and for a URL that the user typed."""

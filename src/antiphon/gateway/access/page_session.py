@@ -15,7 +15,7 @@ from secrets import token_hex
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.access.signed_tokens import is_signature, is_token, new_token, signature, token_name
-from antiphon.gateway.http.messages import ClientRequest
+from antiphon.http.messages import ClientRequest
 
 COOKIE = "antiphon_session"
 LANGUAGE_COOKIE = "antiphon_language"

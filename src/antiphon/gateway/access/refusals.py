@@ -15,8 +15,8 @@ from math import ceil
 from msgspec import Struct
 
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.utc_time import utc_text
+from antiphon.http.messages import Response
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _PER_MINUTE = {"requests_per_minute": "requests", "tokens_per_minute": "tokens"}

@@ -17,7 +17,7 @@ from secrets import token_bytes
 
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rules import AccessRules
-from antiphon.gateway.http.messages import ClientRequest
+from antiphon.http.messages import ClientRequest
 
 TICKET = "ticket"
 UPLOAD_ID = "upload_id"

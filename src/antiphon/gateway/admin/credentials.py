@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from antiphon.errors import CredentialError, StoreError, WireError
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.audit import Change, record_change
 from antiphon.gateway.observe.status import credential_row
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import read_body_as
+from antiphon.http.messages import Response
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -23,7 +23,6 @@ from antiphon.gateway.config.checks import format_path
 from antiphon.gateway.config.schema import check_types, did_you_mean
 from antiphon.gateway.config.settings import KeyRules
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.audit import Change, read_audit
 from antiphon.gateway.ledger.spend import DIMENSIONS, Dimension, SpendRow, spend
 from antiphon.gateway.ledger.stored_keys import (
@@ -37,6 +36,7 @@ from antiphon.gateway.ledger.stored_keys import (
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import query_number, read_body_as
 from antiphon.gateway.utc_time import time_at, utc_text
+from antiphon.http.messages import Response
 from antiphon.wire.output import ProviderError
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000

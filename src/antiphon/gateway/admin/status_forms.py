@@ -21,9 +21,9 @@ from antiphon.gateway.access.page_session import (
 )
 from antiphon.gateway.admin.credentials import switch_credential
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.runtime.context import RequestContext
+from antiphon.http.messages import Response
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")

@@ -25,15 +25,15 @@ from antiphon.gateway.config.settings import (
     ProviderSettings,
 )
 from antiphon.gateway.config.store_url import InvalidStoreUrl, parse_store_url
-from antiphon.gateway.http.tls import check_certificate
 from antiphon.history.location import is_postgres_url
+from antiphon.http.client.client import HttpClient
+from antiphon.http.server.tls import check_certificate
 from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
 from antiphon.providers.credentials.secret import Credential, is_token_source, looks_secret
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
 from antiphon.providers.routes import check_model_name
-from antiphon.providers.transport.client import HttpClient
 from antiphon.tools.embedded import parse_setting
 from antiphon.wire.anthropic.dialects import DIALECTS as ANTHROPIC_DIALECTS
 from antiphon.wire.capabilities import capability_data, find_family

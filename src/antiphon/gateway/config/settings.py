@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.http.application import Limits
+from antiphon.http.server.application import Limits
 from antiphon.prices.table import PriceOverride
 from antiphon.providers.presets import PRESETS, Preset
 from antiphon.providers.retry import FIRST_TOKEN_SECONDS

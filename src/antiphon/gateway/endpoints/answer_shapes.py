@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.gateway.generate.encoders import WholeAnswer
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.state.background import AnswerShape, Ending, encode_event
+from antiphon.http.messages import Response
 from antiphon.wire import formats
 from antiphon.wire.gemini_interactions.errors import error_object
 from antiphon.wire.openai_responses.errors import response_error

@@ -18,11 +18,11 @@ from antiphon.gateway.errors import error_response, internal_error, overloaded
 from antiphon.gateway.generate.generation import ID_PREFIXES, STREAM_HEADERS, Generation
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import top_level_fields
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import OnFinish, RequestContext
 from antiphon.gateway.state.background import follow_stored
 from antiphon.gateway.state.store import StoredResponse, own_messages, previous_response_id
 from antiphon.gateway.threads import STATE
+from antiphon.http.messages import Response
 from antiphon.ids import new_id
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed

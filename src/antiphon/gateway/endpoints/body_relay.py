@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import TransportError
-from antiphon.gateway.http.messages import ResponseStream
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.http.client.pushed_body import PushedBody
+from antiphon.http.messages import ResponseStream
 from antiphon.parts import TokenUsage
 from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.engine.response_reader import error_from_transport
-from antiphon.providers.transport.pushed_body import PushedBody
 
 _MAX_USAGE_BYTES = 1024 * 1024
 """Of a longer response, and of a stream, only the end is read for its usage."""

@@ -21,12 +21,12 @@ from antiphon.gateway.errors import error_response, provider_error_response
 from antiphon.gateway.generate.generation import header_list
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import read_model_name, replace_model, top_level_fields
-from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.charging import estimated_tokens, prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.context import OnFinish, RequestContext
 from antiphon.gateway.runtime.offline import OfflineProvider
 from antiphon.gateway.runtime.request_fields import read_object
+from antiphon.http.messages import Response, header_text
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.attempt import UpstreamRequest

@@ -16,9 +16,9 @@ from antiphon.gateway.endpoints.background import (
 )
 from antiphon.gateway.endpoints.upstream_answers import asks_upstream
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import Handler, RequestContext
 from antiphon.gateway.runtime.request_fields import query_number
+from antiphon.http.messages import Response
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest

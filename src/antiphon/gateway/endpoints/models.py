@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 from antiphon.errors import WireError
 from antiphon.gateway.generate.model_names import ModelEntry, allowed_targets, model_not_found, visible_models
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import query_number
+from antiphon.http.messages import Response
 
 Body: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, str]

@@ -11,9 +11,9 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.gateway.endpoints.models import usable_models
 from antiphon.gateway.generate.model_names import ModelEntry, allowed_targets, model_not_found
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import read_object
+from antiphon.http.messages import Response
 from antiphon.providers.engine.provider import Provider
 from antiphon.wire.capabilities import look_up
 

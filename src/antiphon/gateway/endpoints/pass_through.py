@@ -19,9 +19,9 @@ from msgspec import structs
 from antiphon.gateway.access.signed_tokens import TICKET, UPLOAD_ID, new_ticket
 from antiphon.gateway.endpoints.body_relay import BodyRelay
 from antiphon.gateway.errors import error_response, provider_error_response
-from antiphon.gateway.http.messages import ClientRequest, Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.context import OnFinish, RequestContext
+from antiphon.http.messages import ClientRequest, Response, header_text
 from antiphon.providers.call import CallReport
 from antiphon.providers.engine.forward import ErrorResponse, ForwardedRequest
 from antiphon.providers.engine.model_call import ModelCall

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import inf
 
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.loaded import LoadedConfig
+from antiphon.http.messages import Response
 from antiphon.providers.credentials.pool import CredentialPool
 
 

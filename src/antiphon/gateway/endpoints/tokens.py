@@ -17,12 +17,12 @@ from antiphon.gateway.errors import provider_error_response
 from antiphon.gateway.generate.model_names import allowed_targets, model_not_found
 from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.server_state import expand_state
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import read_object
 from antiphon.gateway.state.store import STATE_FIELDS
 from antiphon.gateway.threads import COUNTING, STATE
 from antiphon.history import ContextEntryRole
+from antiphon.http.messages import Response
 from antiphon.parts import Native, Part, Text, ToolCallRequest
 from antiphon.providers.engine.attempt import UpstreamRequest
 from antiphon.providers.engine.model_call import ModelCall

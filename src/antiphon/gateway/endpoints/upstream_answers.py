@@ -15,15 +15,15 @@ from antiphon.gateway.endpoints.pass_through import api_of, forward_call, forwar
 from antiphon.gateway.errors import provider_error_response
 from antiphon.gateway.generate.answer_model import StreamModel, with_requested_model
 from antiphon.gateway.generate.usage_scanner import EventBuffer
-from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.runtime.context import Handler, RequestContext
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import STATE
+from antiphon.http.client.request import read_body
+from antiphon.http.messages import Response, header_text
 from antiphon.providers.engine.forward import ForwardedRequest
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_transport
-from antiphon.providers.transport.request import read_body
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream
+from antiphon.http.messages import ClientRequest, Response, ResponseStream
 from antiphon.wire import Format
 
 

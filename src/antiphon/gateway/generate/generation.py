@@ -41,7 +41,6 @@ from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.rescue import NextTargetRescue, StrictRefusal
 from antiphon.gateway.generate.server_state import conversation_id
 from antiphon.gateway.generate.usage_scanner import UsageScanner
-from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.charging import prompt_estimate
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.context import RequestContext
@@ -49,6 +48,7 @@ from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import STATE_FIELDS, previous_response_id, should_store
 from antiphon.gateway.state.upstream_answers import UpstreamAnswer
 from antiphon.gateway.threads import STATE
+from antiphon.http.messages import Response, header_text
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, text_of
 from antiphon.providers.call import CallReport

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError
 from antiphon.gateway.errors import error_response
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
+from antiphon.http.messages import Response
 from antiphon.providers.routes import Route, Target, check_model_name
 from antiphon.wire.output import ProviderError
 

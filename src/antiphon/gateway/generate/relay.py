@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from antiphon.errors import TransportError
 from antiphon.gateway.generate.early_start import KeepAlive
 from antiphon.gateway.generate.encoders import StreamEncoder
-from antiphon.gateway.http.messages import ResponseStream
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.http.client.pushed_body import PushedBody
+from antiphon.http.lazy_timer import LazyTimer
+from antiphon.http.messages import ResponseStream
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed
-from antiphon.providers.transport.lazy_timer import LazyTimer
-from antiphon.providers.transport.pushed_body import PushedBody
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 

@@ -7,9 +7,9 @@ kept for it, and what the broken stream cost is counted.
 from __future__ import annotations
 
 from antiphon.gateway.generate.relay import Scrub
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.observe.charging import estimated_tokens
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.http.messages import ClientRequest
 from antiphon.providers.engine.continuation import Continuation
 from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.reply import StreamReply, UpstreamFailed

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.operators import forwarded_addresses
-from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.utc_time import now_microseconds, time_at
 from antiphon.history.sql.database import Database
+from antiphon.http.messages import ClientRequest
 
 LOCAL = "local"
 """The operator of a gateway without keys."""

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
-from antiphon.gateway.http.application import Traffic
 from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
+from antiphon.http.server.application import Traffic
 from antiphon.parts import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState

@@ -14,8 +14,6 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.cluster.sync import ClusterSync
 from antiphon.gateway.cluster.worker_health import WorkerHealth
-from antiphon.gateway.http.governor import Governor
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.ledger.database import OperatorDatabase
 from antiphon.gateway.ledger.ledger import UsageLedger
 from antiphon.gateway.ledger.spend_counters import SpendCounters
@@ -32,9 +30,11 @@ from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.conversations import ConversationStore
 from antiphon.gateway.state.store import ResponseStore
 from antiphon.gateway.state.upstream_answers import UpstreamAnswers
+from antiphon.http.client.request import Transport
+from antiphon.http.governor import Governor
+from antiphon.http.messages import ClientRequest, Response
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.health import CredentialStatus
-from antiphon.providers.transport.request import Transport
 
 _FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
 _CONTENT_ACTIONS = frozenset(

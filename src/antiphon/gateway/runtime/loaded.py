@@ -18,6 +18,7 @@ from antiphon.gateway.config.settings import Config, ProviderSettings
 from antiphon.gateway.observe.cache_record import CacheWatch, open_cache_watch
 from antiphon.gateway.runtime.offline import OfflineProvider
 from antiphon.gateway.runtime.provider_models import ProviderModels
+from antiphon.http.client.request import Timeouts, Transport
 from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
@@ -28,7 +29,6 @@ from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits,
 from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 

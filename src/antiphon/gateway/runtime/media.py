@@ -22,10 +22,10 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import MediaFetchError, TransportError
+from antiphon.http.client.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
-from antiphon.providers.transport.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest

@@ -18,10 +18,10 @@ from typing import Literal, Protocol, TypeAlias
 
 from antiphon.errors import AntiphonError
 from antiphon.gateway.errors import INTERNAL_ERROR, overloaded
-from antiphon.gateway.http.governor import Governor, Hold
-from antiphon.gateway.http.messages import Response, ResponseStream, StreamSource
 from antiphon.gateway.state.unfinished import UnfinishedAnswers
 from antiphon.gateway.threads import STATE
+from antiphon.http.governor import Governor, Hold
+from antiphon.http.messages import Response, ResponseStream, StreamSource
 from antiphon.wire.output import ProviderError
 from antiphon.wire.sse import SseEvent, SseReader
 

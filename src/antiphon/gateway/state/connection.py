@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.gateway.http.governor import Hold
 from antiphon.gateway.state.store import continue_from, own_messages, previous_response_id
+from antiphon.http.governor import Hold
 from antiphon.parts import ToolCallRequest
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import Message, ModelRequest

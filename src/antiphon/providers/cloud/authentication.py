@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from antiphon.errors import TransportError
+from antiphon.http.client.request import HttpRequest, HttpResponse, Transport
 from antiphon.providers.cloud.hosts import unwrap_response, wrap_request
 from antiphon.providers.cloud.signers import Signer, make_signer
 from antiphon.providers.presets import Preset
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
 
 
 class Authentication:

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from antiphon.errors import CredentialError
+from antiphon.http.client.request import Transport
 from antiphon.providers.cloud.sigv4 import AwsKeys
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
@@ -32,7 +33,6 @@ from antiphon.providers.cloud.token_request import (
 )
 from antiphon.providers.credentials.command import Command, as_timestamp, parse_command, run_command
 from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.transport.request import Transport
 
 PREFIX = "aws:"
 OPTIONS = ("profile", "id", "secret", "token", "container", "instance", "process")

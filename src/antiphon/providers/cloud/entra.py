@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from antiphon.errors import CredentialError
+from antiphon.http.client.request import Transport
 from antiphon.providers.cloud.client_certificate import ClientCertificate
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
@@ -26,7 +27,6 @@ from antiphon.providers.cloud.token_request import (
 )
 from antiphon.providers.credentials.command import as_timestamp
 from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.transport.request import Transport
 
 PREFIX = "entra:"
 OPTIONS = ("tenant", "client", "secret", "certificate", "certificate_password", "token_file", "managed", "scope")

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CredentialError
+from antiphon.http.client.request import Transport
 from antiphon.providers.cloud.token_cache import Fetched, TokenError
 from antiphon.providers.cloud.token_request import (
     METADATA_TIMEOUTS,
@@ -27,7 +28,6 @@ from antiphon.providers.cloud.token_request import (
     request_token,
     signed_token,
 )
-from antiphon.providers.transport.request import Transport
 
 PREFIX = "google:"
 METADATA = "metadata"

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import TransportError
+from antiphon.http.client.connection import BodyReceiver
+from antiphon.http.client.pushed_body import PushedBody, push_body
+from antiphon.http.client.request import HttpRequest, HttpResponse, read_body
 from antiphon.providers.cloud.event_stream import EventFrame, EventStreamDecoder
 from antiphon.providers.cloud.signers import error_type
-from antiphon.providers.transport.connection import BodyReceiver
-from antiphon.providers.transport.pushed_body import PushedBody, push_body
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, read_body
 
 BEDROCK, VERTEX = "bedrock", "vertex"
 _BODY_VERSIONS = {BEDROCK: "bedrock-2023-05-31", VERTEX: "vertex-2023-10-16"}

@@ -14,6 +14,8 @@ from typing import Protocol
 from msgspec import structs
 
 from antiphon.errors import CredentialError
+from antiphon.http.client.request import HttpRequest, HttpResponse, Transport
+from antiphon.http.client.request_head import parse_url
 from antiphon.providers.cloud import aws_keys, entra, google
 from antiphon.providers.cloud.aws_keys import AwsSource
 from antiphon.providers.cloud.entra import EntraSource
@@ -25,8 +27,6 @@ from antiphon.providers.credentials import command
 from antiphon.providers.credentials.command import Command, find_program, parse_command, run_command, secret_in
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.presets import Preset
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
-from antiphon.providers.transport.request_head import parse_url
 
 _EXPIRED_KEYS = frozenset(
     {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"}

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import TransportError
+from antiphon.http.client.request import HttpRequest, Timeouts, Transport, read_body
 from antiphon.providers.cloud.token_cache import TokenError
 from antiphon.providers.credentials.command import as_number
-from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport, read_body
 
 ENDPOINT_TIMEOUTS = Timeouts(connect=10.0, read=20.0, total=30.0)
 METADATA_TIMEOUTS = Timeouts(connect=2.0, read=5.0, total=8.0)

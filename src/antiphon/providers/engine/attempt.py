@@ -14,6 +14,7 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError, WireError
+from antiphon.http.client.request import HttpRequest, HttpResponse, read_body
 from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.provider import Provider
@@ -26,7 +27,6 @@ from antiphon.providers.engine.response_reader import (
 )
 from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.retry import RetrySettings
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, read_body
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError

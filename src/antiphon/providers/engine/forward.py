@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
+from antiphon.http.client.request import read_body
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.attempt import UpstreamAttempt, UpstreamRequest
 from antiphon.providers.engine.reply import Reply, StreamReply, UpstreamFailed
 from antiphon.providers.engine.response_reader import ResponseReader, error_from_status, error_from_transport
 from antiphon.providers.retry import RetryPolicy, RetrySettings
-from antiphon.providers.transport.request import read_body
 from antiphon.wire.output import ProviderError
 
 _MAX_ERROR_BYTES = 1024 * 1024

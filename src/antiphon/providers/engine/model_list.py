@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
+from antiphon.http.client.request import Timeouts, read_body
 from antiphon.providers.credentials.secret import scrub_text
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.engine.response_reader import error_from_status
 from antiphon.providers.presets import Preset
-from antiphon.providers.transport.request import Timeouts, read_body
 
 KeyVerdict: TypeAlias = Literal["works", "rejected", "no list", "unreachable", "unknown"]
 

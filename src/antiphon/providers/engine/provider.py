@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from antiphon.errors import CredentialError, ProviderSetupError
+from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import is_token_source, read_headers, scrub
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy, RetrySettings
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable, look_up
 from antiphon.wire.openai_chat.dialects import DIALECTS, OPENAI_ITSELF

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from antiphon.errors import TransportError
+from antiphon.http.client.pushed_body import PushedBody, push_body
+from antiphon.http.client.request import HttpResponse
 from antiphon.providers.engine.response_reader import ResponseReader
-from antiphon.providers.transport.pushed_body import PushedBody, push_body
-from antiphon.providers.transport.request import HttpResponse
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon.wire.tool_calls import CallRestorer

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Meta, Struct, field, structs
 
 from antiphon.errors import CredentialError, DocumentFolderError, StoreError, StoreLocked, ToolError, TransportError
-from antiphon.providers.credentials.secret import Credential, mask
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import (
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import (
     HttpRequest,
     HttpResponse,
     ResponseTooLong,
@@ -23,6 +22,7 @@ from antiphon.providers.transport.request import (
     Transport,
     read_body,
 )
+from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.text import one_line
 from antiphon.tools.builtin.conversation_language import Language, language_of
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms

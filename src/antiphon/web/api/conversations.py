@@ -21,9 +21,9 @@ from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
 from antiphon.conversation.compaction import compact
-from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
+from antiphon.http.messages import Response
 from antiphon.web.access import ModelAccess
 from antiphon.web.history_view import cache_findings, draw_ahead, entry_json, entry_row, media_in, provider_bodies
 from antiphon.web.live_conversation import LiveConversation

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from antiphon.chat.mcp.servers import McpServers
 from antiphon.chat.mcp.settings import ServerChange
-from antiphon.gateway.http.messages import Response
+from antiphon.http.messages import Response
 from antiphon.web.request import ApiError, ChatRequest
 
 

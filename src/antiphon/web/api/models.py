@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from antiphon.chat.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
-from antiphon.gateway.http.messages import Response
+from antiphon.http.messages import Response
 from antiphon.web.access import ModelAccess
 from antiphon.web.request import ApiError, ChatRequest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from antiphon.chat.toolbox import Toolboxes
-from antiphon.gateway.http.messages import Response
+from antiphon.http.messages import Response
 from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
 from antiphon.tools.builtin.plan_values import PlanStatus
 from antiphon.web.request import ChatRequest

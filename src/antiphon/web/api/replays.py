@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from antiphon.chat.conversations.branches import make_branch
 from antiphon.conversation.replay import CallPolicy, Replay, compare
-from antiphon.gateway.http.messages import Response
+from antiphon.http.messages import Response
 from antiphon.web.api.turns import TurnApi
 from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest

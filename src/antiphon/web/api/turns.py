@@ -12,7 +12,7 @@ from antiphon.chat.permissions import allow_always
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.http.messages import Response
+from antiphon.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.web.access import ModelAccess
 from antiphon.web.live_conversation import LiveConversation

@@ -24,10 +24,10 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.settings import ChatPageSettings
 from antiphon.gateway.generate.model_names import visible_models
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
+from antiphon.http.messages import ClientRequest, Response
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, default_model, make_choice
 from antiphon.providers.engine.provider import Provider

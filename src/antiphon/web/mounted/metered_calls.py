@@ -21,10 +21,10 @@ from antiphon.gateway.access.budgets import priced_targets
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.accounting import CHAT_PAGE, RequestAccounting
 from antiphon.gateway.errors import provider_error_status
-from antiphon.gateway.http.messages import new_request_ids
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.history import ContextEntry
+from antiphon.http.request_ids import new_request_ids
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.routes import Target

@@ -23,12 +23,12 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.app import Gateway, MountedApp
-from antiphon.gateway.http.application import Application, Limits
-from antiphon.gateway.http.governor import Governor
-from antiphon.gateway.http.listener import Listener
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import HttpRequest, HttpResponse, Timeouts
+from antiphon.http.governor import Governor
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Application, Limits
+from antiphon.http.server.listener import Listener
 from antiphon.web.mounted.gateway_chat import GatewayChat
 from antiphon.web.request import ApiError, error_response
 

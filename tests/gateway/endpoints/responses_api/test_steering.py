@@ -12,7 +12,7 @@ from msgspec.json import encode
 
 from antiphon.errors import WireError
 from antiphon.gateway.endpoints.responses_api.steering import MAX_QUEUED, check_steer, read_steer
-from antiphon.gateway.http.governor import Governor
+from antiphon.http.governor import Governor
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput

@@ -15,13 +15,13 @@ from msgspec import Struct, structs
 from antiphon.gateway.errors import error_response
 from antiphon.gateway.generate.generation import Generation
 from antiphon.gateway.generate.server_state import expand_state
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.runtime.context import OnFinish, RequestContext
 from antiphon.gateway.state.compactions import encode_summary
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, own_messages
 from antiphon.gateway.threads import STATE
+from antiphon.http.messages import Response
 from antiphon.ids import new_id
 from antiphon.parts import Text, TokenUsage, ToolCallResult, text_of
 from antiphon.wire import formats

@@ -6,10 +6,10 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.gateway.endpoints.responses_api.stored import page_of_items
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import read_object
 from antiphon.gateway.threads import STATE
+from antiphon.http.messages import Response
 
 _MAX_ITEMS = 20
 """How many items one request may add, as with OpenAI."""

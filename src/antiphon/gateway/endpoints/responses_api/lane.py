@@ -16,9 +16,9 @@ from msgspec import Struct
 from antiphon.gateway.endpoints.answer_shapes import ResponseShape
 from antiphon.gateway.endpoints.responses_api.steering import Steer, inherited_settings
 from antiphon.gateway.errors import INTERNAL_ERROR
-from antiphon.gateway.http.governor import Hold
-from antiphon.gateway.http.messages import StreamSource
-from antiphon.gateway.http.websocket import WebSocket
+from antiphon.http.governor import Hold
+from antiphon.http.messages import StreamSource
+from antiphon.http.server.websocket import WebSocket
 from antiphon.ids import new_id
 from antiphon.wire.output import ProviderError
 from antiphon.wire.sse import SseReader

@@ -21,11 +21,11 @@ from antiphon.gateway.endpoints.background import (
     followed_events,
 )
 from antiphon.gateway.endpoints.upstream_answers import asks_upstream
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.gateway.runtime.request_fields import query_number
 from antiphon.gateway.state.conversations import complete_item
 from antiphon.gateway.state.store import FORMAT, StoredResponse
+from antiphon.http.messages import Response
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest

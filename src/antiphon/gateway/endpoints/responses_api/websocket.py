@@ -33,13 +33,13 @@ from antiphon.gateway.endpoints.responses_api.steering import (
     with_steers,
 )
 from antiphon.gateway.errors import INTERNAL_ERROR, error_response, overloaded
-from antiphon.gateway.http.governor import Hold
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.http.websocket import GOING_AWAY, WebSocket
 from antiphon.gateway.runtime.context import Admission, Services
 from antiphon.gateway.state.connection import ConnectionAnswers
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.gateway.threads import STATE
+from antiphon.http.governor import Hold
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.websocket import GOING_AWAY, WebSocket
 from antiphon.ids import new_id
 from antiphon.parts import TokenUsage, ToolCallResult
 from antiphon.wire import formats

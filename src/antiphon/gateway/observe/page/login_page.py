@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, PAGE, cookie
-from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.page.html import PAGE_HEADERS, document
 from antiphon.gateway.observe.page.texts import TEXTS, choose_language
+from antiphon.http.messages import ClientRequest, Response
 
 
 def login_page(request: ClientRequest, problem: str = "", *, status: int = 401, seconds: int = 0) -> Response:

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from antiphon.gateway.access.page_session import PAGE
 from antiphon.gateway.cluster.redis_store import SharedStatus
-from antiphon.gateway.http.messages import Response
 from antiphon.gateway.ledger.spend import SpendRow
 from antiphon.gateway.observe.page.charts import PERCENTILES, format_duration, latency_plot, requests_plot
 from antiphon.gateway.observe.page.html import (
@@ -46,6 +45,7 @@ from antiphon.gateway.observe.status import (
     Status,
     status_json,
 )
+from antiphon.http.messages import Response
 
 _JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _MOST_SPENDERS = 15

@@ -17,9 +17,9 @@ from math import inf
 from typing import Any, Protocol
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.lazy_timer import LazyTimer
-from antiphon.providers.transport.request import Origin, Timeouts, transport_error
-from antiphon.providers.transport.response_parser import MalformedResponse, ResponseParser
+from antiphon.http.client.request import Origin, Timeouts, transport_error
+from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
+from antiphon.http.lazy_timer import LazyTimer
 
 IDLE_SECONDS = 60.0
 """How long an idle connection is kept, unless the upstream states a shorter time."""
@@ -30,7 +30,7 @@ RESEND_SECONDS = 0.05
 _SINGLE_WRITE_BYTES = 16 * 1024
 """A smaller body is written together with its head."""
 
-logger = logging.getLogger("antiphon.providers")
+logger = logging.getLogger("antiphon.http")
 
 
 class BodyReceiver(Protocol):

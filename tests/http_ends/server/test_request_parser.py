@@ -12,10 +12,10 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.http.application import Application, Limits
-from antiphon.gateway.http.listener import Listener
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.http.request_parser import MAX_PIPELINED, IncomingRequest, RequestParser
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Application, Limits
+from antiphon.http.server.listener import Listener
+from antiphon.http.server.request_parser import MAX_PIPELINED, IncomingRequest, RequestParser
 
 BODY = b'{"model":"m","messages":[]}'
 LENGTH = b"content-length: %d\r\n" % len(BODY)

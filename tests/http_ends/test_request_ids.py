@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice, pairwise
 
-from antiphon.gateway.http.messages import new_request_ids
+from antiphon.http.request_ids import new_request_ids
 from antiphon.ids import is_id
 
 

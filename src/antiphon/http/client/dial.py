@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.address_guard import AddressBlocked, AddressGuard
-from antiphon.providers.transport.connection import ClientConnection
-from antiphon.providers.transport.environment import Proxy
-from antiphon.providers.transport.request import Origin
-from antiphon.providers.transport.response_parser import MalformedResponse, ResponseParser
+from antiphon.http.client.address_guard import AddressBlocked, AddressGuard
+from antiphon.http.client.connection import ClientConnection
+from antiphon.http.client.environment import Proxy
+from antiphon.http.client.request import Origin
+from antiphon.http.client.response_parser import MalformedResponse, ResponseParser
 
 NEXT_ADDRESS_SECONDS = 0.25
 

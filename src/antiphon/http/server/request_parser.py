@@ -19,12 +19,12 @@ from urllib.parse import parse_qsl, unquote
 
 import httptools
 
-from antiphon.gateway.http.application import Limits, Refusal, internal_error
-from antiphon.gateway.http.body_stream import BodyStream
-from antiphon.gateway.http.governor import Hold
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody
-from antiphon.providers.transport.header_fields import REPEATED_HOST, read_fields
+from antiphon.http.body_stream import BodyStream
+from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody
+from antiphon.http.governor import Hold
+from antiphon.http.header_fields import REPEATED_HOST, read_fields
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Limits, Refusal, internal_error
 
 logger = logging.getLogger("antiphon.http")
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from antiphon.errors import ProviderSetupError, TransportError
-from antiphon.providers.transport.request import DEFAULT_PORTS, Origin
+from antiphon.http.client.request import DEFAULT_PORTS, Origin
 
 _METADATA_HOSTS = ("metadata.google.internal", "fd00:ec2::23", "fd00:ec2::254")
 """Services of a machine in a cloud, beside those with a link-local address. They answer only to that machine."""

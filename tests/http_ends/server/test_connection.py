@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from antiphon.gateway.http.application import Application, Limits, Traffic
-from antiphon.gateway.http.listener import Listener, bind_socket
-from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream
-from antiphon.gateway.http.request_parser import MAX_PIPELINED
+from antiphon.http.messages import ClientRequest, Response, ResponseStream
+from antiphon.http.server.application import Application, Limits, Traffic
+from antiphon.http.server.listener import Listener, bind_socket
+from antiphon.http.server.request_parser import MAX_PIPELINED
 
 BODY = b'{"model":"m","messages":[]}'
 LENGTH = b"content-length: %d\r\n" % len(BODY)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.http.messages import ClientRequest, Response
 
 _MEBIBYTE = 1024 * 1024
 

@@ -13,8 +13,8 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody, _load_zstd
-from providers.transport.raw_host import CONTENT
+from antiphon.http.decompress import BodyTooLarge, Decompressor, MalformedBody, _load_zstd
+from http_ends.client.raw_host import CONTENT
 
 
 @pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("zstd", zstd.compress)])

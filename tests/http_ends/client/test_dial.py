@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport import dial as dial_module
-from antiphon.providers.transport.address_guard import AddressGuard
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, Timeouts
-from providers.transport.raw_host import CONTENT, LOOPS, WHOLE, RawHost, run_on, send, with_host
+from antiphon.http.client import dial as dial_module
+from antiphon.http.client.address_guard import AddressGuard
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import HttpRequest, Timeouts
+from http_ends.client.raw_host import CONTENT, LOOPS, WHOLE, RawHost, run_on, send, with_host
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 ACCOUNT = "me:pass word"

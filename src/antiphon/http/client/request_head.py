@@ -14,8 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from antiphon import __version__
 from antiphon.errors import TransportError
-from antiphon.providers.transport.header_fields import encode_head
-from antiphon.providers.transport.request import DEFAULT_PORTS, HttpRequest, Origin, transport_error
+from antiphon.http.client.request import DEFAULT_PORTS, HttpRequest, Origin, transport_error
+from antiphon.http.header_fields import encode_head
 
 _USER_AGENT = f"user-agent: antiphon/{__version__}\r\n"
 _PLAIN = "accept-encoding: identity\r\n"

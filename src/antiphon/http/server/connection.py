@@ -19,15 +19,15 @@ from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Protocol, cast
 
-from antiphon.gateway.http.application import Application, Refusal, body_timeout, internal_error, request_timeout
-from antiphon.gateway.http.connection_state import State
-from antiphon.gateway.http.messages import ClientRequest, Response, ResponseStream, StreamSource, http_date
-from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
-from antiphon.gateway.http.timeouts import ConnectionTimer
-from antiphon.gateway.http.websocket import SocketOpener, WebSocket, handshake
-from antiphon.logs import request_id_scope, set_request_id
-from antiphon.providers.transport.eager_task import start_task
-from antiphon.providers.transport.header_fields import encode_head
+from antiphon.http.eager_task import start_task
+from antiphon.http.header_fields import encode_head
+from antiphon.http.messages import ClientRequest, Response, ResponseStream, StreamSource, http_date
+from antiphon.http.request_ids import request_id_scope, set_request_id
+from antiphon.http.server.application import Application, Refusal, body_timeout, internal_error, request_timeout
+from antiphon.http.server.connection_state import State
+from antiphon.http.server.request_parser import IncomingRequest, RequestAdmission, RequestParser
+from antiphon.http.server.timeouts import ConnectionTimer
+from antiphon.http.server.websocket import SocketOpener, WebSocket, handshake
 
 logger = logging.getLogger("antiphon.http")
 

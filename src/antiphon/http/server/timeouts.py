@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 
-from antiphon.providers.transport.lazy_timer import LazyTimer
+from antiphon.http.lazy_timer import LazyTimer
 
 logger = logging.getLogger("antiphon.http")
 

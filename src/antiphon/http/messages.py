@@ -1,26 +1,18 @@
-"""A client's request and the response to it, independent of any HTTP library; and request ids.
-
-Request ids look like those of `antiphon.ids` but are drawn a block at a time: the prefix (time and 70 random bits) is drawn once
-a second, and the ids in a block count up. They sort by time and need not be hard to guess.
-"""
+"""A client's request and the response to it, independent of any HTTP library."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
-from itertools import product
 from math import inf
-from secrets import choice
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, field
 
-from antiphon.gateway.http.body_stream import BodyStream
-from antiphon.gateway.http.governor import Hold
-from antiphon.ids import new_id
+from antiphon.http.body_stream import BodyStream
+from antiphon.http.governor import Hold
 
 
 @lru_cache(maxsize=2)
@@ -108,22 +100,3 @@ class Response(Struct, kw_only=True):
         """A value as JSON."""
         body = value if isinstance(value, bytes) else msgspec.json.encode(value)
         return cls(status=status, headers={"content-type": "application/json", **(headers or {})}, body=body)
-
-
-_SUFFIXES = ["".join(pair) for pair in product("0123456789abcdefghjkmnpqrstvwxyz", repeat=2)]
-_TIME, _RANDOM = 10, 7
-"""Characters of an id that encode its time, and pairs of them that are random; one pair is the counter."""
-_SECONDS = 1.0
-
-
-def new_request_ids() -> Iterator[str]:
-    """An endless series of ids, each greater than the one before."""
-    prefix = ""
-    while True:
-        last, until = prefix, time.monotonic() + _SECONDS
-        while prefix <= last:  # the next block may be drawn in the same millisecond
-            prefix = new_id()[:_TIME] + "".join([choice(_SUFFIXES) for _ in range(_RANDOM)])
-        for pair in _SUFFIXES:
-            yield prefix + pair
-            if time.monotonic() > until:
-                break

@@ -9,8 +9,8 @@ from typing import Any
 
 import uvloop
 
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, Timeouts
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import HttpRequest, Timeouts
 
 CONTENT = b"data: one\n\ndata: two\n\n"
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -26,14 +26,14 @@ from urllib.parse import urljoin
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.address_guard import AddressGuard
-from antiphon.providers.transport.connection import ClientConnection
-from antiphon.providers.transport.dial import Destination, DialFailure, dial
-from antiphon.providers.transport.environment import NetworkEnvironment
-from antiphon.providers.transport.request import HttpRequest, Origin, transport_error
-from antiphon.providers.transport.request_head import parse_url, request_head
-from antiphon.providers.transport.response import StreamedResponse
-from antiphon.providers.transport.response_parser import ResponseParser
+from antiphon.http.client.address_guard import AddressGuard
+from antiphon.http.client.connection import ClientConnection
+from antiphon.http.client.dial import Destination, DialFailure, dial
+from antiphon.http.client.environment import NetworkEnvironment
+from antiphon.http.client.request import HttpRequest, Origin, transport_error
+from antiphon.http.client.request_head import parse_url, request_head
+from antiphon.http.client.response import StreamedResponse
+from antiphon.http.client.response_parser import ResponseParser
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # these keep the method and the body

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from antiphon.providers.transport.decompress import Decompressor, MalformedBody
-from antiphon.providers.transport.header_fields import read_fields
+from antiphon.http.decompress import Decompressor, MalformedBody
+from antiphon.http.header_fields import read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
 _VERSIONS = ("1.1", "1.0")

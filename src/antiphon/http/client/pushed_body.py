@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 from typing import Protocol, cast
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.connection import BodyReceiver
-from antiphon.providers.transport.request import HttpResponse
+from antiphon.http.client.connection import BodyReceiver
+from antiphon.http.client.request import HttpResponse
 
-logger = logging.getLogger("antiphon.providers")
+logger = logging.getLogger("antiphon.http")
 
 
 class PushedBody(Protocol):

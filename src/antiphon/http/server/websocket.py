@@ -15,9 +15,9 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from antiphon.gateway.http.application import Refusal
-from antiphon.gateway.http.governor import Hold
-from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.http.governor import Hold
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.application import Refusal
 
 if TYPE_CHECKING:
     from wsproto.events import Event

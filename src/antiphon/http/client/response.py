@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.connection import BodyReceiver, ClientConnection
+from antiphon.http.client.connection import BodyReceiver, ClientConnection
 
 _PAUSE_BYTES = 128 * 1024
 """With more unread bytes than this, reading from the socket is paused."""

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport import connection as connection_module
-from antiphon.providers.transport.client import HttpClient
-from antiphon.providers.transport.request import HttpRequest, Timeouts
-from providers.transport.raw_host import CONTENT, LENGTH, LOOPS, OK, WHOLE, RawHost, run_on, send, with_host
+from antiphon.http.client import connection as connection_module
+from antiphon.http.client.client import HttpClient
+from antiphon.http.client.request import HttpRequest, Timeouts
+from http_ends.client.raw_host import CONTENT, LENGTH, LOOPS, OK, WHOLE, RawHost, run_on, send, with_host
 
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNKS = b"b\r\ndata: one\n\n\r\n0B;x=y\r\ndata: two\n\n\r\n"

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon.errors import GatewayStartError
-from antiphon.gateway.http.application import Application, Limits, Refusal, Traffic
-from antiphon.gateway.http.connection import ServerConnection
-from antiphon.gateway.http.governor import Governor, Hold
-from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
+from antiphon.http.governor import Governor, Hold
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.request_ids import new_request_ids
+from antiphon.http.server.application import Application, Limits, Refusal, Traffic
+from antiphon.http.server.connection import ServerConnection
 
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection without a request is kept open, from the last byte of the response before."""

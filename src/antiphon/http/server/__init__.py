@@ -1,0 +1,1 @@
+"""The server: a `Listener` serves an `Application` on a port or a Unix socket."""
