@@ -43,7 +43,9 @@ def test_local_documents_are_found(folder: Path, query: str, path: str, excerpt:
     text = ask(search_tool(folder), query, max_results=1)
     first, _, result = text.partition("\n\n")
     is_chinese = any(letter > "\u3400" for letter in query)
-    assert first.startswith("本地文档（7 篇）" if is_chinese else "Local documents, not the web: 7 documents, searched for ")
+    assert first.startswith(
+        "本地文档（7 篇）" if is_chinese else "Local documents, not the web: 7 documents, searched for "
+    )
     number, source, message = result.split("\n")
     assert number == f"1. **{title}**"
     assert source == f"   {'来源：' if is_chinese else 'Source: '}{path}"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from antiphon.gateway.http.messages import Response
+from antiphon.http.messages import Response
 from antiphon.tools.statistics import tool_statistics
 from antiphon.web.open_conversations import OpenConversations, owner_tag
 from antiphon.web.request import ChatRequest
