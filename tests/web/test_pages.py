@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from antiphon.gateway.access.client_keys import ClientKeys, hash_key
-from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import ClientKeySettings, Config
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.http.messages import ClientRequest
+from antiphon.http.origin import OriginRules
 from antiphon.web.access import AccessControl
 from antiphon.web.app import PageFiles
 from antiphon.web.request import ApiError

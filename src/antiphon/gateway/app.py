@@ -17,7 +17,6 @@ from antiphon.errors import AntiphonError, InvalidModelName, StoreError, Unknown
 from antiphon.gateway.access.admission import admit_client, refuse_route
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon.gateway.access.operators import find_operator
-from antiphon.gateway.access.origin import cors_headers, preflight_response
 from antiphon.gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
 from antiphon.gateway.accounting import RequestAccounting
 from antiphon.gateway.config.reload import ConfigReloader
@@ -49,6 +48,7 @@ from antiphon.gateway.runtime.loaded import LoadedConfig
 from antiphon.gateway.state.size_limit import StateLimitReached
 from antiphon.gateway.state.store import to_provider_error
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.origin import cors_headers, preflight_response
 from antiphon.http.server.application import Application, Refusal, RequestHandler
 from antiphon.http.server.websocket import SocketSession, WebSocket
 from antiphon.wire.output import ProviderError
@@ -64,6 +64,11 @@ _PROBES = frozenset({"health", "ready", "metrics", "status"})
 _OPERATIONS = {"generate": "chat", "compact": "chat", "embed": "embeddings", "count": "count_tokens"}
 """The operations of requests that have another name in the log and the ledger."""
 _CLIENT_LEFT = 499
+_EXPOSED_HEADERS = (
+    "x-request-id, x-antiphon-target, x-antiphon-repairs, x-antiphon-losses, x-antiphon-estimate, x-antiphon-limit, "
+    "x-antiphon-limit-reset, retry-after"
+)
+"""What a page of an allowed origin may read of a response."""
 
 
 class TapeHandler(Application, Protocol):
@@ -257,7 +262,7 @@ class Gateway:
     def page_headers(self, request: ClientRequest) -> Mapping[str, str]:
         """The CORS headers for a page of another origin."""
         origins = self._loaded.origin_rules.origins
-        return cors_headers(request.headers["origin"], origins) if origins else {}
+        return cors_headers(request.headers["origin"], origins, _EXPOSED_HEADERS) if origins else {}
 
     def open_socket(
         self, request: ClientRequest, socket: WebSocket, handler: RequestHandler | None = None

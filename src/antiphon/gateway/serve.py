@@ -11,7 +11,7 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from antiphon.history.location import display_location
 from antiphon.http.client.client import HttpClient
 from antiphon.http.governor import Governor
 from antiphon.http.server.listener import Listener, bind_socket
+from antiphon.http.server.stopping import stop_on_signals
 from antiphon.http.server.tls import ServerCertificate
 from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable
@@ -280,26 +281,3 @@ def _ignore_hangups() -> None:
 
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, ignored)
-
-
-@contextlib.contextmanager
-def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; the second signal has its default effect."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-
-    def stopped() -> None:
-        stop.set()
-        for known in signals:
-            loop.remove_signal_handler(known)
-
-    handled: list[signal.Signals] = []
-    for known in signals:
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
-            loop.add_signal_handler(known, stopped)
-            handled.append(known)
-    try:
-        yield
-    finally:
-        for known in handled:
-            loop.remove_signal_handler(known)

@@ -1,6 +1,6 @@
 """`AccessControl`: whose request it is, and whether a page of ours sent it. `ModelAccess`: which models its client may use.
 
-- Without keys only this machine is served, and only under a name of this machine (`gateway.origin` has the rules).
+- Without keys only this machine is served, and only under a name of this machine (`http.origin` has the rules).
 - With keys, everything except the page itself requires one.
 - A request that changes something must come from our own page (CSRF): as JSON, with our own header. A form or a simple cross-site
   request cannot send these without a preflight, which is never granted. `Origin` and `Sec-Fetch-Site` must agree. Requests that
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from antiphon.chat.models import ChatModels
 from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
-from antiphon.gateway.access.origin import OriginRules, local_problem, site_problem
 from antiphon.http.messages import ClientRequest
+from antiphon.http.origin import OriginRules, local_problem, site_problem
 from antiphon.web.mounted.metered_calls import ChatMeter
 from antiphon.web.request import ApiError
 

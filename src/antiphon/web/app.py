@@ -28,10 +28,10 @@ from antiphon.chat.turn_limits import bounds_for
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
-from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.origin import OriginRules
 from antiphon.http.server.application import Application, Refusal
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient

@@ -14,12 +14,11 @@ from antiphon.chat.session import TurnSettings, open_chat_store, resume_conversa
 from antiphon.chat.setup.model_setup import ModelSetup
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import GatewayStartError
-from antiphon.gateway.access.client_keys import is_loopback
-from antiphon.gateway.access.origin import OriginRules
-from antiphon.gateway.serve import stop_on_signals
 from antiphon.history.location import data_folder_for
+from antiphon.http.origin import OriginRules, is_loopback
 from antiphon.http.server.application import Limits
 from antiphon.http.server.listener import Listener, bind_socket
+from antiphon.http.server.stopping import stop_on_signals
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE
 from antiphon.tools.registry import ToolLike

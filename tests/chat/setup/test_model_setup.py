@@ -13,7 +13,7 @@ import pytest
 from antiphon.chat.setup.key_file import NAME, read_keys
 from antiphon.chat.setup.model_setup import LOOPBACK_SERVERS, ModelSetup, ModelSource
 from antiphon.errors import ProviderSetupError
-from antiphon.gateway.access.client_keys import is_loopback
+from antiphon.http.origin import is_loopback
 from providers.scripted_server import Reply, ScriptedServer
 
 SECRET = "sk-ant-very-secret-0001"

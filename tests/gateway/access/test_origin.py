@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.access.origin import OriginRules, local_problem, site_problem
 from antiphon.gateway.config.file import read_config
 from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.http.origin import OriginRules, local_problem, site_problem
 from gateway.rig import FAST, Rig, rig
 
 BODY = b'{"model":"to-openai-chat","messages":[{"role":"user","content":"hi"}],"max_tokens":100}'

@@ -7,7 +7,7 @@ declared length. A refusal is in the format of the endpoint. A body of a request
 
 from __future__ import annotations
 
-from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey, is_loopback
+from antiphon.gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon.gateway.access.operators import (
     NOT_ADMIN,
     OPERATOR_ACTIONS,
@@ -15,12 +15,12 @@ from antiphon.gateway.access.operators import (
     key_fields,
     presented_key,
 )
-from antiphon.gateway.access.origin import local_problem, site_problem
 from antiphon.gateway.access.rules import AccessRules
 from antiphon.gateway.access.signed_tokens import TICKET, ticket_client
 from antiphon.gateway.errors import error_response
 from antiphon.gateway.routes import Endpoint, NoRoute, error_format_for_path
 from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.origin import is_loopback, local_problem, site_problem
 from antiphon.wire.output import ProviderError
 
 _PROBES = frozenset({"health", "ready"})

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from pathlib import PurePath
 from secrets import token_hex
 from typing import Any, Protocol
@@ -23,6 +21,7 @@ from msgspec import structs
 from antiphon.gateway.config.key_hash import HASH_PREFIX, digest_of, key_digest
 from antiphon.gateway.config.settings import Config, KeyRules
 from antiphon.gateway.utc_time import utc_text
+from antiphon.http.origin import is_loopback
 from antiphon.providers.credentials.secret import unique_name
 
 _KEY_PREFIX = "sk-antiphon-"
@@ -206,18 +205,6 @@ def new_key() -> str:
 def hash_key(key: str) -> str:
     """The hash of a key, in the form the configuration expects."""
     return HASH_PREFIX + digest_of(key).hex()
-
-
-@lru_cache(maxsize=1024)
-def is_loopback(peer: str) -> bool:
-    """Whether an address is a loopback address of this machine."""
-    try:
-        address = ip_address(peer.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return address.is_loopback
 
 
 def client_of(name: str, rules: KeyRules, *, is_disabled: bool = False, key_hash: str = "") -> ClientKey:

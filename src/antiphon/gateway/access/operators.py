@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from antiphon.gateway.access.client_keys import ClientKey, is_loopback
-from antiphon.gateway.access.origin import local_problem, site_problem
+from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.page_session import session_key
 from antiphon.gateway.access.rules import AccessRules
 from antiphon.http.messages import ClientRequest
+from antiphon.http.origin import is_loopback, local_problem, site_problem
 from antiphon.wire.output import ProviderError
 
 LOCAL_OPERATOR = ClientKey(name="", admin=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from antiphon.gateway.access.client_keys import ClientKeys
-from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config
+from antiphon.http.origin import OriginRules
 
 
 class AccessRules(Protocol):

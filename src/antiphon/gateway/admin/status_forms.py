@@ -11,7 +11,6 @@ from math import ceil
 from urllib.parse import parse_qsl
 
 from antiphon.errors import WireError
-from antiphon.gateway.access.origin import site_problem
 from antiphon.gateway.access.page_session import (
     PAGE,
     LoginAttempts,
@@ -24,6 +23,7 @@ from antiphon.gateway.errors import error_response
 from antiphon.gateway.observe.page.login_page import login_page
 from antiphon.gateway.runtime.context import RequestContext
 from antiphon.http.messages import Response
+from antiphon.http.origin import site_problem
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")

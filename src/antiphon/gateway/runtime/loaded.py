@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 from itertools import chain
 
 from antiphon.gateway.access.client_keys import ClientKeys, KeyDirectory
-from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
 from antiphon.gateway.observe.cache_record import CacheWatch, open_cache_watch
 from antiphon.gateway.runtime.offline import OfflineProvider
 from antiphon.gateway.runtime.provider_models import ProviderModels
 from antiphon.http.client.request import Timeouts, Transport
+from antiphon.http.origin import OriginRules
 from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
@@ -51,8 +51,9 @@ class LoadedConfig:
         if stored_keys is None and previous is not None:
             self._stored_keys = previous._stored_keys
         self.keys = ClientKeys(config, self.environ, self._stored_keys)
-        self.origin_rules = OriginRules.of(config.gateway)
-        self.limits = config.gateway.limits
+        settings = config.gateway
+        self.origin_rules = OriginRules(settings.host, settings.allowed_hosts, settings.allowed_origins)
+        self.limits = settings.limits
         self.prices = PriceTable(config.prices)
         self._secrets: tuple[str, ...] = ()
         self._secrets_by_provider: list[tuple[str, ...]] = []

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from antiphon.gateway.access.client_keys import is_loopback
-from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.http.messages import ClientRequest, Response
 
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -29,10 +28,6 @@ _FORWARDING = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-c
 """Headers that proxies add, besides `x-forwarded-…`. They can be forged, so they only ever take rights away."""
 _MAX_HOST_LENGTH = 300
 _PREFLIGHT_SECONDS = 600
-_EXPOSED_HEADERS = (
-    "x-request-id, x-antiphon-target, x-antiphon-repairs, x-antiphon-losses, x-antiphon-estimate, x-antiphon-limit, "
-    "x-antiphon-limit-reset, retry-after"
-)
 
 
 class OriginRules(Struct, frozen=True):
@@ -42,10 +37,17 @@ class OriginRules(Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, settings: GatewaySettings) -> OriginRules:
-        """The rules of a configuration."""
-        return cls(settings.host, settings.allowed_hosts, settings.allowed_origins)
+
+@lru_cache(maxsize=1024)
+def is_loopback(peer: str) -> bool:
+    """Whether an address is a loopback address of this machine."""
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback
 
 
 def local_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
@@ -83,11 +85,11 @@ def is_allowed_origin(origin: str, origins: tuple[str, ...]) -> bool:
     return origin.lower() in map(str.lower, origins)
 
 
-def cors_headers(origin: str, origins: tuple[str, ...]) -> dict[str, str]:
-    """The headers with which a browser shows a response to a page of an allowed origin."""
+def cors_headers(origin: str, origins: tuple[str, ...], exposed: str) -> dict[str, str]:
+    """The headers with which a browser shows a response to a page of an allowed origin; `exposed` are those that it may read."""
     if not is_allowed_origin(origin, origins):
         return {"vary": "Origin"}
-    return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED_HEADERS, "vary": "Origin"}
+    return {"access-control-allow-origin": origin, "access-control-expose-headers": exposed, "vary": "Origin"}
 
 
 def preflight_response(request: ClientRequest, methods: tuple[str, ...], origins: tuple[str, ...]) -> Response | None:
