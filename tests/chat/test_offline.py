@@ -16,7 +16,7 @@ from msgspec import structs
 
 import antiphon as ap
 from antiphon.chat.offline import OfflineModel
-from antiphon.chat.offline.plan_request import PlanRequest, read_request, titles_in
+from antiphon.chat.offline.plan_request import GoalChange, PlanRequest, documents_in, read_request
 from antiphon.chat.offline.schema_values import Words, fitting_value
 from antiphon.chat.offline.texts import NOTICE
 from antiphon.chat.offline.tour import TOUR_TOOLS
@@ -220,7 +220,7 @@ def test_the_built_in_tools_find_documents_in_the_language_of_the_person(
     ap.ToolLoop(chat).run_sync(message)
     results = results_of(chat)
     assert [result.tool_name for result in results] == ["search_web", "create_plan"]
-    titles = titles_in(results[0].result_markdown)
+    titles = [text.title for text in documents_in(results[0].result_markdown)]
     assert len(titles) >= 3
     assert {re.search(r"[\u3400-\u9fff]", title) is not None for title in titles} == {is_chinese}
 
@@ -228,19 +228,37 @@ def test_the_built_in_tools_find_documents_in_the_language_of_the_person(
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("我想找一下旅行建议，做两周的计划", PlanRequest("旅行建议", True, "旅行建议", 14, "两周")),
-        ("please search the web for rain. Thanks", PlanRequest("rain", False, "Rain", 28, "4-week")),
+        ("我想找一下旅行建议，做两周的计划", PlanRequest(("旅行建议",), True, "旅行建议", 14, "两周")),
+        ("please search the web for rain. Thanks", PlanRequest(("rain",), False, "Rain", 28, "4-week")),
         (
             "look up half a thing and make a 10-day plan",
-            PlanRequest("half a thing", True, "Half a thing", 10, "10-day"),
+            PlanRequest(("half a thing",), True, "Half a thing", 10, "10-day"),
         ),
-        ("plan my trip to Rome", PlanRequest("", True, "Trip to Rome", 28, "4-week")),
+        ("plan my trip to Rome", PlanRequest((), True, "Trip to Rome", 28, "4-week")),
+        (
+            "搜索雅思阅读技巧，再搜索写作提升方法，然后综合制定学习计划",
+            PlanRequest(("雅思阅读技巧", "写作提升方法"), True, "雅思阅读技巧、写作提升方法", 28, "4周"),
+        ),
+        (
+            "先列出我所有的计划，然后帮我更新第一个计划的目标为达到8分",
+            PlanRequest((), lists_plans=True, change=GoalChange("达到8分")),
+        ),
+        (
+            "First list all my plans, then set the goal of the second plan to band 6.5.",
+            PlanRequest((), lists_plans=True, change=GoalChange("band 6.5", 1)),
+        ),
+        ("update plan-3's goal to run 10 km", PlanRequest((), change=GoalChange("run 10 km", 0, "plan-3"))),
+        ("把最后一个计划的目标改为“八月前完成”", PlanRequest((), change=GoalChange("八月前完成", -1))),
+        ("列出我的计划", PlanRequest((), lists_plans=True)),
+        ("show me my plans", PlanRequest((), lists_plans=True)),
+        ("我有哪些计划？", PlanRequest((), lists_plans=True)),
+        ("search for IELTS 7, then make a plan", PlanRequest(("IELTS 7",), True, "IELTS 7", 28, "4-week", "7")),
         ("I find this boring", None),
         ("what is a plan?", None),
     ],
 )
 def test_requests_for_a_search_or_a_plan(message: str, expected: PlanRequest | None) -> None:
-    assert read_request(message, "zh" if "旅" in message else "en") == expected
+    assert read_request(message, "zh" if "计划" in message else "en") == expected
 
 
 def test_pause_survives_a_kill_and_is_reported() -> None:

@@ -19,7 +19,7 @@ from msgspec import structs
 from antiphon.chat.language import Language, current_language
 from antiphon.chat.offline.schema_values import Words, fitting_value
 from antiphon.chat.offline.texts import NOTICE, say
-from antiphon.chat.offline.tour import TOUR_CALLS, Step, TourTurn, next_step, report
+from antiphon.chat.offline.tour import Step, TourTurn, calls_of, next_step, report
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.history import (
     ContextEntry,
@@ -150,11 +150,10 @@ def _wanted_tool(turn: TourTurn, tools: Sequence[ToolDefinition], must_call: boo
 
 def _report_step(turn: TourTurn) -> Step | None:
     """The results of the tools that the request forced or the message named."""
+    own = calls_of(turn)
     is_named = (_place_of(result.tool_name, turn.message) >= 0 for result in turn.results)
     reported = [
-        result
-        for result, named in zip(turn.results, is_named, strict=True)
-        if named or result.tool_name not in TOUR_CALLS
+        result for result, named in zip(turn.results, is_named, strict=True) if named or result.tool_name not in own
     ]
     return Step("\n\n".join(report(turn, result) for result in reported)) if reported else None
 

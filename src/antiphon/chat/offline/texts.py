@@ -62,9 +62,11 @@ _SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
             f"\n\n{_MENU_ZH}",
         ),
         "help": (
-            f"{_MENU_EN}\n\nI also call a tool that you name, for example `use list_plans`. `/help` lists the commands of the "
+            f"{_MENU_EN}\n\nI also list your plans (“list my plans”), change a goal (“set the goal of the first "
+            "plan to band 8”) and call a tool that you name (`use list_plans`). `/help` lists the commands of the "
             f"terminal; on the page press `?`.\n\n{REAL_MODEL['en']}",
-            f"{_MENU_ZH}\n\n你也可以指定工具，例如 `使用 list_plans`。终端的命令见 `/help`；页面上请按 `?`。"
+            f"{_MENU_ZH}\n\n我也能列出计划（“列出我的计划”），修改目标（“更新第一个计划的目标为达到8分”），"
+            "或调用你指定的工具（`使用 list_plans`）。终端的命令见 `/help`；页面上请按 `?`。"
             f"\n\n{REAL_MODEL['zh']}",
         ),
         "other": (
@@ -92,15 +94,42 @@ _SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "no_plan": ("So I made no plan.", "因此没有制定计划。"),
         "planned": (
-            "I made the plan “{title}” with {count} tasks: one for each document that was found, and a last one to check the "
-            "result. `/plans`, or *Plans* on the page, shows it. Send `3` to see what a provider would receive now.",
-            "计划“{title}”已创建，共 {count} 个任务：找到的每篇文档一个，最后一个检查结果。用 `/plans` 或页面的“计划”查看。"
-            "发送 `3` 可以看到服务商此时会收到什么。",
+            "I made the plan “{title}” with {count} tasks, taken from what was found: {sources}.\n\nGoal: {goal}\n\n{tasks}\n\n"
+            "`/plans`, or *Plans* on the page, shows it. Send `3` to see what a provider would receive now.",
+            "计划“{title}”已创建，共 {count} 个任务，取自找到的内容：{sources}。\n\n目标：{goal}\n\n{tasks}\n\n"
+            "用 `/plans` 或页面的“计划”查看。发送 `3` 可以看到服务商此时会收到什么。",
         ),
         "planned_alone": (
-            "I made the plan “{title}” with {count} general tasks, without a search. `/plans`, or *Plans* on the page, shows it.",
-            "计划“{title}”已创建，共 {count} 个通用任务，没有搜索。用 `/plans` 或页面的“计划”查看。",
+            "I made the plan “{title}” with {count} general tasks, without a search.\n\nGoal: {goal}\n\n{tasks}\n\n"
+            "`/plans`, or *Plans* on the page, shows it.",
+            "计划“{title}”已创建，共 {count} 个通用任务，没有搜索。\n\n目标：{goal}\n\n{tasks}\n\n"
+            "用 `/plans` 或页面的“计划”查看。",
         ),
+        "plans": ("You have {count} plans:\n\n{list}", "你有 {count} 个计划：\n\n{list}"),
+        "plan_line": (
+            "{number}. **{title}** ({id}), {done} of {count} tasks done{goal}",
+            "{number}. **{title}**（{id}），{count} 个任务完成了 {done} 个{goal}",
+        ),
+        "plan_goal": (". Goal: {goal}", "。目标：{goal}"),
+        "no_plans": (
+            "There are no plans yet. “find IELTS tips, then make me a 4 week plan” makes one.",
+            "还没有计划。发送“搜索雅思备考方法，然后制定一个4周的计划”可以创建一个。",
+        ),
+        "not_changed": ("So nothing was changed.", "因此什么也没有修改。"),
+        "no_such_plan": ("There is no such plan; the plans are:\n\n{list}", "没有这个计划，现有的计划是：\n\n{list}"),
+        "changed": (
+            "The goal of “{title}” ({id}) is now: {goal}",
+            "“{title}”（{id}）的目标现在是：{goal}",
+        ),
+        "goal": (
+            "By {date}: use “{topic}” in practice, and check it with a test",
+            "{date} 前：把“{topic}”用到练习中，并测试一次",
+        ),
+        "task_line": ("{place}. {title} ({due})", "{place}. {title}（{due}）"),
+        "comma": (", ", "、"),
+        "goal_band": ("Reach band {band} by {date}", "{date} 前达到 {band} 分"),
+        "from": ("From: {title}", "来自：{title}"),
+        "and": (" and ", "、"),
         "title": ("{topic}: {duration} plan", "{topic}：{duration}计划"),
         "read": ("Read and take notes: {title}", "阅读并做笔记：{title}"),
         "check": ("Check what you learned, and decide the next step", "检查学习效果，决定下一步"),

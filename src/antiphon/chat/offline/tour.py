@@ -12,18 +12,28 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
+from itertools import starmap
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.chat.language import Language
-from antiphon.chat.offline.plan_request import PlanRequest, plan_arguments, read_request, titles_in
+from antiphon.chat.offline.plan_request import (
+    GoalChange,
+    PlanRequest,
+    documents_in,
+    documents_of,
+    plan_arguments,
+    read_request,
+)
 from antiphon.chat.offline.texts import say
 from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole, ModelInputEntry, ModelOutputEntry, Origin
 from antiphon.parts import Text, ToolCallResult, ToolExecutionStatus, text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import ContextRenderer
+from antiphon.tools.builtin import Plan, plans_of
 from antiphon.tools.builtin.plan_text import text_without_data
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.tools.tool import Tool, tool
@@ -73,8 +83,8 @@ async def pause(seconds: Annotated[float, Meta(description="How long to wait", g
 
 
 TOUR_TOOLS: tuple[Tool, ...] = (pause,)
-TOUR_CALLS = frozenset({"search_web", "create_plan", "pause"})
-"""The tools that the tour calls by itself."""
+_TOUR_CALLS = frozenset({"search_web", "create_plan", "pause"})
+_LIST_CALLS = frozenset({"list_plans", "update_plan"})
 
 
 class Step(Struct, frozen=True):
@@ -102,6 +112,9 @@ class TourTurn(Struct, frozen=True):
     def result_of(self, name: str) -> ToolCallResult | None:
         return next((result for result in self.results if result.tool_name == name), None)
 
+    def results_of(self, name: str) -> list[ToolCallResult]:
+        return [result for result in self.results if result.tool_name == name]
+
     def say(self, sentence: str, **values: object) -> str:
         return say(self.language, sentence, **values)
 
@@ -127,6 +140,13 @@ def next_step(turn: TourTurn) -> Step:
     return Step(attached + turn.say("other"), introduces=True)
 
 
+def calls_of(turn: TourTurn) -> frozenset[str]:
+    """The tools that the tour calls by itself in this turn."""
+    request = read_request(turn.message, turn.language)
+    lists = request is not None and (request.lists_plans or request.change is not None)
+    return _TOUR_CALLS | _LIST_CALLS if lists else _TOUR_CALLS
+
+
 def _topic(message: str) -> str:
     if message in ("1", "2", "3", "4"):
         return message
@@ -148,33 +168,91 @@ def report(turn: TourTurn, result: ToolCallResult) -> str:
 
 def _plan_step(turn: TourTurn, request: PlanRequest | None) -> Step:
     assert request is not None
-    titles: list[str] = []
-    if request.query:
-        searched = turn.result_of("search_web")
-        if searched is None:
-            return _call(turn, "search_web", {"query": request.query}, request.query)
-        if searched.status is not ToolExecutionStatus.SUCCESS:
-            return Step(report(turn, searched))
-        titles = titles_in(searched.result_markdown)
-        if not titles:
-            nothing = turn.say("found_nothing", query=request.query)
-            return Step(f"{nothing} {turn.say('no_plan')}" if request.wants_plan else nothing)
-        if not request.wants_plan:
-            return Step(turn.say("found", query=request.query, list="\n".join(f"- {title}" for title in titles)))
+    if request.lists_plans or request.change is not None:
+        return _list_step(turn, request.change)
+    searched = turn.results_of("search_web")
+    for result in searched:
+        if result.status is not ToolExecutionStatus.SUCCESS:
+            return Step(report(turn, result))
+    if len(searched) < len(request.queries):
+        query = request.queries[len(searched)]
+        return _call(turn, "search_web", {"query": query}, query)
+    documents = documents_of(request, [result.result_markdown for result in searched])
+    if request.queries and not documents:
+        nothing = turn.say("found_nothing", query=turn.say("and").join(request.queries))
+        return Step(f"{nothing} {turn.say('no_plan')}" if request.wants_plan else nothing)
+    if not request.wants_plan:
+        return Step("\n\n".join(starmap(partial(_found, turn), zip(request.queries, searched, strict=False))))
     created = turn.result_of("create_plan")
-    arguments = plan_arguments(request, titles, turn.language, turn.today)
+    arguments = plan_arguments(request, documents, turn.language, turn.today)
     if created is None:
         return _call(turn, "create_plan", arguments, arguments["title"])
     if created.status is not ToolExecutionStatus.SUCCESS:
         return Step(report(turn, created))
-    sentence = "planned" if request.query else "planned_alone"
-    return Step(turn.say(sentence, title=arguments["title"], count=len(arguments["tasks"])))
+    tasks = [
+        turn.say("task_line", place=place, title=task["title"], due=task["due"])
+        for place, task in enumerate(arguments["tasks"], 1)
+    ]
+    return Step(
+        turn.say(
+            "planned" if request.queries else "planned_alone",
+            title=arguments["title"],
+            count=len(tasks),
+            goal=arguments["goal"],
+            tasks="\n".join(tasks),
+            sources=turn.say("comma").join(f"“{text.title}”" for text in documents),
+        )
+    )
+
+
+def _found(turn: TourTurn, query: str, result: ToolCallResult) -> str:
+    documents = documents_in(result.result_markdown, query)
+    if not documents:
+        return turn.say("found_nothing", query=query)
+    return turn.say("found", query=query, list="\n".join(f"- {text.title}" for text in documents))
+
+
+def _list_step(turn: TourTurn, change: GoalChange | None) -> Step:
+    listed = turn.result_of("list_plans")
+    if listed is None:
+        return _call(turn, "list_plans", {}, "")
+    if listed.status is not ToolExecutionStatus.SUCCESS:
+        return Step(report(turn, listed))
+    plans = plans_of(listed)
+    if not plans:
+        return Step(turn.say("no_plans") + (f" {turn.say('not_changed')}" if change else ""))
+    lines = "\n".join(_plan_line(turn, place, plan) for place, plan in enumerate(plans, 1))
+    if change is None:
+        return Step(turn.say("plans", count=len(plans), list=lines))
+    plan = change.plan_in(plans)
+    if plan is None:
+        return Step(turn.say("no_such_plan", list=lines))
+    updated = turn.result_of("update_plan")
+    if updated is None:
+        return _call(turn, "update_plan", {"plan_id": plan.id, "goal": change.goal}, f"{plan.id}: {change.goal}")
+    if updated.status is not ToolExecutionStatus.SUCCESS:
+        return Step(report(turn, updated))
+    return Step(turn.say("changed", title=plan.title, id=plan.id, goal=change.goal))
+
+
+def _plan_line(turn: TourTurn, number: int, plan: Plan) -> str:
+    goal = turn.say("plan_goal", goal=plan.goal) if plan.goal else ""
+    return turn.say(
+        "plan_line",
+        number=number,
+        title=plan.title,
+        id=plan.id,
+        done=plan.tasks_done,
+        count=len(plan.tasks),
+        goal=goal,
+    )
 
 
 def _call(turn: TourTurn, name: str, arguments: dict[str, Any], what: str) -> Step:
     if name not in turn.tools:
         return Step(turn.say("no_tool", tool=name))
-    return Step(turn.say("calling", tool=name, what=what), name, arguments)
+    sentence = turn.say("calling", tool=name, what=what) if what else turn.say("calling_plain", tool=name)
+    return Step(sentence, name, arguments)
 
 
 def _pause_step(turn: TourTurn) -> Step:
