@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -25,6 +26,15 @@ LONG_SIZE = 120
 MOST_MEASURED = 20_000
 LONG_ENOUGH = 0.1
 ONLY_IN_THE_LONG_RUN = ("check ", "repair for gemini", "repair for openai-responses", "layout ")
+
+
+@pytest.fixture(autouse=True)
+def _small_heap() -> Iterator[None]:
+    """Collections look only at what a test makes: each measurement begins with one, and a process may hold much of other tests."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @cache
