@@ -69,6 +69,8 @@ class StrictUpstream:
         """Why requests were refused, in the words they were refused with."""
         self.piece = 0
         """How many bytes of a stream go out at a time; 0: all at once."""
+        self.streams_only = False
+        """Whether it refuses requests for a whole answer."""
         self._server = ScriptedServer(self._reply)
         self._lock = threading.Lock()
 
@@ -143,6 +145,8 @@ class StrictUpstream:
         if broken:
             return self._refusal(400, "invalid_request", f"{broken[0].path}: {broken[0].message}")
         streams = "stream" in received.target if self.format == "gemini" else bool(body.get("stream"))
+        if self.streams_only and not streams:
+            return self._refusal(400, "invalid_request", "Non-stream chat request is currently not supported")
         output = self.answer(self.wire.read_request(body))
         has_usage = self.format != "openai-chat" or bool((body.get("stream_options") or {}).get("include_usage"))
         return self.spoken(output, streams=streams, has_usage=has_usage)

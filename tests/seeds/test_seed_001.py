@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
@@ -16,7 +17,9 @@ import msgspec
 import openai
 import pytest
 
-from antiphon import fix_tool_call_sequence
+from antiphon import Conversation, fix_tool_call_sequence
+from antiphon.parts import text_of
+from antiphon.providers import provider
 from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.presets import PRESETS
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -37,21 +40,51 @@ INTERRUPTED: list[Any] = [
 ]
 
 
+MODELS = ("claude-4.0", "gpt-5")
+USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+
+
+def refusal(code: int, message: str, status: int = 400) -> Reply:
+    """An error as CodeBuddy writes it."""
+    body = msgspec.json.encode({"code": code, "msg": message})
+    return Reply(status=status, body=body, content_type="application/json")
+
+
 def upstream(request: Received) -> Reply:
-    """What CodeBuddy answers: a list of models, or a completion, streamed or not."""
-    if request.target.endswith("/models"):
-        return Reply(body=msgspec.json.encode({"object": "list", "data": [{"id": "claude-4.0"}, {"id": "gpt-5"}]}))
-    if not msgspec.json.decode(request.body).get("stream"):
-        choice = {"index": 0, "message": {"role": "assistant", "content": "你好"}, "finish_reason": "stop"}
-        whole = {"id": "x", "object": "chat.completion", "created": 1, "model": "claude-4.0", "choices": [choice]}
-        return Reply(body=msgspec.json.encode(whole), content_type="application/json")
-    chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "claude-4.0"}
-    bodies = [
-        {**chunk, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "你好"}}]},
+    """CodeBuddy as public reports describe it: strict about the address, the key, streams, roles and the first message."""
+    if request.headers.get("authorization") != f"Bearer {KEY}":
+        return refusal(401, "unauthorized", status=401)
+    if (request.method, request.target) == ("GET", "/v3/config"):
+        models = [{"id": model, "name": model.title()} for model in MODELS] + [{"id": "old", "disabled": True}]
+        listed = {"code": 0, "msg": "OK", "data": {"models": models, "agents": []}}
+        return Reply(body=msgspec.json.encode(listed), content_type="application/json")
+    if (request.method, request.target) != ("POST", "/v2/chat/completions"):
+        return Reply(status=404, body=b"404 page not found", content_type="text/plain")
+    body = msgspec.json.decode(request.body)
+    if body.get("stream") is not True:
+        return refusal(11101, "Non-stream chat request is currently not supported")
+    roles = [message["role"] for message in body["messages"]]
+    if not {"system", "user", "assistant", "tool"}.issuperset(roles):
+        return refusal(11101, "Parse message failed")
+    if roles[0] != "system":
+        return refusal(11128, "first message is not system prompt")
+    if body["model"] not in (*MODELS, *PRESETS["codebuddy"].known_models):
+        return refusal(11102, "model service info not found")
+    chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "endpoint-7"}
+    bodies: list[dict[str, Any]] = [
+        {**chunk, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "你"}}]},
+        {**chunk, "choices": [{"index": 0, "delta": {"content": "好"}}]},
         {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
     ]
-    lines = b"".join(b"data: %b\n\n" % msgspec.json.encode(body) for body in bodies) + b"data: [DONE]\n\n"
-    return Reply(body=lines, content_type="text/event-stream")
+    if (body.get("stream_options") or {}).get("include_usage"):
+        bodies.append({**chunk, "choices": [], "usage": USAGE})
+    return Reply(body=events(*bodies, "[DONE]"), content_type="text/event-stream")
+
+
+def events(*bodies: Any) -> bytes:
+    """A stream of these."""
+    lines = [body.encode() if isinstance(body, str) else msgspec.json.encode(body) for body in bodies]
+    return b"".join(b"data: %b\n\n" % line for line in lines)
 
 
 class Service:
@@ -119,6 +152,9 @@ def test_plain_model_names_work_with_one_key(service: Service) -> None:
         )
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "你好"
     assert answer.choices[0].message.content == "你好"
+    assert answer.model == "claude-4.0"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == USAGE["total_tokens"]
     assert service.sent()["model"] == "gpt-5"
     assert service.codebuddy.received[-1].headers["authorization"] == f"Bearer {KEY}"
 
@@ -128,6 +164,7 @@ def test_interrupted_tool_calls_reach_the_provider_in_order(service: Service) ->
         client.chat.completions.create(model="claude-4.0", messages=INTERRUPTED)
     sent = service.sent()["messages"]
     assert [(message["role"], message.get("tool_call_id")) for message in sent] == [
+        ("system", None),
         ("user", None),
         ("assistant", None),
         ("tool", "c1"),
@@ -135,6 +172,86 @@ def test_interrupted_tool_calls_reach_the_provider_in_order(service: Service) ->
         ("user", None),
     ]
     assert fix_tool_call_sequence(INTERRUPTED, "request-1")[-1] == {"role": "user", "content": "快点！"}
+
+
+def test_system_message_is_added_where_there_is_none_and_reported(service: Service) -> None:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="any") as client:
+        raw = client.chat.completions.with_raw_response.create(
+            model="gpt-5", messages=[{"role": "user", "content": "你好"}]
+        )
+        assert raw.headers["x-antiphon-repairs"] == "1; added"
+        assert [message["role"] for message in service.sent()["messages"]] == ["system", "user"]
+        raw = client.chat.completions.with_raw_response.create(
+            model="gpt-5",
+            messages=[{"role": "developer", "content": "简短。"}, {"role": "user", "content": "你好"}],
+        )
+        assert "x-antiphon-repairs" not in raw.headers
+    assert service.sent()["messages"] == [{"role": "system", "content": "简短。"}, {"role": "user", "content": "你好"}]
+
+
+def test_no_header_names_another_program(service: Service) -> None:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="any") as client:
+        client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "你好"}])
+    headers = service.codebuddy.received[-1].headers
+    assert not [name for name in headers if name.startswith(("x-ide", "x-agent", "x-stainless"))]
+    assert "codebuddy" not in headers.get("user-agent", "").lower()
+
+
+CODEBUDDY_ERRORS: tuple[tuple[int, str, int, type[openai.APIStatusError]], ...] = (
+    (11101, "Parse message failed", 400, openai.BadRequestError),
+    (11133, "invalid parameters", 400, openai.BadRequestError),
+    (11102, "model service info not found", 400, openai.NotFoundError),
+    (11128, "first message is not system prompt", 400, openai.BadRequestError),
+    (11128, "the channel is restricted", 400, openai.BadRequestError),
+    (14018, "Credits exhausted", 429, openai.InternalServerError),  # the last: the key of the gateway rests
+)
+
+
+@pytest.mark.parametrize("place", ["status", "body", "stream"])
+def test_errors_of_codebuddy(tmp_path: Path, place: str) -> None:
+    """With an error status, as the body of a 200, and inside a stream that began."""
+    question: Any = {"model": "gpt-5", "messages": [{"role": "user", "content": "你好"}]}
+    start = {"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "你"}}]}
+    with (
+        serving(tmp_path) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        for code, message, status, kind in CODEBUDDY_ERRORS:
+            refused = refusal(code, message, status if place == "status" else 200)
+            if place == "stream":
+                refused = Reply(body=events(start, {"code": code, "msg": message}))
+            running.codebuddy.play(refused)
+            sent = len(running.codebuddy.received)
+            with pytest.raises(kind, match=message) as caught:
+                client.chat.completions.create(**question)
+            if caught.value.status_code < 500:
+                assert caught.value.code == str(code)
+            assert len(running.codebuddy.received) == sent + 1
+        running.codebuddy.play(upstream)
+        with pytest.raises(openai.APIStatusError, match="no usable key for gpt-5: env:CODEBUDDY_API_KEY"):
+            client.chat.completions.create(**question)
+
+
+def test_library_and_codebuddy(tmp_path: Path) -> None:
+    with ScriptedServer(upstream) as codebuddy:
+        environ = {"CODEBUDDY_API_KEY": KEY, "CODEBUDDY_BASE_URL": f"{codebuddy.url}/v2"}
+        client = provider("codebuddy", environ=environ)
+
+        async def talk() -> tuple[str, tuple[str, ...]]:
+            chat = Conversation("claude-4.0", provider=client)
+            chat.add("你好")
+            answer = await chat.call_model()
+            chat.add("再说一次")
+            await chat.call_model()
+            names = await client.list_models()
+            await client.aclose()
+            return text_of(answer.content), names
+
+        text, names = asyncio.run(talk())
+    assert (text, names) == ("你好", MODELS)
+    first, second = (msgspec.json.decode(one.body)["messages"] for one in codebuddy.received if one.method == "POST")
+    assert [message["role"] for message in first] == ["system", "user"]
+    assert second[: len(first)] == first
 
 
 def test_anthropic_client_on_the_format_port(service: Service) -> None:
@@ -175,9 +292,11 @@ def test_without_a_listing_the_known_models_are_listed(tmp_path: Path) -> None:
             assert [model.id for model in client.models.list()] == [dict(PREFERRED)["openai"]]
 
 
-def test_codebuddy_without_a_listing_has_its_known_models(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [404, 200])
+def test_codebuddy_without_a_listing_has_its_known_models(tmp_path: Path, status: int) -> None:
+    empty = refusal(0, "OK", status=200)
     with serving(tmp_path, "CODEBUDDY") as running:
-        running.codebuddy.play(Reply(status=404))
+        running.codebuddy.play(Reply(status=404) if status == 404 else empty)
         with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any") as client:
             listed = [model.id for model in client.models.list()]
             assert listed == list(PRESETS["codebuddy"].known_models) != []

@@ -20,7 +20,7 @@ from antiphon.history import ContextEntry, ContextEntryRole, DecoratedContextEnt
 from antiphon.history.entries import ModelInputEntry
 from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.repair import declare_called_tools, repair
+from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
@@ -81,6 +81,7 @@ class ContextRenderer:
 
     def __init__(self, target: Origin, **wire_options: Any) -> None:
         self._target = target
+        self._dialect = wire_options.get("dialect")
         self._rule = formats[target.format].module.sequence_rule
         self._has_breakpoints = formats[target.format].module.marked_messages > 0
         self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
@@ -112,8 +113,10 @@ class ContextRenderer:
         if not self._continues_legally(request.messages, len(settled)):
             request, repairs = repair(request, self._target.format, request_id=options.request_id)
         request, declared = declare_called_tools(request, self._target.format)
+        request, added = add_system_message(request, self._target.format, self._dialect)
         chunks = self._body.chunks(request)
-        return RenderedRequest(chunks, request, [*self._losses, *volatile[1], *self._body.losses], repairs + declared)
+        losses = [*self._losses, *volatile[1], *self._body.losses]
+        return RenderedRequest(chunks, request, losses, repairs + declared + added)
 
     def _render_new(self, entries: Sequence[ContextEntry]) -> tuple[list[Message], list[Loss]]:
         """Render new entries. From the first with a live screen on, messages are not kept."""

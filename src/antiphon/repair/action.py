@@ -8,7 +8,16 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 ActionKind: TypeAlias = Literal[
-    "moved", "restored", "joined", "renamed", "synthesised", "kept_as_text", "recognised", "dropped", "declared"
+    "moved",
+    "restored",
+    "joined",
+    "renamed",
+    "synthesised",
+    "kept_as_text",
+    "recognised",
+    "dropped",
+    "declared",
+    "added",
 ]
 
 LOG_LEVELS: dict[ActionKind, int] = {
@@ -19,6 +28,7 @@ LOG_LEVELS: dict[ActionKind, int] = {
     "recognised": logging.DEBUG,
     "dropped": logging.DEBUG,
     "declared": logging.INFO,
+    "added": logging.INFO,
     "synthesised": logging.WARNING,
     "kept_as_text": logging.WARNING,
 }
@@ -30,7 +40,7 @@ class Action(Struct, frozen=True):
     moved: the position changed. restored: a real result replaced a placeholder. joined: a duplicate result was dropped. renamed:
     an id was changed. recognised: a block of another format was read. synthesised: a missing result was added. kept_as_text: a
     result without a call became text. dropped: an empty list that APIs reject is gone.
-    declared: tools that earlier calls name were declared.
+    declared: tools that earlier calls name were declared. added: a system message that the host requires was put first.
     """
 
     kind: ActionKind

@@ -9,19 +9,25 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
 from antiphon.errors import WireError
-from antiphon.parts import ToolCallRequest
+from antiphon.parts import Text, ToolCallRequest
 from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.repair.sequence import has_stored_items, is_legal, is_placeholder, restore_order
 from antiphon.wire import formats
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolChoice, ToolDefinition, server_state
 
+if TYPE_CHECKING:
+    from antiphon.wire.openai_chat.dialects import Dialect
+
 logger = logging.getLogger("antiphon.repair")
+
+_SYSTEM_TEXT = "You are a helpful assistant."
+_SYSTEM_MESSAGE = Message("system", (Text(_SYSTEM_TEXT),))
 
 
 class Repaired(NamedTuple):
@@ -82,6 +88,23 @@ def declare_called_tools(request: ModelRequest, format: str) -> Repaired:  # noq
     )
     action = Action("declared", position, f"no tools, but calls of {', '.join(tool.name for tool in declared)[:200]}")
     return Repaired(structs.replace(request, tools=declared, tool_choice=ToolChoice("none")), [action])
+
+
+def add_system_message(
+    request: ModelRequest,
+    format: str,  # noqa: A002 - the design's word
+    dialect: str | Dialect | None,
+) -> Repaired:
+    """Put a system message first, for a host that refuses requests without one (CodeBuddy)."""
+    if format != "openai-chat" or dialect is None:
+        return Repaired(request, [])
+    from antiphon.wire.openai_chat.dialects import get_dialect
+
+    begins = bool(request.messages) and request.messages[0].role in ("system", "developer")
+    if begins or not get_dialect(dialect).begins_with_system:
+        return Repaired(request, [])
+    action = Action("added", 0, f"the host requires a system message first: {_SYSTEM_TEXT}")
+    return Repaired(structs.replace(request, messages=(_SYSTEM_MESSAGE, *request.messages)), [action])
 
 
 def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "") -> list[dict[str, Any]]:

@@ -24,20 +24,22 @@ MAX_MESSAGE = 2000
 
 _CODES: dict[ErrorKind, str] = {
     "invalid_request": "invalid_request_error invalid_request invalid_prompt content_filter tool_use_failed"
-    " invalid_argument failed_precondition INVALID_ARGUMENT FAILED_PRECONDITION OUT_OF_RANGE UNIMPLEMENTED",
+    " invalid_argument failed_precondition INVALID_ARGUMENT FAILED_PRECONDITION OUT_OF_RANGE UNIMPLEMENTED"
+    " 11101 11128 11133 11150",
     "context_length": "context_length_exceeded exceed_context_size_error",
     "authentication": "invalid_api_key authentication_error unauthenticated UNAUTHENTICATED",
-    "billing": "insufficient_quota billing_hard_limit_reached billing_error",
-    "permission": "permission_denied permission_error unsupported_country_region_territory PERMISSION_DENIED",
-    "not_found": "model_not_found previous_response_not_found not_found_error not_found NOT_FOUND",
+    "billing": "insufficient_quota billing_hard_limit_reached billing_error 14018",
+    "permission": "permission_denied permission_error unsupported_country_region_territory PERMISSION_DENIED 11142",
+    "not_found": "model_not_found previous_response_not_found not_found_error not_found NOT_FOUND 11102",
     "timeout": "timeout timeout_error deadline_exceeded DEADLINE_EXCEEDED",
     "conflict": "conflict conflict_error already_exists aborted ALREADY_EXISTS ABORTED",
     "too_large": "request_too_large",
-    "rate_limit": "rate_limit_exceeded rate_limit_error too_many_requests resource_exhausted RESOURCE_EXHAUSTED",
+    "rate_limit": "rate_limit_exceeded rate_limit_error too_many_requests resource_exhausted RESOURCE_EXHAUSTED 6004",
     "overloaded": "server_is_overloaded overloaded overloaded_error slow_down unavailable UNAVAILABLE",
     "server": "server_error internal_server_error api_error internal CANCELLED INTERNAL UNKNOWN DATA_LOSS",
     "stream_cut": "stream_cut",
 }
+"""Numbers are CodeBuddy's, whose errors are `{"code": 11102, "msg": "…"}`, with or without an error status."""
 _KIND_BY_CODE: dict[str, ErrorKind] = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 _VAGUE: frozenset[ErrorKind | None] = frozenset({None, "invalid_request", "server", "permission"})
 """Kinds that a message may refine: hosts file invalid keys and long prompts under them."""

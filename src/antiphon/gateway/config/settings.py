@@ -251,6 +251,13 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Default: none; the only provider with the client's API serves them."
         ),
     ] = ()
+    streams_only: Annotated[
+        bool,
+        Meta(
+            description="The host refuses requests for a whole answer: it is asked for a stream, and the answer is assembled for "
+            "clients that do not stream. Default: the preset's."
+        ),
+    ] = False
     reasoning_as_text: Annotated[
         bool, Meta(description="Send readable reasoning of other providers as labelled text instead of dropping it.")
     ] = False
@@ -294,7 +301,13 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
         completions = self.completions or row.completions
-        changed = structs.replace(row, auth=auth, dialect=self.dialect or row.dialect, completions=completions)
+        changed = structs.replace(
+            row,
+            auth=auth,
+            dialect=self.dialect or row.dialect,
+            completions=completions,
+            streams_only=self.streams_only or row.streams_only,
+        )
         return changed.with_settings(self.host_settings) if row.settings else changed
 
     @property

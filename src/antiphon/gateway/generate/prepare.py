@@ -34,7 +34,7 @@ from antiphon.providers.engine.model_call import TargetCall
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
-from antiphon.repair import declare_called_tools, repair
+from antiphon.repair import add_system_message, declare_called_tools, repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import Format, formats
@@ -77,10 +77,13 @@ class Prepared(Struct, frozen=True):
     restores_calls: bool = False
     """Whether calls may come back under another name, or with other arguments, than the client's tools have."""
 
+    assembles: bool = False
+    """Whether the provider only streams and the client does not: the answer is assembled."""
+
     @property
     def passes_answer(self) -> bool:
         """Whether the client gets the bytes of the answer."""
-        return self.same_format and not (self.tools or self.keeps_answer or self.restores_calls)
+        return self.same_format and not (self.tools or self.keeps_answer or self.restores_calls or self.assembles)
 
     @property
     def answer_wire(self) -> Format:
@@ -99,15 +102,26 @@ class Prepared(Struct, frozen=True):
                 self.body,
                 headers,
                 streams,
+                self.assembles,
                 provider.holds_streams,
-                partial(read_passed_on, wire),
+                None if self.assembles else partial(read_passed_on, wire),
                 answer_format=wire,
             )
         read = partial(read_passed_on if self.passes_answer else read_translated, provider.wire)
         if isinstance(provider, OfflineProvider):
             return provider.call(model, self.body, streams=streams, read=read)
-        url = provider.url_for(model, streams)
-        return UpstreamRequest(provider, model, url, self.body, headers, streams, provider.holds_streams, read)
+        url = provider.url_for(model, streams or self.assembles)
+        return UpstreamRequest(
+            provider,
+            model,
+            url,
+            self.body,
+            headers,
+            streams,
+            self.assembles,
+            provider.holds_streams,
+            None if self.assembles else read,
+        )
 
 
 class RequestPreparer:
@@ -235,10 +249,13 @@ class RequestPreparer:
         context = self._context
         if context.key.is_checked:
             body = msgspec.json.encode(top_level_fields(body))  # each key once: what was checked is what is sent
+        assembles = provider.streams_only and not streams
+        if assembles and provider.format != "gemini":  # its URL says it
+            body = with_stream_requested(body)
         is_metered = context.services.ledger is not None or context.key.is_metered
-        hides_usage = is_metered and self._lacks_usage(provider, streams)
+        hides_usage = (is_metered or assembles) and self._lacks_usage(provider, streams or assembles)
         body = with_usage_requested(body, self._stream_options) if hides_usage else body
-        return Prepared(target, provider, [body], True, True, hides_usage=hides_usage)
+        return Prepared(target, provider, [body], True, True, hides_usage=hides_usage, assembles=assembles)
 
     def _lacks_usage(self, provider: AnyProvider, streams: bool) -> bool:
         """Whether the usage of a stream is needed, is available, and was not requested by the client."""
@@ -284,6 +301,7 @@ class RequestPreparer:
         if self._context.loaded.config.gateway.repair:
             request_id = self._context.request.request_id
             repaired, repairs = repair(request, provider.format, request_id=request_id, is_logged=False)
+        options = self._wire_options(provider)
         may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
         if may_pass and repaired is parsed_request:
             body = self._original_body(parsed_request, target)
@@ -292,17 +310,18 @@ class RequestPreparer:
                 return self._as_sent(target, provider, body, streams)
         if not may_pass and self._context.loaded.config.gateway.repair:
             repaired, declared = declare_called_tools(repaired, provider.format)
-            repairs = [*repairs, *declared]
-        named = structs.replace(repaired, model=target.model)
+            repaired, added = add_system_message(repaired, provider.format, options.get("dialect"))
+            repairs = [*repairs, *declared, *added]
+        assembles = provider.streams_only and not streams
+        named = structs.replace(repaired, model=target.model, stream=True if assembles else repaired.stream)
         if not same_format and provider.wire.module.marked_messages:
             # a client of another API expects its prompts to be cached without a word; one of this API sets breakpoints itself
             caching = self._context.loaded.prompt_caching(parsed_request.model, target.provider)
             named = structs.replace(named, cache_prompt=caching)
-        options = self._wire_options(provider)
         if not same_format and options.get("dialect") == "compatible":
             options = {**options, "dialect": UNKNOWN_HOST}
         data, lost = provider.wire.encode_request(named, **options)
-        hides_usage = same_format and self._lacks_usage(provider, streams)
+        hides_usage = same_format and self._lacks_usage(provider, streams or assembles)
         restores_calls = same_format and must_restore_calls(parsed_request, provider.format)
         return Prepared(
             target,
@@ -314,6 +333,7 @@ class RequestPreparer:
             losses + lost,
             hides_usage,
             restores_calls=restores_calls,
+            assembles=assembles,
         )
 
     def _check_required(self, request: ModelRequest) -> None:
@@ -450,6 +470,11 @@ def stream_options(body: bytes) -> dict[str, Any] | None:
         return None
     fields = top_level_fields(body)
     return _as_options(msgspec.json.decode(fields[_OPTIONS])) if _OPTIONS in fields else None
+
+
+def with_stream_requested(body: bytes) -> bytes:
+    """The same body, which asks for a stream."""
+    return msgspec.json.encode({**top_level_fields(body), "stream": True})
 
 
 def with_usage_requested(body: bytes, options: dict[str, Any] | None) -> bytes:

@@ -35,6 +35,7 @@ class OfflineProvider:
     wire = formats["openai-chat"]
     accepts_unchanged_bodies = True
     reports_stream_usage = False
+    streams_only = False
     wire_options: Mapping[str, Any] = {}
 
     def __init__(self, name: str = "offline") -> None:

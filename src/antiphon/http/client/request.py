@@ -126,14 +126,18 @@ class ResponseTooLong(TransportError):
 
 async def read_body(response: HttpResponse, max_bytes: int) -> bytes:
     """The whole body. Raises `ResponseTooLong`, or `TransportError` if it ends too early."""
-    pieces: list[bytes] = []
+    pieces = [piece async for piece in limit_body(response, max_bytes)]
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def limit_body(response: HttpResponse, max_bytes: int) -> AsyncIterator[bytes]:
+    """The body as it arrives. Raises `ResponseTooLong`, or `TransportError` if it ends too early."""
     size = 0
     async for piece in response.body:
-        pieces.append(piece)
         size += len(piece)
         if size > max_bytes:
             raise ResponseTooLong("the response is too long", "connection_lost")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        yield piece
 
 
 class Transport(Protocol):

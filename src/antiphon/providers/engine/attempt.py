@@ -7,6 +7,7 @@ streamed response is held until its first visible delta; a whole one until it wa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError, WireError
-from antiphon.http.client.request import HttpRequest, HttpResponse, read_body
+from antiphon.http.client.request import HttpRequest, HttpResponse, limit_body, read_body
 from antiphon.providers.call import Attempt, CallReport
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.provider import Provider
@@ -28,7 +29,7 @@ from antiphon.providers.engine.response_reader import (
 from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.retry import RetrySettings
 from antiphon.wire import Format
-from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
+from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.tool_calls import CallRestorer
 
@@ -55,6 +56,8 @@ class UpstreamRequest(Struct):
     body: Sequence[bytes]
     headers: Mapping[str, str] | None = None
     streams: bool = True
+    assembles: bool = False
+    """Whether a whole answer is wanted of a host that only streams: the stream is read to its end."""
     holds: bool = True
     """Whether a stream is held until its first visible delta; otherwise it is passed on from its head on."""
     read: Callable[[bytes], Any] | None = None
@@ -116,7 +119,10 @@ class UpstreamAttempt:
         response = await self._open()
         reply: WholeReply | StreamReply | None = None
         try:
-            reply = await (self._stream(response) if self._prepared.streams else self._whole(response))
+            if self._prepared.streams:
+                reply = await self._stream(response)
+            else:
+                reply = await (self._assembled(response) if self._prepared.assembles else self._whole(response))
         except TransportError as error:
             failed = error_from_transport(error, "stream_cut")
         else:
@@ -198,6 +204,21 @@ class UpstreamAttempt:
         if self._prepared.holds:
             await _read_until_visible(reply)
         return reply
+
+    async def _assembled(self, response: HttpResponse) -> WholeReply:
+        """The answer in a stream. Nothing of it was shown, so an error anywhere in it may be followed by another attempt."""
+        reply = StreamReply([], [], response.headers, ResponseReader(self._wire), response)
+        reply.pieces = limit_body(response, _MAX_RESPONSE_BYTES)
+        assembler, has_visible = Assembler(), False
+        async with aclosing(reply.batches()) as batches:
+            async for batch in batches:
+                has_visible = has_visible or any(map(is_visible, batch))
+                for delta in batch:
+                    assembler.add(delta)
+        error = assembler.error if has_visible or assembler.error is not None else EMPTY_RESPONSE
+        if error is not None:
+            raise UpstreamFailed(error)
+        return WholeReply(b"", response.headers, assembler.output)
 
     async def _whole(self, response: HttpResponse) -> WholeReply:
         data = await read_body(response, _MAX_RESPONSE_BYTES)

@@ -66,6 +66,8 @@ def models_url(preset: Preset, base_url: str, api_version: str = "", *, endpoint
     """Where a host lists its models; None if it is not known to list them."""
     if preset.serves_only_generation:
         return None
+    if preset.models_path and endpoint == "/models":
+        return preset.url_at_root(preset.models_path, base_url)
     if preset.format == "anthropic":
         return structs.replace(preset, path=f"/v1{endpoint}", paths=()).url_for(base_url, "", api_version)
     if preset.format in ("gemini", "gemini-interactions"):
@@ -97,7 +99,10 @@ async def fetch_models(
     reply = await request_models(provider, url, timeouts=timeouts)
     if reply.status != 200:
         raise ValueError(scrub_text(reply.problem, provider.secrets) or f"status {reply.status}")
-    return reply.names(owner)
+    names = reply.names(owner)
+    if not names and provider.preset.known_models and not owner:
+        raise ValueError("its list is empty")
+    return names
 
 
 async def request_models(
@@ -179,10 +184,12 @@ def _judge(provider: Provider, reply: ModelListReply, source: str) -> KeyTrial:
 
 
 def _names(listed: Any, owner: str) -> Iterator[str]:
-    """The names in a list of OpenAI, Anthropic (`data`) or Gemini (`models`)."""
+    """The names in a list of OpenAI, Anthropic (`data`), Gemini (`models`) or CodeBuddy (both), without disabled models."""
     models = (listed.get("data") or listed.get("models")) if isinstance(listed, dict) else listed
+    models = models.get("models") if isinstance(models, dict) else models
     for model in models if isinstance(models, list) else ():
         name = (model.get("id") or model.get("name")) if isinstance(model, dict) else model
         is_wanted = not owner or (isinstance(model, dict) and model.get("owned_by") == owner)
+        is_wanted &= not (isinstance(model, dict) and model.get("disabled") is True)
         if is_wanted and isinstance(name, str) and name.isprintable() and name:
             yield name.removeprefix("models/")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
-_PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible", "codebuddy"})
+_PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible"})
 _GEMINI_CALLS = (":streamGenerateContent?alt=sse", ":generateContent")
 
 
@@ -68,6 +68,7 @@ class Provider:
         is_plain = (preset.dialect or "compatible") in _PLAIN_DIALECTS
         self.accepts_unchanged_bodies = is_plain if self.format == "openai-chat" else not preset.dialect
         """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
+        self.streams_only = preset.streams_only
         self.base_url = base_url
         self.pool = pool
         self.transport = transport

@@ -147,11 +147,14 @@ _ROWS = (
     ),
     Preset(
         name="codebuddy",
-        base_url="https://www.codebuddy.ai/v2",
+        base_url="https://www.codebuddy.ai",
+        path="/v2/chat/completions",
         headers=(("X-Requested-With", "XMLHttpRequest"), ("X-Product", "SaaS")),
         dialect="codebuddy",
         key_variables=("CODEBUDDY_API_KEY",),
         base_url_variables=("CODEBUDDY_BASE_URL",),
+        streams_only=True,  # else {"code": 11101, "msg": "Non-stream chat request is currently not supported"}
+        models_path="/v3/config",
         known_models=("auto-chat",),  # the name that its own clients send; the host chooses the model
     ),
     Preset(

@@ -56,6 +56,8 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Globs of model names that belong to this provider without a prefix."""
     is_alternative: bool = False
     """Another API of a host that has a preset already: used where it is named, and not because its key is set."""
+    models_path: str = ""
+    """The path of the list of models from the root of the host, where it is not beside `path`."""
     known_models: tuple[str, ...] = ()
     """Models of a host that may not list them; shown where it does not."""
     other_presets: tuple[tuple[str, str], ...] = ()
@@ -64,6 +66,8 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Globs of models that it serves at `/completions`, OpenAI's legacy API, too."""
     whole_call: tuple[str, str] = ("", "")
     """The end of the path for a stream, and the end for a whole answer, where they differ."""
+    streams_only: bool = False
+    """Whether the host refuses requests for a whole answer. Such an answer is read as a stream and assembled."""
     serves_only_generation: bool = False
     """Whether the host has no list of models, embeddings, files and batches in its format."""
     settings: tuple[PresetSetting, ...] = ()
@@ -138,6 +142,14 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
         paths = tuple((pattern, _replace_endpoint(path, endpoint)) for pattern, path in self.paths)
         beside = structs.replace(self, path=_replace_endpoint(self.path, endpoint), paths=paths)
         return beside.url_for(base_url, model, api_version)
+
+    def url_at_root(self, path: str, base_url: str) -> str:
+        """The URL of a path of the host, whether or not the base URL has the beginning of `self.path`."""
+        base, _, query = base_url.partition("?")
+        base = base.rstrip("/")
+        rest = _without_overlap(base, self.path)
+        root = base.removesuffix(self.path.removesuffix(rest)) if rest != self.path else base
+        return root + path + (f"?{query}" if query else "")
 
     def url_of_verb(self, verb: str, base_url: str, model: str, api_version: str = "") -> str:
         """The URL of another call of a Gemini-like host, such as `countTokens`."""

@@ -50,6 +50,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     output_tokens_field: str = "max_tokens"
     seed_field: str = "seed"
     has_developer_role: bool = False
+    begins_with_system: bool = False
+    """Whether the first message must be a system message."""
     has_custom_tools: bool = False
     has_stream_options: bool = True
     accepts_top_k: bool = True
@@ -182,7 +184,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "perplexity": Dialect(),
         "huggingface": Dialect(),
         "copilot": Dialect(accepts_top_k=False),
-        "codebuddy": _OPENAI,
+        "codebuddy": Dialect(reasoning_field="reasoning_content", begins_with_system=True, accepts_top_k=False),
     }
 )
 """Every known host by name."""
