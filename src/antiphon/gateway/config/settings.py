@@ -252,11 +252,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ()
     streams_only: Annotated[
-        bool,
-        Meta(
-            description="The host refuses requests for a whole answer: it is asked for a stream, and the answer is assembled for "
-            "clients that do not stream. Default: the preset's."
-        ),
+        bool, Meta(description="The host only streams; other clients get its answer assembled. Default: the preset's.")
     ] = False
     reasoning_as_text: Annotated[
         bool, Meta(description="Send readable reasoning of other providers as labelled text instead of dropping it.")
@@ -300,13 +296,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The preset with the changes of these settings; the offline provider has none."""
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
-        completions = self.completions or row.completions
+        completions, streams_only = self.completions or row.completions, self.streams_only or row.streams_only
         changed = structs.replace(
-            row,
-            auth=auth,
-            dialect=self.dialect or row.dialect,
-            completions=completions,
-            streams_only=self.streams_only or row.streams_only,
+            row, auth=auth, dialect=self.dialect or row.dialect, completions=completions, streams_only=streams_only
         )
         return changed.with_settings(self.host_settings) if row.settings else changed
 
