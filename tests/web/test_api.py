@@ -462,3 +462,12 @@ def test_markup_in_texts_stays_text_in_json(tmp_path: Path) -> None:
             got = browser.get(f"/chat/api/conversations/{conversation}{path}")
             assert got.headers["content-type"] == "application/json"
             assert evil in str(got.json)
+
+
+def test_a_refusal_of_the_server_is_an_error_of_this_api(browser: Browser) -> None:
+    packed = {"content-encoding": "gzip"}
+    refused = browser.request("POST", "/chat/api/conversations", b"not gzip", packed)
+    assert refused.status == 400
+    assert refused.json["error"].keys() == {"message", "code"}
+    assert "cannot decompress" in refused.json["error"]["message"]
+    assert refused.headers["x-content-type-options"] == "nosniff"

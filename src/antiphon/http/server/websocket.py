@@ -181,7 +181,7 @@ class WebSocket:
     def _on_text(self, text: str, *, is_whole: bool) -> None:
         data = text.encode()
         if len(self._message) + len(data) > self.max_bytes:
-            self.close(TOO_BIG, f"message exceeds {self.max_bytes:,} bytes (gateway.max_body_bytes)")
+            self.close(TOO_BIG, f"message exceeds {self.max_bytes:,} bytes (max_body_bytes)")
             return
         if not self._refusal and (refusal := self._hold.grow(len(data))):
             self._drop_message()
