@@ -30,7 +30,7 @@ ONLY_IN_THE_LONG_RUN = ("check ", "repair for gemini", "repair for openai-respon
 
 @pytest.fixture(autouse=True)
 def _small_heap() -> Iterator[None]:
-    """Collections look only at what a test makes: each measurement begins with one, and a process may hold much of other tests."""
+    """Collections look only at what a test makes: each measurement begins with one, and other tests may have left much."""
     gc.collect()
     gc.freeze()
     yield
