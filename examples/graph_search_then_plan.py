@@ -18,11 +18,11 @@ from typing import Any
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from antiphon.chat.offline import OfflineModel
 from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, ToolCallStarted
 from antiphon.graph import Conversations, ConversationState, HumanNode, LLMNode, ToolNode
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.builtin import builtin_tools
+from antiphon_chat.offline import OfflineModel
 
 QUESTION = "Find out what IELTS 7 needs, then make me a 3 month plan."
 

@@ -16,13 +16,13 @@ import tempfile
 from pathlib import Path
 
 import antiphon as ap
-from antiphon.chat.offline import OfflineModel
 from antiphon.conversation import TextDelta, ToolCallFailed, ToolCallFinished, ToolCallStarted
 from antiphon.history import Origin
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import call
 from antiphon.tools.builtin import builtin_tools
 from antiphon.wire import formats
+from antiphon_chat.offline import OfflineModel
 
 MODELS = {
     "openai-chat": "gpt-4o",

@@ -14,26 +14,22 @@ from pathlib import Path
 import pytest
 
 from antiphon import extensions
-
-SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
-SOURCES = [SOURCE]
+from support.repository import LIBRARY, ROOT, SOURCES
 
 LAYERS = """
 closing errors ids private_files text
 threads http
-parts extensions conform
+parts extensions
 history wire
 context repair telemetry
 prices providers
 tools logs
-conversation gateway
-graph runs testing sessions trajectories tapes
-chat
-web caching
+conversation
+graph runs testing
 cli
 """.strip().splitlines()
-"""Each package imports packages of the rows above its own. `history` and `wire` know nothing of each other: what a conversation
-was and how an API writes it meet in `providers`, which asks a model."""
+"""The library: each package imports packages of the rows above its own. `history` and `wire` know nothing of each other: what a
+conversation was and how an API writes it meet in `providers`, which asks a model."""
 
 GATEWAY_LAYERS = """
 threads utc_time routes
@@ -48,39 +44,22 @@ endpoints
 app
 serve
 workers
+cli
 """.strip().splitlines()
 """The folders and modules of the gateway, in the same way."""
 
-# Packages that a package must not import although they come before it.
-FORBIDDEN = {"chat": {"gateway"}}
-
-COMMANDS_OF_DEVTOOLS = ["cli.cache", "cli.replay", "cli.sessions", "cli.gateway.conform", "cli.gateway.tape"]
-DISTRIBUTIONS = {
-    "antiphon-devtools": [
-        *("conform", "tapes", "caching", "sessions", "trajectories"),
-        *COMMANDS_OF_DEVTOOLS,
-    ],
-    "antiphon-chat": ["chat", "web", "cli.chat"],
-    "antiphon-gateway": ["gateway", "cli.gateway"],
-    "antiphon": [""],
-}
-"""Which distribution a module will be part of. Each imports those below it here; the library imports none of the others."""
-
-TOPS = {"antiphon": 2, "antiphon.gateway": 1}
-"""The top packages of distributions, and how deep their folders are rooms of their own. Each module of them is a room as well."""
-
-UNTIL_APART = {("antiphon.tapes.serving", "antiphon.cli.terminal")}
-"""The commands of all distributions are one folder until they are apart; this import goes to that of the library."""
+TOPS = {"antiphon": 2, "antiphon_gateway": 1, "antiphon_chat": 2, "antiphon_devtools": 2}
+"""The top packages of the distributions, and how deep their folders are rooms of their own. Each module of them is one, too."""
 
 # How many modules a folder may have.
 MAX_FILES = 15
 
 # Installed with the core. Everything else belongs to an extra and is imported inside a function.
-CORE = {"msgspec", "httptools", "antiphon"}
+CORE = {"msgspec", "httptools", *TOPS}
 
 
 def modules() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+    return sorted(module for source in SOURCES for module in source.rglob("*.py"))
 
 
 @cache
@@ -127,7 +106,7 @@ def module_imports(sources: tuple[Path, ...]) -> dict[str, dict[str, int]]:
             for name in imports(node, deep=False):
                 while name and name not in known:
                     name = name.rpartition(".")[0]
-                if name and name not in tops and (module, name) not in UNTIL_APART:
+                if name and name not in tops:
                     imported.setdefault(name, node.lineno)  # type: ignore[attr-defined]
     return found
 
@@ -223,40 +202,23 @@ def test_a_cycle_is_found_wherever_the_import_is(tmp_path: Path) -> None:
     assert "house.attic.roof.deep.beam:2 imports house.cellar.wine" in arrows_within(graph, cycles(graph)[0])
 
 
-def test_a_module_of_an_inner_top_package_is_a_room(tmp_path: Path) -> None:
-    """A distribution that is still a folder of another one: its modules and folders are rooms, what is deeper is not."""
-    source = tmp_path / "house"
-    texts = {
-        "__init__.py": "",
-        "barn/__init__.py": "",
-        "barn/door.py": "from house.barn.loft.hay import bale",
-        "barn/loft/__init__.py": "",
-        "barn/loft/hay/__init__.py": "from house.barn import door",
-    }
-    for name, text in texts.items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
-    assert cycles(folder_graph(source, tops={"house": 2})) == []
-    assert cycles(folder_graph(source, tops={"house": 2, "house.barn": 1})) == [["house.barn.door", "house.barn.loft"]]
-
-
 def rows_of(layers: list[str]) -> dict[str, int]:
     return {package: row for row, packages in enumerate(layers) for package in packages.split()}
 
 
 def test_packages_import_the_rows_above_them() -> None:
     rows, wrong = rows_of(LAYERS), []
-    for folder, others in folder_graph(*SOURCES).items():
+    for folder, others in folder_graph(LIBRARY).items():
         package = folder.split(".")[1]
         for other, lines in others.items():
             known = other.split(".")[1]
-            if known != package and (rows[known] >= rows[package] or known in FORBIDDEN.get(package, ())):
+            if known != package and rows[known] >= rows[package]:
                 wrong += lines
     assert wrong == []
 
 
 def test_folders_of_the_gateway_import_the_rows_above_them() -> None:
-    top = "antiphon.gateway."
+    top = "antiphon_gateway."
     rows = {top + name: row for name, row in rows_of(GATEWAY_LAYERS).items()}
     graph = {folder: others for folder, others in folder_graph(*SOURCES).items() if folder.startswith(top)}
     arrows = [
@@ -266,29 +228,22 @@ def test_folders_of_the_gateway_import_the_rows_above_them() -> None:
     assert graph.keys() == rows.keys()
 
 
-def distribution_of(module: str) -> str:
-    def has(place: str) -> bool:
-        return not place or f"{module}.".startswith(f"antiphon.{place}.")
-
-    return next(name for name, places in DISTRIBUTIONS.items() if any(map(has, places)))
-
-
 def test_distributions_import_those_below_them() -> None:
-    order = list(DISTRIBUTIONS)
-    wrong: dict[str, list[str]] = {}
-    for module, imported in module_imports(tuple(SOURCES)).items():
-        for other in sorted(imported):
-            if order.index(distribution_of(other)) < order.index(distribution_of(module)):
-                wrong.setdefault(module.partition(".")[2], []).append(other.partition(".")[2])
-    assert wrong == {}
+    """The library imports none of the others; the gateway it; the chat both; the developer tools all of them."""
+    order, wrong = [source.name for source in SOURCES], []
+    for module, imported in module_imports(SOURCES).items():
+        for other, line in imported.items():
+            if order.index(other.partition(".")[0]) > order.index(module.partition(".")[0]):
+                wrong.append(f"{module}:{line} imports {other}")
+    assert wrong == []
 
 
 def test_what_is_found_by_name_exists() -> None:
-    ours = {part.module for parts in extensions.OURS.values() for part in parts.values()}
-    assert ours - module_names(SOURCE).keys() == set()
-    assert {name for name in ours if distribution_of(name) == "antiphon" and not name.startswith("antiphon.cli.")} == {
-        "antiphon.conversation.interchange"  # a history reads and writes messages of formats that it does not import
-    }
+    known = {name for source in SOURCES for name in module_names(source)}
+    for parts in extensions.OURS.values():
+        for part in parts.values():
+            assert part.module in known
+            assert part.distribution == part.module.partition(".")[0].replace("_", "-")
 
 
 def test_eager_imports_are_the_core() -> None:
@@ -305,15 +260,12 @@ def eager_imports_of_extras(module: Path) -> Iterator[str]:
         for name in imports(ast.Module([node], [])):
             root = name.split(".")[0]
             if root not in CORE and root not in sys.stdlib_module_names:
-                yield f"{module.relative_to(SOURCE)}: {root} belongs to an extra; import it in the function that needs it"
+                yield f"{module}: {root} belongs to an extra; import it in the function that needs it"
 
 
 def test_folders_have_at_most_fifteen_files() -> None:
-    folders = [folder for folder in (SOURCE, *SOURCE.rglob("*")) if folder.is_dir()]
-    counts = {
-        folder.relative_to(SOURCE).as_posix(): len({*folder.glob("*.py")} - {folder / "__init__.py"})
-        for folder in folders
-    }
+    folders = [folder for source in SOURCES for folder in (source, *source.rglob("*")) if folder.is_dir()]
+    counts = {str(folder): len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in folders}
     assert {folder: count for folder, count in counts.items() if count > MAX_FILES} == {}
 
 
@@ -354,8 +306,8 @@ def test_every_public_name_is_there_and_listed_once() -> None:
 
 
 def test_the_architecture_page_names_files_that_exist() -> None:
-    page = (SOURCE.parent.parent / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "architecture.md").read_text()
     table = page.partition("## Which file to open")[2].partition("\n## ")[0]
     paths = re.findall(r"\| `([\w/]+\.py)` \|", table)
     assert len(paths) > 10
-    assert [path for path in paths if not (SOURCE / path).exists()] == []
+    assert [path for path in paths if not any((source.parent / path).exists() for source in SOURCES)] == []

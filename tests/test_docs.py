@@ -12,8 +12,8 @@ import pytest
 
 from antiphon.wire import FORMATS
 from sessions.session_lines import claude_session
+from support.repository import ROOT, TEST_PATHS
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -138,25 +138,24 @@ def test_every_yes_of_the_comparison_links_to_a_test() -> None:
     claims = [cell for cell in ours if cell.startswith("yes")]
     assert len(claims) > 25
     for claim in claims:
-        found = re.fullmatch(r"yes: \[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", claim)
+        found = re.fullmatch(r"yes: \[(test_\w+)\]\(\.\./([\w/-]*tests/[\w/]+\.py)\)", claim)
         assert found is not None, claim
         assert f"def {found[1]}(" in (ROOT / found[2]).read_text(), claim
     assert [cell for cell in ours if not cell.startswith(("yes: ", "no", "Antiphon")) and cell] == []
 
 
 def test_tests_named_for_the_seeds_exist() -> None:
-    """The last tables of the page name files and functions under tests/."""
+    """The last tables of the page name files and functions in the folders of tests."""
     page = (ROOT / "docs" / "from-the-seeds.md").read_text()
     rows = page[page.index("## Every requirement") :].splitlines()
-    folder, count = ROOT / "tests", 0
+    count = 0
     for row in rows:
-        place = ""
+        place = Path()
         for name in re.findall(r"`([\w/]+\.py(?:::\w+)?|test_\w+)`", row):
-            file, _, function = name.partition("::") if ".py" in name else (place, "", name)
-            sibling = (folder / place).parent / file
-            path = sibling if "/" not in file and sibling.exists() else folder / file
-            place = str(path.relative_to(folder))
-            assert path.exists(), f"{row}: {path}"
-            assert not function or f"def {function}(" in path.read_text(), f"{row}: {function}"
+            file, _, function = name.partition("::") if ".py" in name else ("", "", name)
+            places = [place.parent / file, *(Path(folder) / file for folder in TEST_PATHS)] if file else [place]
+            place = next((path for path in places if path.is_file()), Path())
+            assert place.is_file(), f"{row}: {name}"
+            assert not function or f"def {function}(" in place.read_text(), f"{row}: {function}"
             count += 1
     assert count > 150

@@ -1,4 +1,4 @@
-"""What is released: dependency ranges, a source distribution that can test itself, and what CI promises to run."""
+"""What is released: four packages of one version, their dependency ranges, their entry points, and wheels that work alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from antiphon.cli.gateway.doctor import _PACKAGES
+import antiphon
+from antiphon import extensions
+from antiphon_gateway.cli.doctor import _PACKAGES
 from support.dependency_floors import requirements
+from support.repository import PACKAGES, ROOT, SOURCES
 
-ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECTS: dict[str, dict[str, Any]] = {
+    path.parent.name: tomllib.loads(path.read_text())["project"] for path in sorted(PACKAGES.glob("*/pyproject.toml"))
+}
+ORDER = ["antiphon", "antiphon-gateway", "antiphon-chat", "antiphon-devtools"]
 CONSTRAINTS = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
 )
@@ -26,11 +33,45 @@ def numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version)]
 
 
+def test_four_packages_have_one_version_and_need_each_other_in_it() -> None:
+    assert sorted(PROJECTS) == sorted(ORDER)
+    assert {project["version"] for project in PROJECTS.values()} == {antiphon.__version__}
+    assert re.search(rf"^## {re.escape(antiphon.__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    for name, project in PROJECTS.items():
+        needed = [one for one in project["dependencies"] if one.startswith("antiphon")]
+        assert needed == [f"{other}=={antiphon.__version__}" for other in ORDER[: ORDER.index(name)]], name
+        extras = [one for extra in project.get("optional-dependencies", {}).values() for one in extra]
+        ours = [one for one in extras if one.startswith("antiphon") and not one.startswith("antiphon[tokens,")]
+        assert all(one.endswith(f"=={antiphon.__version__}") for one in ours), name
+
+
+def test_entry_points_are_the_table() -> None:
+    """The command line asks its table before it asks for entry points: both must name the same modules."""
+    for group, parts in extensions.OURS.items():
+        for distribution in ORDER:
+            registered = PROJECTS[distribution].get("entry-points", {}).get(group, {})
+            listed = {name: part.module for name, part in parts.items() if part.distribution == distribution}
+            inside = {"antiphon.conversation.interchange"}  # found by name within the library itself
+            assert registered == {name: module for name, module in listed.items() if module not in inside}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_each_package_is_typed_and_has_its_own_pages(source: Path) -> None:
+    assert (source / "py.typed").exists()
+    package = source.parents[1]
+    assert (package / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert len((package / "README.md").read_text().splitlines()) < 40
+
+
 def test_every_dependency_has_a_range_that_holds_the_version_we_develop_with() -> None:
     for name, (floor, below) in requirements().items():
         pinned = CONSTRAINTS[name.split("[")[0]]
         assert numbers(floor) <= numbers(pinned), name
         assert numbers(pinned)[: len(numbers(below))] < numbers(below), name
+
+
+def test_the_library_is_small() -> None:
+    assert len(PROJECTS["antiphon"]["dependencies"]) == 3
 
 
 def test_the_doctor_asks_for_the_same_floors() -> None:
@@ -57,6 +98,8 @@ def test_ci_skips_no_browser_test_and_runs_slow_tests_and_the_budget_on_a_schedu
     nightly = (ROOT / ".github/workflows/nightly.yml").read_text()
     run = (ROOT / ".ci/run").read_text()
     assert "run: .ci/run" in pushed
+    assert "run: make test ONLY=${{ matrix.package }}" in pushed
+    assert "package: [library, gateway, chat, devtools]" in pushed
     assert "ANTIPHON_BROWSER_TESTS=required" in run
     assert "ANTIPHON_BROWSER_TESTS: required" in nightly
     assert all(f'"{version}"' in pushed for version in ("3.11", "3.12", "3.13"))
@@ -67,33 +110,62 @@ def test_ci_skips_no_browser_test_and_runs_slow_tests_and_the_budget_on_a_schedu
     assert {"test", "test-all", "budget", "floors"} <= set(targets)
 
 
+def test_a_command_of_a_missing_package_says_what_to_install(tmp_path: Path) -> None:
+    """As where only the library is installed: its folder alone is on the path."""
+    program = "import sys; from antiphon.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(library_alone(tmp_path))}
+    for name, part in extensions.OURS[extensions.COMMANDS].items():
+        command = [sys.executable, "-S", "-c", program, name, "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if part.distribution == "antiphon":
+            assert done.returncode == 0, done.stderr
+        else:
+            wanted = f"antiphon: `antiphon {name}` is in {part.distribution}: pip install {part.distribution}\n"
+            assert (done.returncode, done.stderr) == (2, wanted)
+
+
+def library_alone(folder: Path) -> list[str]:
+    """A path with the library and its dependencies, and without the other packages."""
+    place = folder / "alone"
+    place.mkdir()
+    for name in ("msgspec", "httptools", "jsonschema_rs"):
+        module = __import__(name)
+        assert module.__file__ is not None
+        (place / name).symlink_to(Path(module.__file__).parent)
+    return [str(SOURCES[0].parent), str(place)]
+
+
 @pytest.mark.slow
-def test_the_source_distribution_contains_what_its_own_tests_need(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (archive,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
-    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False).stdout.decode()
-    missing = [
-        name for name in tracked.split("\0") if name and (ROOT / name).exists() and not (unpacked / name).exists()
-    ]
-    assert missing == []
+def test_wheels_work_alone_and_source_distributions_build_the_same(tmp_path: Path) -> None:
+    """Each package with what it needs in an environment of its own; the sdist has what the wheel is built from."""
+    for number, name in enumerate(ORDER):
+        for kind in ("wheel", "sdist"):
+            command = [sys.executable, "-m", "uv", "build", f"--{kind}", "-q", "-o", str(tmp_path), f"packages/{name}"]
+            subprocess.run(command, cwd=ROOT, check=True)
+        (wheel,) = tmp_path.glob(f"{name.replace('-', '_')}-*.whl")
+        source = SOURCES[number]
+        inside = {entry for entry in zipfile.ZipFile(wheel).namelist() if ".dist-info" not in entry}
+        tracked = subprocess.run(["git", "ls-files", str(source)], cwd=ROOT, capture_output=True, text=True, check=True)
+        relative = {str((ROOT / line).relative_to(source.parent)) for line in tracked.stdout.splitlines()}
+        assert {entry for entry in inside if not entry.endswith("/")} == relative, name
+        (archive,) = tmp_path.glob(f"{name.replace('-', '_')}-*.tar.gz")
+        with tarfile.open(archive) as tar:
+            assert any(member.endswith("/pyproject.toml") for member in tar.getnames())
+        environment = tmp_path / f"env-{name}"
+        subprocess.run([sys.executable, "-m", "uv", "venv", "-q", str(environment)], check=True)
+        wheels = [str(found) for found in tmp_path.glob("*.whl")]
+        install = [sys.executable, "-m", "uv", "pip", "install", "-q", "-c", "constraints.txt", *wheels]
+        subprocess.run(install, cwd=ROOT, check=True, env={**os.environ, "VIRTUAL_ENV": str(environment)})
+        for line in SMOKE[name]:
+            done = subprocess.run(
+                [environment / "bin" / "antiphon", *line], capture_output=True, text=True, check=False, cwd=tmp_path
+            )
+            assert done.returncode == 0, f"{name}: {line}: {done.stderr}"
 
-    def pytest_there(*arguments: str) -> str:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(unpacked / "src")}
-        done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
 
-    counts = re.findall(r"^tests/.*\.py: (\d+)$", pytest_there("--collect-only", "-q"), re.MULTILINE)
-    assert sum(map(int, counts)) > 5_000
-    some = [
-        "tests/test_architecture.py",
-        "tests/benchmarks/test_report.py",
-        "tests/wire/test_sse.py",
-        "tests/history/test_codec.py",
-    ]
-    pytest_there(*some, "tests/test_docs.py", "-k", "not demos and not performance")
+SMOKE = {
+    "antiphon": [["--version"], ["models", "claude-sonnet-4-5"]],
+    "antiphon-gateway": [["serve", "--schema"]],
+    "antiphon-chat": [["chat", "-p", "hello"]],
+    "antiphon-devtools": [["conform", "--help"], ["sessions", "--json"]],
+}

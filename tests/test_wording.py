@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from support.repository import ROOT, SOURCES
+
 # What is left: columns of stored tables, the user that PostgreSQL runs as, and field usage ("behind a load balancer").
 LIMITS = {
     r"(?<!there )\bis no [a-z]": 0,
@@ -46,7 +47,7 @@ LIMITS = {
     r"\bcomes to its end\b": 0,
     r"\bgoes before\b": 0,
 }
-FOLDERS = ["src", "docs", "tests", "bench", "examples", "fuzz", "README.md", "CONTRIBUTING.md"]
+FOLDERS = ["packages", "docs", "tests", "bench", "examples", "fuzz", "README.md", "CONTRIBUTING.md"]
 NAME = re.compile(
     r"(^|_)(?<!there_)(told|tells|said|whoever|nobody|somebody|behind|heard|hears?|goes_on|mended|is_no|anew|are_none)(_|$)",
     re.IGNORECASE,
@@ -64,7 +65,7 @@ METAPHOR = re.compile(
 def ours() -> dict[Path, str]:
     """Our files and their texts."""
     listed = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=False)
-    names = listed.stdout.split() or [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py")]
+    names = listed.stdout.split() or [str(path.relative_to(ROOT)) for path in (ROOT / "packages").rglob("*.py")]
     kept = [ROOT / name for name in names if name.endswith((".py", ".md", ".js", ".mjs", ".html"))]
     return {path: path.read_text(encoding="utf-8") for path in kept if path.exists() and path != Path(__file__)}
 
@@ -101,6 +102,6 @@ def test_functions_and_classes_have_plain_names() -> None:
         for path, text in ours().items()
         if path.suffix == ".py"
         for definition in DEFINITION.finditer(text)
-        if NAME.search(definition[1]) or (path.is_relative_to(ROOT / "src") and METAPHOR.fullmatch(definition[1]))
+        if NAME.search(definition[1]) or (any(map(path.is_relative_to, SOURCES)) and METAPHOR.fullmatch(definition[1]))
     ]
     assert found == [], "choose a name in the words of the field"

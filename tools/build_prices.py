@@ -1,4 +1,4 @@
-"""Write `src/antiphon/prices/prices.json`: what providers charge per million tokens, from the data of genai-prices (PyPI, MIT).
+"""Write the table `prices/prices.json`: what providers charge per million tokens, from the data of genai-prices (PyPI, MIT).
 
     python tools/build_prices.py
 
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "src" / "antiphon" / "prices" / "prices.json"
+TABLE = ROOT / "packages" / "antiphon" / "src" / "antiphon" / "prices" / "prices.json"
 GENAI_PRICES = "0.2.1"
 
 _DUMP = """

@@ -12,25 +12,25 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.app import Gateway
-from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.ledger.database import OperatorDatabase
-from antiphon.gateway.ledger.stored_keys import StoredKeys
-from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.observe.recent import RecentRequests
-from antiphon.gateway.observe.tracing import tracer_from_environment
-from antiphon.gateway.runtime.context import Services
-from antiphon.gateway.runtime.loaded import LoadedConfig
-from antiphon.gateway.runtime.media import MediaFetcher
-from antiphon.gateway.state.background import BackgroundAnswers
-from antiphon.gateway.state.conversations import ConversationStore
-from antiphon.gateway.state.store import ResponseStore
-from antiphon.gateway.state.unfinished import UnfinishedAnswers
-from antiphon.gateway.state.upstream_answers import UpstreamAnswers
 from antiphon.http.client.connection import BodyReceiver
 from antiphon.http.client.request import HttpRequest
 from antiphon.http.messages import ClientRequest
+from antiphon_gateway.access.rate_limits import RateLimits
+from antiphon_gateway.app import Gateway
+from antiphon_gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.ledger.stored_keys import StoredKeys
+from antiphon_gateway.observe.metrics import Metrics
+from antiphon_gateway.observe.recent import RecentRequests
+from antiphon_gateway.observe.tracing import tracer_from_environment
+from antiphon_gateway.runtime.context import Services
+from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.runtime.media import MediaFetcher
+from antiphon_gateway.state.background import BackgroundAnswers
+from antiphon_gateway.state.conversations import ConversationStore
+from antiphon_gateway.state.store import ResponseStore
+from antiphon_gateway.state.unfinished import UnfinishedAnswers
+from antiphon_gateway.state.upstream_answers import UpstreamAnswers
 from bench.workload.streams import streams, words_of
 
 MODEL = "gpt-4o"

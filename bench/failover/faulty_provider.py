@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.conform.http_server import Connection, RawServer, Request
+from antiphon_devtools.conform.http_server import Connection, RawServer, Request
 
 HEALTHY, NO_PREFILL = "healthy", "healthy-no-prefill"
 ANSWER = (

@@ -22,12 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from antiphon import __version__
-from antiphon.conform.case import GROUPS, load_cases
-from antiphon.conform.client import Client
-from antiphon.conform.gateways import GATEWAYS, KEY, PEER_FORMATS, PORTS, setup
-from antiphon.conform.report import VERDICTS, as_badge, pair_rows, reasons
-from antiphon.conform.run import OutOfTime, Plan, Result, Runner
-from antiphon.conform.upstream import MockProviders
+from antiphon_devtools.conform.case import GROUPS, load_cases
+from antiphon_devtools.conform.client import Client
+from antiphon_devtools.conform.gateways import GATEWAYS, KEY, PEER_FORMATS, PORTS, setup
+from antiphon_devtools.conform.report import VERDICTS, as_badge, pair_rows, reasons
+from antiphon_devtools.conform.run import OutOfTime, Plan, Result, Runner
+from antiphon_devtools.conform.upstream import MockProviders
 from bench.gateway.programs import PEERS, PORTKEY, ROOT, Contestant, DidNotStart, RunningGateway, free_port
 
 FILE = ROOT / "bench" / "results" / "conform.json"

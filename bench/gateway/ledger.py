@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from antiphon.gateway.ledger.database import open_operator_database
-from antiphon.gateway.ledger.recent_spend import RecentSpend
-from antiphon.gateway.ledger.row import UsageRow
-from antiphon.gateway.ledger.spend import spend, spent_by_key
-from antiphon.gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, LedgerWriter
 from antiphon.history.location import is_postgres_url
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceTable
+from antiphon_gateway.ledger.database import open_operator_database
+from antiphon_gateway.ledger.recent_spend import RecentSpend
+from antiphon_gateway.ledger.row import UsageRow
+from antiphon_gateway.ledger.spend import spend, spent_by_key
+from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, LedgerWriter
 
 KEYS, DAYS = 10_000, 30
 FIRST = datetime(2026, 9, 1, tzinfo=UTC)

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.context.tokens import CharacterEstimate, LocalTokenizer, TokenLedger
-from antiphon.gateway.runtime.offline import context_from_request
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
+from antiphon_gateway.runtime.offline import context_from_request
 from bench.library.imports import PEERS_PYTHON
 from bench.library.loop import ROOT
 from bench.measure.figures import Figure, Timing, compare, not_measured, run_alternately

@@ -14,7 +14,7 @@ from html import escape
 
 from msgspec import Struct
 
-from antiphon.gateway.observe.page.charts import svg
+from antiphon_gateway.observe.page.charts import svg
 
 WIDTH = 440.0
 _LEFT, _RIGHT = 12.0, 12.0

@@ -130,7 +130,7 @@ def _processor() -> str:
 def source_digest() -> str:
     """The first twelve digits of a digest of the measured code."""
     digest = hashlib.sha256()
-    for folder in ("src", "bench"):
+    for folder in ("packages", "bench"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:12]

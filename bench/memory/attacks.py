@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.conform.http_server import Connection, RawServer, Request
+from antiphon_devtools.conform.http_server import Connection, RawServer, Request
 
 KEYS = {"ATTACKER_KEY": "sk-attacker-0123456789abcdef", "OTHER_KEY": "sk-other-0123456789abcdef"}
 """The client keys, by the variables that have them."""

@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.config.settings import ClientKeySettings
-from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire.clients import client_formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon_gateway.access.client_keys import hash_key
+from antiphon_gateway.config.settings import ClientKeySettings
+from antiphon_gateway.routes import Endpoint, match_route
 from clients.faults import Trouble
 from clients.program import Place, Program, text_of_file
 from clients.script import Script

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from support.repository import PACKAGES, ROOT
 from support.waiting import free_port
 
-ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "compose.yaml").read_text()
 BUILD_SECONDS, START_SECONDS = 900, 60
@@ -89,8 +89,7 @@ def test_every_copied_path_is_in_the_source() -> None:
     tracked = subprocess.run(["git", "ls-files", *copied], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in copied:
         assert any(path == name or path.startswith(f"{name}/") for path in tracked.splitlines()), name
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"pyproject.toml", project["readme"], *project["license-files"]} <= set(copied)
+    assert {"packages", "constraints.txt"} == set(copied)
     assert only("COPY", final).startswith("--from=build /opt/antiphon ")
 
 
@@ -113,7 +112,7 @@ def test_the_image_runs_unprivileged_and_its_commands_are_lists() -> None:
     assert names <= known
     final = stages()[-1]
     assert only("USER", final) == "65532:65532"
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    scripts = tomllib.loads((PACKAGES / "antiphon" / "pyproject.toml").read_text())["project"]["scripts"]
     assert json.loads(only("ENTRYPOINT", final))[0] in scripts
     assert all(isinstance(word, str) for word in json.loads(only("CMD", final)))
     assert json.loads(health_check(final))[0] == "python"

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from antiphon.gateway.config.file import load_config
-from antiphon.gateway.ledger.database import ledger_address
-from antiphon.gateway.observe.instruments import Histogram
-from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.serve import DRAIN_SECONDS
+from antiphon_gateway.config.file import load_config
+from antiphon_gateway.ledger.database import ledger_address
+from antiphon_gateway.observe.instruments import Histogram
+from antiphon_gateway.observe.metrics import Metrics
+from antiphon_gateway.serve import DRAIN_SECONDS
+from support.repository import PACKAGES, ROOT
 
 yaml = pytest.importorskip("yaml")
 
-ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
 LABEL = {"app.kubernetes.io/name": "antiphon"}
@@ -145,7 +145,9 @@ def test_the_image_has_what_the_examples_use() -> None:
     container = (DEPLOY / "Containerfile").read_text()
     extras = re.search(r"^ARG EXTRAS=(\S+)$", container, re.MULTILINE)
     assert extras is not None
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    known = tomllib.loads((PACKAGES / "antiphon-gateway" / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert {"postgres", "redis"} <= set(extras[1].split(",")) <= set(known)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.config.file import load_config
+from antiphon_gateway.config.file import load_config
 from gateway.http.test_tls import write_certificate
 from gateway.rig import serving
 from support.waiting import free_port
@@ -114,6 +114,6 @@ def test_the_limit_of_nginx_is_the_default_of_the_gateway() -> None:
 
 
 def load_defaults() -> int:
-    from antiphon.gateway.config.settings import GatewaySettings
+    from antiphon_gateway.config.settings import GatewaySettings
 
     return GatewaySettings().max_body_bytes

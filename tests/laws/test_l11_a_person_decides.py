@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from antiphon.chat.permissions import allow_always, always_allowed, approval_policy
 from antiphon.conversation import Bounds, Conversation, Decision, ToolLoop, Turn, decide, pending_calls
 from antiphon.errors import ApprovalPending
 from antiphon.history import (
@@ -36,12 +35,13 @@ from antiphon.providers.scripted import FunctionModel, ScriptedAnswer
 from antiphon.runs.hook import resume_run
 from antiphon.tools import Hook, Tool, ToolContext, tool
 from antiphon.tools.tool import ask_before_changes, tool_policy
-from cli.terminal import environment_of
+from antiphon_chat.shared.permissions import allow_always, always_allowed, approval_policy
+from page.chat_process import antiphon_chat
+from page.rig import served
 from support.antiphon_process import run_antiphon
 from support.examples import at_least
 from support.planned_turns import Killed, MortalJournal, drained, refusals
-from web.chat_process import antiphon_chat
-from web.rig import served
+from support.terminal import environment_of
 
 BOUNDS = Bounds(max_rounds=20, max_failed_rounds=20, max_repeats=20)
 

@@ -21,12 +21,12 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.gateway.config.settings import Config, LedgerSettings, ModelSettings, ProviderSettings
-from antiphon.gateway.ledger.database import open_operator_database
 from antiphon.http.client import connection as connection_module
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
+from antiphon_gateway.config.settings import Config, LedgerSettings, ModelSettings, ProviderSettings
+from antiphon_gateway.ledger.database import open_operator_database
 from gateway.rig import FAST, Client, Got, serving
 from providers.sample_answers import QUESTION
 

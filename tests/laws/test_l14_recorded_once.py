@@ -23,15 +23,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from antiphon.gateway import app
-from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.config.settings import ClientKeySettings, GatewaySettings, LedgerSettings
-from antiphon.gateway.endpoints.handlers import HANDLERS
-from antiphon.gateway.generate.generation import Generation
-from antiphon.gateway.routes import ROUTES, Route
-from antiphon.gateway.runtime.context import RequestContext
 from antiphon.http.messages import Response
 from antiphon.logs import configure_logs
+from antiphon_gateway import app
+from antiphon_gateway.access.client_keys import hash_key
+from antiphon_gateway.config.settings import ClientKeySettings, GatewaySettings, LedgerSettings
+from antiphon_gateway.endpoints.handlers import HANDLERS
+from antiphon_gateway.generate.generation import Generation
+from antiphon_gateway.routes import ROUTES, Route
+from antiphon_gateway.runtime.context import RequestContext
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import cut, hang
 from support.waiting import until
@@ -326,7 +326,7 @@ def test_requests_that_a_defect_ends_are_recorded_once(monkeypatch: pytest.Monke
 
 
 def test_requests_that_a_shutdown_ends_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.gateway.serve.DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("antiphon_gateway.serve.DRAIN_SECONDS", 0.1)
     replace_handlers(monkeypatch, never)
     routes = [route for route in HANDLED if route.endpoint.action != "connect"]
     with ThreadPoolExecutor(1) as pool:

@@ -1,6 +1,6 @@
 """L6, streams equal wholes: generated streams, assembled by us and by the official SDK, are the same message.
 
-The recorded streams are in `tests/wire`, with each format. Here everything that may change between the first and the last event
+The recorded streams are with each format, in `wire/`. Here everything that may change between the first and the last event
 does: counts, lists beside the content, the model itself. Writers of every format end once: nothing follows an end or a failure.
 """
 

@@ -37,6 +37,7 @@ from support.planned_turns import (
     refusals,
     results_in,
 )
+from support.repository import TEST_PATHS
 
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
@@ -166,7 +167,7 @@ def test_kill_nine_at_random_instants_repeats_no_finished_call(tmp_path: Path, s
             str(worker),
             str(tmp_path / "chats.db"),
             str(trace),
-            str(Path(__file__).parent.parent),
+            os.pathsep.join(TEST_PATHS),
         ]
         process = os.posix_spawn(
             sys.executable, arguments, dict(os.environ), file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)]

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.chat.spending import spending_of
 from antiphon.context.model_usage import model_calls_of
 from antiphon.conversation import Agent, Bounds, Conversation, LoopFinished, RoundStarted, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
@@ -23,6 +22,7 @@ from antiphon.parts import Text, TokenUsage, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
 from antiphon.wire.output import ModelOutput
+from antiphon_chat.shared.spending import spending_of
 from support.planned_turns import World, drained, last_reason, planned, refusals
 
 wild_calls = st.one_of(

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_key
-from antiphon.gateway.config.settings import ClientKeySettings, Config, LedgerSettings, ModelSettings, ProviderSettings
-from antiphon.gateway.ledger.ledger import UsageLedger
+from antiphon_gateway.access.client_keys import hash_key
+from antiphon_gateway.config.settings import ClientKeySettings, Config, LedgerSettings, ModelSettings, ProviderSettings
+from antiphon_gateway.ledger.ledger import UsageLedger
 from gateway.rig import FAST, Client, Got, serving
 from providers.sample_answers import WHOLES
 from providers.scripted_server import Reply, ScriptedServer

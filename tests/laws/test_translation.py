@@ -1,6 +1,6 @@
 """L3, L4, L6 and L9 across formats: the recorded traffic of each, carried to every other.
 
-L2 (a format to itself) and the cuts of L6 are in `tests/wire`, with each format.
+L2 (a format to itself) and the cuts of L6 are in `packages/antiphon/tests/wire`, with each format.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ import antiphon as ap
 from antiphon.history import SqliteStore
 from antiphon.tools.builtin import builtin_tools, plan_of
 from antiphon.tools.statistics import tool_statistics
-from cli.chat.test_one_shot import antiphon
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import run_antiphon
+from terminal.test_one_shot import antiphon
 
 
 def streamed(text: str) -> Reply:

@@ -9,11 +9,11 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
-from antiphon.chat.models import ChatModels
 from antiphon.providers.default_model import ModelChoice
+from antiphon_chat.shared.models import ChatModels
+from page.rig import served
+from page.window import window
 from seeds.test_seed_002 import plain_host
-from web.rig import served
-from web.window import window
 
 
 def test_search_then_plan_on_the_page(chromium: Chromium, tmp_path: Path) -> None:

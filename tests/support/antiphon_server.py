@@ -20,16 +20,16 @@ import warnings
 from typing import Any
 
 PRELOADED = (
-    "antiphon.cli.chat.app",
-    "antiphon.cli.chat.one_shot",
+    "antiphon_chat.terminal.app",
+    "antiphon_chat.terminal.one_shot",
     "antiphon.cli.formats.convert",
-    "antiphon.cli.gateway.doctor",
-    "antiphon.cli.gateway.serve",
+    "antiphon_gateway.cli.doctor",
+    "antiphon_gateway.cli.serve",
     "antiphon.cli.history",
     "antiphon.cli.worker",
-    "antiphon.gateway.workers",
-    "antiphon.gateway.serve",
-    "antiphon.web.mounted.gateway_chat",
+    "antiphon_gateway.workers",
+    "antiphon_gateway.serve",
+    "antiphon_chat.page.mounted.gateway_chat",
     "antiphon.wire.anthropic.request",
     "antiphon.wire.openai_chat.request",
     "antiphon.wire.openai_chat.rules",

@@ -1,4 +1,4 @@
-"""What other projects state about models (extracts in tests/wire/oracles), as claims to compare and as a judge of bodies.
+"""What other projects state about models (extracts in `wire/oracles`), as claims to compare and as a judge of bodies.
 
 The judge knows nothing of our table: it reads LiteLLM's flags, pydantic-ai's profiles, and refusals that were recorded or
 publicly reported. Claims that were decided against (decisions.json) do not count.
@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-ORACLES = Path(__file__).resolve().parent.parent / "wire" / "oracles"
+from support.repository import PACKAGES
+
+ORACLES = PACKAGES / "antiphon" / "tests" / "wire" / "oracles"
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs")
 _DEFAULTS: dict[str, Any] = {"temperature": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False}
 

@@ -29,6 +29,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from support.repository import TEST_PATHS
+
 PATIENCE = 30.0
 
 
@@ -38,7 +40,7 @@ class GatewayProcess:
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.log = folder / "gateway.log"
         self._read = 0
-        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        paths = [*TEST_PATHS, os.environ.get("PYTHONPATH", "")]
         with open(self.log, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "laws.gateway_simulation.process"],
@@ -140,8 +142,8 @@ class _Server:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     async def _served(self, path: Path) -> None:
-        from antiphon.gateway.config.file import load_config
-        from antiphon.gateway.serve import serve
+        from antiphon_gateway.config.file import load_config
+        from antiphon_gateway.serve import serve
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_key
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+from antiphon_gateway.access.client_keys import hash_key
 from laws.gateway_simulation.fault_upstream import Attempt, FaultUpstream
 from laws.gateway_simulation.model import CIRCUIT_FAILURES, CIRCUIT_SECONDS, Client, GatewayModel
 from laws.gateway_simulation.process import GatewayProcess

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.gateway.state.store import PREVIOUS_FIELDS
 from antiphon.wire import FORMATS
+from antiphon_gateway.state.store import PREVIOUS_FIELDS
 from laws.gateway_simulation.fault_upstream import FAULTS
 
 MODELS: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,107 @@
+"""`AccessControl`: whose request it is, and whether a page of ours sent it. `ModelAccess`: which models its client may use.
+
+- Without keys only this machine is served, and only under a name of this machine (`http.origin` has the rules).
+- With keys, everything except the page itself requires one.
+- A request that changes something must come from our own page (CSRF): as JSON, with our own header. A form or a simple cross-site
+  request cannot send these without a preflight, which is never granted. `Origin` and `Sec-Fetch-Site` must agree. Requests that
+  only read are protected by the same-origin policy, and are refused to other sites as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from antiphon.http.messages import ClientRequest
+from antiphon.http.origin import OriginRules, local_problem, site_problem
+from antiphon_chat.page.mounted.metered_calls import ChatMeter
+from antiphon_chat.page.request import ApiError
+from antiphon_chat.shared.models import ChatModels
+from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey, ClientKeys
+
+API = "/chat/api/"
+HEADER = "x-antiphon-chat"
+READING = frozenset({"GET", "HEAD"})
+
+
+class AccessControl:
+    """Checks requests against the current keys and the origin rules."""
+
+    def __init__(self, keys: Callable[[], ClientKeys], rules: Callable[[], OriginRules] = OriginRules) -> None:
+        self._keys = keys
+        self._rules = rules
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request without a key is refused."""
+        return not self._keys().allows_anonymous
+
+    def admit(self, request: ClientRequest) -> ClientKey:
+        """Whose request it is, decided without its body. Raises `ApiError`."""
+        self.check_host(request)
+        return self.authenticate(request) if request.path.startswith(API) else ANONYMOUS
+
+    def check_host(self, request: ClientRequest) -> None:
+        """Whether a client at that address, asking for that host, is served at all. Raises `ApiError`."""
+        keys = self._keys()
+        if not keys.allows_anonymous:
+            return
+        if not keys.allows_peer(request.peer):
+            raise ApiError("without client keys only this machine is served; add client_keys", 403, "forbidden")
+        if problem := local_problem(request.headers, self._rules()):
+            raise ApiError(problem, 403, "forbidden")
+
+    def authenticate(self, request: ClientRequest) -> ClientKey:
+        """Whose request to the API it is. Raises `ApiError`."""
+        if problem := site_problem(request.headers, self._rules()):
+            raise ApiError(problem, 403, "forbidden")
+        if request.method not in READING:
+            _check_change(request)
+        keys = self._keys()
+        if keys.allows_anonymous:
+            return ANONYMOUS
+        headers = request.headers
+        # Not from the query: URLs end up in logs and browser histories.
+        key = keys.authenticate(headers.get("authorization"), headers.get("x-api-key"))
+        if key is None and keys.is_unread:
+            raise ApiError(
+                "the gateway has just started and has not read its stored keys yet; try again", 503, "unavailable"
+            )
+        if key is None:
+            raise ApiError("the key is missing or not known here", 401, "invalid_api_key")
+        return key
+
+
+def _check_change(request: ClientRequest) -> None:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ApiError("send content-type: application/json", 415, "unsupported_media")
+    if request.headers.get(HEADER) != "1":
+        raise ApiError(f"send the header {HEADER}: 1; it shows that a page of ours asks", 403, "forbidden")
+
+
+class ModelAccess:
+    """Which models a client may use, and whether its limits allow a request now. Without a `meter` there are no limits."""
+
+    def __init__(self, models: Callable[[], ChatModels], meter: ChatMeter | None) -> None:
+        self._models = models
+        self._meter = meter
+
+    @property
+    def default(self) -> str:
+        """The model for conversations without a chosen one."""
+        return self._models().choice.model
+
+    def names(self, key: ClientKey) -> tuple[str, ...]:
+        """The models on the menu."""
+        return tuple(name for name in self._models().names if key.may_use(name))
+
+    def check(self, model: str, key: ClientKey) -> None:
+        """Raise if this client cannot use that model."""
+        self._models().check(model)
+        if not key.may_use(model):
+            raise ApiError(f"this key may not use {model}", 403, "forbidden")
+
+    async def admit(self, model: str, key: ClientKey) -> None:
+        """Count a request to a model; raise if this client cannot use the model, or has to wait."""
+        self.check(model, key)
+        if self._meter is not None:
+            await self._meter.admit(key, model)

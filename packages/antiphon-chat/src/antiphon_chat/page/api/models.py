@@ -1,0 +1,64 @@
+"""API handlers for the models: their sources, and the keys a person pastes on this machine.
+
+Keys can be given only where the chat has a `ModelSetup`: `antiphon chat --web` has one, a gateway is set up by its configuration.
+A key comes in the body of a request that only our own page can send (`access.py`), and no response repeats it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from antiphon.http.messages import Response
+from antiphon_chat.page.access import ModelAccess
+from antiphon_chat.page.request import ApiError, ChatRequest
+from antiphon_chat.shared.setup.model_setup import ModelSetup, ModelSource, providers_with_keys
+
+
+class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key, as the page sends it."""
+
+    provider: str
+    key: str
+    store: bool = False
+
+    def __repr__(self) -> str:
+        return f"NewKey({self.provider!r})"
+
+
+class ModelApi:
+    """Handles requests about models and keys."""
+
+    def __init__(self, models: ModelAccess, setup: ModelSetup | None) -> None:
+        self._models = models
+        self._setup = setup
+
+    async def list(self, request: ChatRequest) -> Response:
+        """The sources of models, with the models they list."""
+        if self._setup is None:
+            names = self._models.names(request.key)
+            sources = [ModelSource(kind="gateway", model=names[0] if names else "", models=names)]
+            return Response.json({"sources": sources, "key_providers": []})
+        sources = await self._setup.sources()
+        return Response.json({"sources": sources, "key_providers": providers_with_keys()})
+
+    async def add_key(self, request: ChatRequest) -> Response:
+        """Use a key, and store it if asked."""
+        setup = self._required()
+        given = request.read(NewKey)
+        model = setup.add_key(given.provider, given.key, is_stored=given.store)
+        sources = await setup.sources()
+        if not model:
+            model = next((one.model for one in sources if one.provider == given.provider), "")
+        return Response.json({"model": model, "sources": sources}, 201)
+
+    async def forget_key(self, request: ChatRequest) -> Response:
+        """Remove a pasted or stored key."""
+        setup = self._required()
+        if not setup.forget_key(request.id):
+            raise ApiError(f"no pasted or stored key of {request.id[:40]}", 404, "not_found")
+        return Response.json({"sources": await setup.sources()})
+
+    def _required(self) -> ModelSetup:
+        if self._setup is None:
+            raise ApiError("keys are set in the configuration of this server", 403, "forbidden")
+        return self._setup

@@ -1,0 +1,291 @@
+"""`EventBuffer`: the recent events of a conversation, numbered, so that a client that lost the connection can resume.
+
+All watchers of a conversation read from one buffer, each at its own pace, and keep only a cursor: a slow watcher costs no memory,
+and all of them see the same events. When the buffer is full, events that are also in the log (everything up to `settled`) are
+dropped first; then the text chunks of the open round are merged. A watcher that requests dropped events, or starts inside a
+merged one, gets None from `after` and reads the conversation again: the log and the events after `settled` are complete.
+
+Ids grow across restarts: a buffer starts to count at its creation time in microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.conversation.events import (
+    AgentSwitched,
+    CompactionNeeded,
+    LoopEvent,
+    LoopFinished,
+    ModelSwitched,
+    RetryScheduled,
+    RoundStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from antiphon.conversation.turn import EntryPosition
+from antiphon.history import (
+    AgentHistory,
+    HistoryEntry,
+    ModelOutputEntry,
+    RollbackEntry,
+    ToolCallFinishedEntry,
+    ToolCallStartedEntry,
+)
+from antiphon.prices.table import PriceTable
+from antiphon_chat.page.drawn_text import DrawnText
+from antiphon_chat.page.history_view import entry_json
+
+CAPACITY = 4096
+"""How many events are kept."""
+
+
+class TurnStarted(Struct, frozen=True, tag=True):
+    """A turn starts or continues."""
+
+    turn: int
+
+
+class EntryAppended(Struct, frozen=True, tag=True):
+    """The log has grown."""
+
+    entry: HistoryEntry
+    place: EntryPosition
+    prices: PriceTable | None = None
+
+
+class TurnFailed(Struct, frozen=True, tag=True):
+    """Why a turn failed: who was called, what it answered, how often it was tried, and whether a part of the answer arrived."""
+
+    provider: str
+    model: str
+    message: str
+    kind: str
+    status: int | None
+    attempts: int
+    is_partial: bool
+    key_variables: tuple[str, ...]
+
+
+class Reset(Struct, frozen=True, tag=True):
+    """The requested events are no longer in the buffer: read the conversation again."""
+
+
+class Gone(Struct, frozen=True, tag=True):
+    """The conversation was deleted."""
+
+
+class TitleWritten(Struct, frozen=True, tag=True):
+    """The model has written a title for the conversation."""
+
+    title: str
+
+
+ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended | DrawnText | TurnFailed | TitleWritten
+
+
+class NumberedEvent(Struct, frozen=True):
+    """An event and its id. A merged event also covers the ids since `first`."""
+
+    id: int
+    first: int
+    event: ChatEvent
+
+
+class EventBuffer:
+    """The latest events of one conversation."""
+
+    def __init__(self, capacity: int = CAPACITY, *, base: int | None = None) -> None:
+        self._capacity = capacity
+        self._kept: list[NumberedEvent] = []
+        self._gone = self.last = self.settled = time.time_ns() // 1000 if base is None else base
+        self._news = asyncio.Event()
+        self.is_closed = False
+
+    def add(self, event: ChatEvent) -> None:
+        """Add an event."""
+        self.last += 1
+        self._kept.append(NumberedEvent(self.last, self.last, event))
+        if _is_final(event):
+            self.settled = self.last
+        if len(self._kept) > self._capacity:
+            self._make_room()
+        self._wake()
+
+    def close(self) -> None:
+        """Disconnect all watchers: no more events will come."""
+        self.is_closed = True
+        self._wake()
+
+    def after(self, event_id: int) -> Sequence[NumberedEvent] | None:
+        """The events after that id; None if some are not in the buffer."""
+        if not self._gone <= event_id <= self.last:
+            return None
+        found = self._kept[bisect_right(self._kept, event_id, key=attrgetter("id")) :]
+        return None if found and found[0].first <= event_id else found
+
+    async def news(self, seconds: float) -> bool:
+        """Wait for the next event until the timeout; False if there was none."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _make_room(self) -> None:
+        """Reduce the buffer to half of its capacity."""
+        half = self._capacity // 2
+        in_the_log = bisect_right(self._kept, self.settled, key=attrgetter("id"))
+        kept = self._kept[min(in_the_log, len(self._kept) - half) :]
+        if len(kept) > half:
+            kept = list(_merge_deltas(kept))
+        if len(kept) > half:
+            kept = kept[-half:]
+        self._gone = kept[0].first - 1
+        self._kept = kept
+
+
+def _is_final(event: ChatEvent) -> bool:
+    """Whether the log has everything up to this event. While tools run, their events have more than the log."""
+    if isinstance(event, EntryAppended):
+        return not isinstance(event.entry, ToolCallStartedEntry | ToolCallFinishedEntry)
+    return isinstance(event, LoopFinished)
+
+
+def frame(numbered: NumberedEvent) -> bytes:
+    """An event in the format of a server-sent event."""
+    event = numbered.event
+    return b"id: %d\n" % numbered.id + frame_without_id(event)
+
+
+def frame_without_id(event: Any) -> bytes:
+    """An event without an id: no client resumes from it."""
+    if isinstance(event, EntryAppended):
+        is_effective = not isinstance(event.entry, RollbackEntry)
+        entry = entry_json(event.entry, event.place, is_effective=is_effective, prices=event.prices)
+        event_data = b'{"type":"EntryAppended","entry":%s}' % entry
+    else:
+        event_data = msgspec.json.encode(event)
+    name = "TextDelta" if isinstance(event, DrawnText) else type(event).__name__
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), event_data)
+
+
+def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
+    """The same in fewer events: adjacent text is merged, and only the latest progress of a call is kept."""
+    latest = {one.event.call.tool_call_id: one.id for one in kept if isinstance(one.event, ToolCallProgress)}
+    open_one: NumberedEvent | None = None
+    for one in kept:
+        event = one.event
+        if isinstance(event, ToolCallProgress) and latest[event.call.tool_call_id] != one.id:
+            continue
+        if open_one is not None:
+            if isinstance(event, TextDelta | ThinkingDelta) and type(event) is type(open_one.event):
+                words = open_one.event.text + event.text
+                open_one = NumberedEvent(one.id, open_one.first, type(event)(words))
+                continue
+            if isinstance(event, DrawnText) and isinstance(open_one.event, DrawnText):
+                open_one = NumberedEvent(one.id, open_one.first, open_one.event.followed_by(event))
+                continue
+            yield open_one
+            open_one = None
+        if isinstance(event, TextDelta | ThinkingDelta | DrawnText):
+            open_one = one
+        else:
+            yield one
+    if open_one is not None:
+        yield open_one
+
+
+_BEFORE_OUTPUT = (
+    RoundStarted,
+    RetryScheduled,
+    ModelSwitched,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    CompactionNeeded,
+    AgentSwitched,
+)
+"""The events that come before the output of their round."""
+
+
+class EventOrder:
+    """Reports the entries of `history` and the given events. Entries up to `reported_version` were reported."""
+
+    def __init__(
+        self,
+        history: AgentHistory,
+        on_entry: Callable[[HistoryEntry], None],
+        on_event: Callable[[LoopEvent], None],
+    ) -> None:
+        self.reported_version = 0
+        self._history = history
+        self._on_entry = on_entry
+        self._on_event = on_event
+        self._rounds = self._outputs = 0
+
+    def begin(self) -> None:
+        """Start another stream of events."""
+        self.rest()
+        self._rounds = self._outputs = 0
+
+    def event(self, event: LoopEvent) -> None:
+        """Report an event, after the entries that precede it."""
+        if isinstance(event, LoopFinished):
+            self.rest()
+        else:
+            self._rounds += isinstance(event, RoundStarted)
+            self._before(event)
+        self._on_event(event)
+
+    def rest(self) -> None:
+        """Report all entries that were not reported yet."""
+        for entry in self._history.entries.since(self.reported_version):
+            self._report(entry)
+
+    def _before(self, event: LoopEvent) -> None:
+        # The outputs to report before this event: one per round, except the round that is still streaming.
+        outputs = self._rounds - isinstance(event, _BEFORE_OUTPUT)
+        news = self._history.entries.since(self.reported_version)
+        if isinstance(event, _BEFORE_OUTPUT):
+            last = len(news)
+        else:
+            last = next((index for index, entry in enumerate(news, 1) if _precedes(entry, event)), 0)
+        for index, entry in enumerate(news):
+            if self._outputs >= outputs and (index >= last or isinstance(entry, ModelOutputEntry)):
+                return
+            self._report(entry)
+
+    def _report(self, entry: HistoryEntry) -> None:
+        self._outputs += isinstance(entry, ModelOutputEntry)
+        self.reported_version = entry.sequence_number
+        self._on_entry(entry)
+
+
+def _precedes(entry: HistoryEntry, event: LoopEvent) -> bool:
+    """Whether an event directly follows an entry."""
+    match event:
+        case ToolCallStarted():
+            return isinstance(entry, ToolCallStartedEntry) and entry.tool_call_id == event.call.tool_call_id
+        case ToolCallFinished() | ToolCallFailed():
+            return isinstance(entry, ToolCallFinishedEntry) and entry.result.tool_call_id == event.call.tool_call_id
+        case _:
+            return False

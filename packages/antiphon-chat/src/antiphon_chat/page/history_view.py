@@ -1,0 +1,180 @@
+"""Entries for the page: the stored JSON with its position; large media by reference, as they are stored."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.conversation.turn import EntryPosition
+from antiphon.extensions import EXTENSIONS, load_part
+from antiphon.history import (
+    AgentHistory,
+    AgentHistorySnapshot,
+    CompactionEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    Origin,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
+from antiphon.history.transcript import entry_lines
+from antiphon.parts import Audio, Document, Image, Refusal, Text, Thinking, ToolCallResult
+from antiphon.prices.table import PriceTable
+from antiphon.providers.sent_requests import target_of, write_body
+from antiphon.text import one_line, shorten
+from antiphon.wire import FORMATS, formats
+from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon_chat.shared.markdown import blocks_json
+from antiphon_chat.shared.spending import cost_of_entry
+
+_EXCERPT = 200
+
+
+def entry_json(
+    entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True, prices: PriceTable | None = None
+) -> bytes:
+    """The entry as JSON, with its cost by `prices`."""
+    stored = extract_media(entry)[0].rstrip()
+    position = {"turn": place.turn, "round": place.round, "effective": is_effective}
+    facts = msgspec.json.encode(position | _cost(entry, prices))
+    blocks = b',"blocks":[' + b",".join(_blocks(entry)) + b"]" if isinstance(entry, _DRAWN) else b""
+    return stored[:-1] + blocks + b"," + facts[1:]
+
+
+def _cost(entry: HistoryEntry, prices: PriceTable | None) -> dict[str, str | None]:
+    """The cost of a model call in dollars; None if its price is not known."""
+    if not isinstance(entry, ModelOutputEntry):
+        return {}
+    cost = cost_of_entry(entry, prices)
+    return {"cost": str(cost) if cost is not None else None}
+
+
+_DRAWN = (ModelOutputEntry, CompactionEntry)
+_WRITTEN = (Text, Thinking, Refusal)
+
+
+def _blocks(entry: ModelOutputEntry | CompactionEntry) -> Iterator[bytes]:
+    """The text of each part as blocks of Markdown, `null` for other parts; of a compaction, its summary."""
+    if isinstance(entry, CompactionEntry):
+        yield blocks_json(entry.summary)
+    else:
+        yield from (blocks_json(part.text) if isinstance(part, _WRITTEN) else b"null" for part in entry.content)
+
+
+def draw_ahead(entries: Iterable[HistoryEntry]) -> None:
+    """Parse the Markdown of entries before their JSON is written; call it in a thread, because a long log has much."""
+    for entry in entries:
+        if isinstance(entry, _DRAWN):
+            deque(_blocks(entry), maxlen=0)
+
+
+def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
+    """The entry as a row of the timeline."""
+    metadata = entry.metadata
+    text = one_line(" ".join(entry_lines(entry))[: _EXCERPT * 4])
+    return {
+        "sequence_number": entry.sequence_number,
+        "kind": entry.kind,
+        "timestamp": entry.timestamp,
+        "turn": place.turn,
+        "round": place.round,
+        "effective": is_effective,
+        "seconds": metadata.duration if metadata else None,
+        "tokens": tokens,
+        "excerpt": shorten(text, _EXCERPT),
+    }
+
+
+def media_in(entries: Iterable[HistoryEntry], name: str) -> tuple[str, bytes] | None:
+    """The media type and the bytes of the attachment of that name, if an entry has it."""
+    for entry in entries:
+        for part in _parts(entry):
+            if (
+                isinstance(part, Image | Audio | Document)
+                and len(part.data) > INLINE_LIMIT
+                and digest(part.data) == name
+            ):
+                return part.media_type, b64decode(part.data)
+    return None
+
+
+def _parts(entry: HistoryEntry) -> Iterable[Any]:
+    if isinstance(entry, ModelInputEntry | ModelOutputEntry):
+        return entry.content
+    results: tuple[ToolCallResult, ...] = ()
+    if isinstance(entry, ToolCallResultsEntry):
+        results = entry.results
+    elif isinstance(entry, ToolCallFinishedEntry):
+        results = (entry.result,)
+    return (part for result in results for part in result.content)
+
+
+MAX_VALUE_CHARS = 64 * 1024
+_SHOWN = 400
+
+
+def provider_bodies(
+    entries: Sequence[HistoryEntry], tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> dict[str, Any]:
+    """The request body for each provider after these entries, by format. Run it in a thread: a long conversation is slow."""
+    snapshot = AgentHistory(entries).snapshot()
+
+    return {name: _view(snapshot, target_of(snapshot, name), tools, settings) for name in FORMATS}
+
+
+def _view(
+    snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> dict[str, Any]:
+    written = write_body(snapshot, target, tools, settings)
+    body = msgspec.json.decode(written.data)
+    return {
+        "model": target.name,
+        "body": _shortened(body),
+        "bytes": len(written.data),
+        "losses": written.report.losses,
+        "repairs": written.report.repairs,
+        "violations": formats[target.format].check_request(body, advisories=True, **written.wire_options),
+    }
+
+
+def cache_findings(
+    entries: Sequence[HistoryEntry], tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> list[dict[str, Any]]:
+    """What the cache doctor finds about the request of each answer of a real model. Run it in a thread."""
+    findings = []
+    doctor = load_part(EXTENSIONS, "cache_doctor", "what broke the prompt cache")
+    for answer, report in doctor.examine_conversation(entries, tools=tools, settings=settings):
+        if answer.origin is None or answer.origin.format not in FORMATS:  # the offline model has no cache
+            continue
+        cost = report.lost_cost
+        findings.append(
+            {
+                "sequence_number": answer.sequence_number,
+                "verdict": report.verdict,
+                "prompt_tokens": report.prompt_tokens,
+                "predicted_tokens": report.predicted_tokens,
+                "cached_tokens": report.cached_tokens,
+                "lost_tokens": report.lost_tokens,
+                "lost_usd": None if cost is None else f"{cost.normalize():f}",
+                "minimum": report.rules.minimum,
+                "difference": report.difference,
+            }
+        )
+    return findings
+
+
+def _shortened(value: Any) -> Any:
+    """The value with only the beginning of its longest strings."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_VALUE_CHARS else f"{value[:_SHOWN]}… ({len(value):,} characters)"
+    if isinstance(value, list):
+        return [_shortened(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _shortened(one) for name, one in value.items()}
+    return value

@@ -1,0 +1,104 @@
+"""Branches in a real browser: an answer again, an edited message, two models side by side; nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import expect
+
+from antiphon.providers.scripted import FunctionModel
+from page.rig import models, served
+from page.window import ON_BOTH, ON_DESKTOP, ON_PHONE, window
+
+
+def counting(name: str) -> FunctionModel:
+    """A model that numbers its answers."""
+    answers = iter(range(1, 100))
+    return FunctionModel(lambda context, options: f"{name} says {next(answers)}.", name=name)
+
+
+@ON_DESKTOP
+def test_an_answer_is_made_again_and_both_are_kept(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
+    with (
+        served(tmp_path / "chats.db", models(counting("owl"))) as browser,
+        window(chromium, browser.port, **screen) as shown,
+    ):
+        shown.open()
+        shown.ask("hello")
+        shown.sees("owl says 1.")
+        first = shown.conversation
+        shown.thread.locator(".message.output").last.hover()
+        shown.button("Answer again").click()
+        expect(shown.thread).to_contain_text("owl says 2.")
+        expect(shown.thread.locator(".typed")).to_have_text(["hello"])
+        switch = shown.page.get_by_role("navigation", name="Branch 2 of 2")
+        switch.get_by_role("button", name="Previous branch").click()
+        expect(shown.thread).to_contain_text("owl says 1.")
+        assert shown.conversation == first
+        expect(shown.page.get_by_role("navigation", name="Branch 1 of 2")).to_be_visible()
+        assert shown.overflow <= 0
+
+
+@ON_PHONE
+def test_an_edited_message_is_a_branch(tmp_path: Path, chromium: Chromium, screen: dict[str, Any]) -> None:
+    with (
+        served(tmp_path / "chats.db", models(counting("owl"))) as browser,
+        window(chromium, browser.port, **screen) as shown,
+    ):
+        shown.open()
+        shown.ask("first")
+        shown.ask("secnod")
+        message = shown.thread.locator(".message.input").last
+        message.hover()
+        message.get_by_role("button", name="Edit", exact=True).click()
+        message.get_by_role("textbox").fill("second")
+        message.get_by_role("button", name="Send as a branch").click()
+        expect(shown.thread.locator(".typed")).to_have_text(["first", "second"])
+        shown.sees("owl says 3.")
+        shown.page.get_by_role("button", name="Previous branch").click()
+        expect(shown.thread.locator(".typed")).to_have_text(["first", "secnod"])
+        shown.sees("owl says 2.")
+        shown.page.get_by_role("button", name="Next branch").click()
+        expect(shown.thread.locator(".typed")).to_have_text(["first", "second"])
+
+
+@ON_BOTH
+def test_two_models_answer_the_same_question_side_by_side(
+    tmp_path: Path, chromium: Chromium, screen: dict[str, Any]
+) -> None:
+    with (
+        served(tmp_path / "chats.db", models(counting("owl"), counting("fox"))) as browser,
+        window(chromium, browser.port, **screen) as shown,
+    ):
+        shown.open()
+        shown.ask("who are you?")
+        shown.thread.locator(".message.output").last.hover()
+        shown.button("Compare with another model").click()
+        dialog = shown.page.get_by_role("dialog")
+        expect(dialog.get_by_role("combobox")).to_have_value("fox")
+        dialog.get_by_role("button", name="Answer again").click()
+        columns = shown.page.locator(".compared")
+        expect(columns).to_have_count(2)
+        expect(columns.locator("h2")).to_have_text(["owl", "fox"])
+        expect(columns.first).to_contain_text("owl says 1.")
+        expect(columns.last).to_contain_text("fox says 1.")
+        expect(columns.locator(".typed")).to_have_text(["who are you?", "who are you?"])
+        assert shown.overflow <= 0
+        columns.last.get_by_role("link", name="Continue with this one").click()
+        expect(shown.page.locator("#model .name")).to_have_text("fox")
+        shown.ask("go on")
+        shown.sees("fox says 2.")
+
+
+def test_a_branch_needs_a_message_and_a_model_that_may_be_used(tmp_path: Path) -> None:
+    with served(tmp_path / "chats.db", models(counting("owl"))) as browser:
+        conversation = browser.create()
+        path = f"/conversations/{conversation}/branches"
+        assert "no message" in browser.api("POST", path, {"at": 0}, status=400)["error"]["message"]
+        browser.ask(conversation, "hello")
+        browser.api("POST", path, {"at": 1, "model": "nothing/none"}, status=400)
+        browser.api("POST", path, {"at": 99}, status=400)
+        assert browser.api("GET", path) == {"points": []}
+        assert browser.api("GET", "/conversations")["total"] == 1

@@ -1,0 +1,65 @@
+"""Titles that a model writes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.scripted import FunctionModel
+from antiphon_chat.shared.conversations.titles import write_title
+
+
+def conversation() -> AgentHistory:
+    history = AgentHistory()
+    history.append(ModelInputEntry.of("Where do herons sleep? " + "x" * 10_000))
+    history.append(ModelOutputEntry.of("In trees."))
+    return history
+
+
+def title_by(model: ProviderClient, name: str = "openai/gpt-5.5", seconds: float = 20.0) -> str:
+    return asyncio.run(write_title(conversation(), model, name, seconds))
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("Sleeping herons", "Sleeping herons"),
+        ('"Sleeping herons."\n\nI hope this helps.', "Sleeping herons"),
+        ("# 苍鹭睡在哪里。", "苍鹭睡在哪里"),
+        ("word " * 60, "word " * 15 + "word…"),
+        ("", ""),
+    ],
+)
+def test_the_first_line_is_the_title(written: str, title: str) -> None:
+    assert title_by(FunctionModel(lambda context, options: written)) == title
+
+
+def test_the_request_is_small_and_has_no_tools() -> None:
+    seen: list[int] = []
+
+    def answer(context: object, options: object) -> str:
+        seen.append(len(str(context)))
+        assert getattr(options, "tools", ()) == ()
+        assert options.settings.max_output_tokens <= 400  # type: ignore[attr-defined]
+        return "Herons"
+
+    assert title_by(FunctionModel(answer)) == "Herons"
+    assert seen[0] < 6_000
+
+
+def test_the_tour_writes_no_title() -> None:
+    def refuse(context: object, options: object) -> str:
+        raise AssertionError("the tour was asked")
+
+    assert title_by(FunctionModel(refuse), "offline/plain") == ""
+
+
+def test_a_model_that_does_not_answer_leaves_the_conversation_as_it_is() -> None:
+    async def never(context: object, options: object) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    assert title_by(FunctionModel(never), seconds=0.05) == ""

@@ -1,0 +1,99 @@
+"""Your own tools in a chat: a Python file, an MCP server, both surfaces, approvals, and clear errors."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from antiphon.errors import InvalidTool
+from antiphon.tools import ToolRegistry
+from antiphon_chat.shared.mcp.settings import McpSettings, ServerChange
+from antiphon_chat.shared.setup.own_tools import load_tools, mcp_server, own_tools
+from page.chat_process import antiphon_chat, web_chat
+from support.repository import MCP_PROGRAMS
+
+MCP_PROGRAM = MCP_PROGRAMS / "server_program.py"
+TOOLS = """
+import antiphon as ap
+
+@ap.tool(effect="read")
+def shout(text: str) -> str:
+    "Write a text in capitals."
+    return text.upper()
+
+@ap.tool
+def save(text: str) -> str:
+    "Save a text."
+    return "saved"
+
+def helper() -> None: ...
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_tools.py"
+    path.write_text(TOOLS)
+    return path
+
+
+def test_the_tools_of_a_file(file: Path) -> None:
+    assert [(tool.name, tool.effect) for tool in load_tools(file)] == [("shout", "read"), ("save", "once")]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "no such file"),
+        ("x = 1", "no tools; define functions with @antiphon.tool"),
+        ("import antiphon\n\nraise KeyError('oh')", "KeyError: 'oh' (line 3)"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+def test_a_file_without_tools_is_refused_with_the_reason(tmp_path: Path, source: str | None, words: str) -> None:
+    path = tmp_path / "my_tools.py"
+    if source is not None:
+        path.write_text(source)
+    with pytest.raises(InvalidTool) as refused:
+        load_tools(path)
+    assert str(refused.value).startswith(f"--tools {path}: ")
+    assert words in str(refused.value)
+
+
+def test_the_command_of_an_mcp_server_is_read_like_a_shell_line(tmp_path: Path) -> None:
+    async def names() -> tuple[str, ...]:
+        async with ToolRegistry(own_tools([], [f"{sys.executable} '{MCP_PROGRAM}' stdio {tmp_path}"])) as registry:
+            return registry.names
+
+    assert any(name.endswith("echo") for name in asyncio.run(names()))
+    for wrong in ("", "'not closed"):
+        with pytest.raises(InvalidTool, match="--mcp"):
+            mcp_server(wrong)
+
+
+def test_own_tools_run_in_the_terminal_and_on_the_page_with_approvals(tmp_path: Path, file: Path) -> None:
+    code, out, _ = antiphon_chat(tmp_path, "--tools", str(file), "-p", "use shout text=hello")
+    assert code == 0
+    assert "HELLO" in out
+    code, _, err = antiphon_chat(tmp_path, "--tools", str(file), "--ask", "-p", "use save text=hello")
+    assert code == 1
+    assert "save needs approval" in err
+    code, _, err = antiphon_chat(tmp_path, "--tools", str(tmp_path / "missing.py"), "-p", "hi")
+    assert (code != 0, "no such file" in err) == (True, True)
+    settings = McpSettings(tmp_path / "antiphon")
+    broken = settings.add("broken", ServerChange(command="/no/such/program"))
+    settings.change("broken", ServerChange(enabled=True, confirm=broken.digest))
+    code, out, err = antiphon_chat(tmp_path, "--tools", str(file), "-p", "use shout text=hello")
+    assert (code, "HELLO" in out, "No such file" in err) == (0, True, True), "a stored server that fails is reported"
+    settings.remove("broken")
+    mcp = f"{sys.executable} {MCP_PROGRAM} stdio {tmp_path}"
+    with web_chat(tmp_path, "--tools", str(file), "--mcp", mcp, "--ask") as chat:
+        tools = {tool["name"]: tool for tool in chat.browser.api("GET", "/state")["tools"]}
+        assert tools["save"]["needs_approval"]
+        assert not tools["shout"]["needs_approval"]
+        assert any(name.endswith("echo") for name in tools)
+        conversation = chat.browser.create()
+        assert chat.browser.ask(conversation, "use save text=hello")[-1].data["reason"] == "approval"

@@ -1,0 +1,122 @@
+"""Limits of turns, embedded calls and automatic summaries: the same in the terminal, on the page and in `serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import antiphon as ap
+from antiphon.conversation import Bounds
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
+from antiphon_chat.page.mounted.gateway_chat import turn_settings
+from antiphon_chat.shared.session import TurnSettings
+from antiphon_gateway.config.file import load_config
+from antiphon_gateway.config.settings import ChatPageSettings, ConfigError
+from page.rig import served
+
+
+def look() -> str:
+    "Look."
+    return "nothing yet"
+
+
+def test_round_limit_of_the_page(tmp_path: Path) -> None:
+    model = FunctionModel(lambda context, options: "Enough." if options.settings.tool_choice else call("look"))
+    settings = TurnSettings(bounds=Bounds(max_rounds=1))
+    with served(tmp_path / "chats.db", model, tools=[look], turns=lambda: settings) as browser:
+        assert browser.api("GET", "/state")["bounds"]["max_rounds"] == 1
+        events = browser.ask(browser.create(), "Go.")
+        assert (events[-1].data["reason"], events[-1].data["text"]) == ("max_rounds", "Enough.")
+
+
+def test_limits_of_a_conversation_are_set_over_http_and_kept(tmp_path: Path) -> None:
+    model = FunctionModel(lambda context, options: "Enough." if options.settings.tool_choice else call("look"))
+    with served(tmp_path / "chats.db", model, tools=[look]) as browser:
+        conversation, other = browser.create(), browser.create()
+        assert browser.show(conversation)["limits"] == {"max_rounds": 5, "max_failed_rounds": 2, "seconds": None}
+        limits = {"max_rounds": 1, "max_failed_rounds": 3, "seconds": 60}
+        changed = browser.api("PATCH", f"/conversations/{conversation}", {"limits": limits})
+        assert changed["limits"] == limits
+        assert browser.ask(conversation, "Go.")[-1].data["reason"] == "max_rounds"
+        refused = browser.api("PATCH", f"/conversations/{conversation}", {"limits": {"max_rounds": 0}}, status=400)
+        assert refused["error"]["message"] == "max_rounds=0: must be at least 1"
+        assert browser.show(other)["limits"]["max_rounds"] == 5
+    with served(tmp_path / "chats.db", model, tools=[look]) as browser:
+        assert browser.show(conversation)["limits"] == limits
+        browser.api("PATCH", f"/conversations/{conversation}", {"limits": {}})
+        assert browser.show(conversation)["limits"] == {"max_rounds": 5, "max_failed_rounds": 2, "seconds": None}
+
+
+def test_limits_of_a_server_cannot_be_raised(tmp_path: Path) -> None:
+    rounds = 3
+    settings = TurnSettings(bounds=Bounds(max_rounds=rounds, seconds=60), can_raise_limits=False)
+    with served(tmp_path / "chats.db", ScriptedModel(), turns=lambda: settings) as browser:
+        conversation = browser.create()
+        address = f"/conversations/{conversation}"
+        for limits, message in (
+            ({"max_rounds": 4}, "max_rounds=4: the limit of this server is 3"),
+            ({"seconds": 61.5}, "seconds=61.5: the limit of this server is 60"),
+        ):
+            refused = browser.api("PATCH", address, {"limits": limits}, status=400)
+            assert refused["error"]["message"] == message
+        browser.api("PATCH", address, {"limits": {"max_rounds": 3, "seconds": 5}})
+        assert browser.show(conversation)["limits"] == {"max_rounds": 3, "max_failed_rounds": 2, "seconds": 5}
+    lowered = TurnSettings(bounds=Bounds(max_rounds=2), can_raise_limits=False)
+    with served(tmp_path / "chats.db", ScriptedModel(), turns=lambda: lowered) as browser:
+        assert browser.show(conversation)["limits"]["max_rounds"] == 2
+    assert turn_settings(ChatPageSettings()).can_raise_limits is False
+
+
+def test_embedded_calls_on_the_page(tmp_path: Path) -> None:
+    """By default."""
+    model = ScriptedModel('我来看看<tool_call>{"tool": "look"}</tool_call>', "看到了。")
+    settings = TurnSettings()
+    with served(tmp_path / "chats.db", model, tools=[look], turns=lambda: settings) as browser:
+        events = browser.ask(browser.create(), "看")
+        assert [event.data["call"]["tool_name"] for event in events if event.name == "ToolCallStarted"] == ["look"]
+        assert events[-1].data["text"] == "看到了。"
+
+
+def test_long_conversation_is_summarised_on_the_page(tmp_path: Path) -> None:
+    model = ScriptedModel("First.", "They greeted each other.", "Second.")
+    settings = TurnSettings(token_limit=100)
+    with served(tmp_path / "chats.db", model, turns=lambda: settings) as browser:
+        conversation = browser.create()
+        browser.ask(conversation, "Hello. " * 100)
+        events = browser.ask(conversation, "And?")
+        assert "CompactionNeeded" in [event.name for event in events]
+        entries = browser.show(conversation)["entries"]
+        (summary,) = (entry for entry in entries if entry["kind"] == "compaction")
+        assert summary["summary"] == "They greeted each other."
+
+
+def test_summary_can_be_turned_off() -> None:
+    chat = ap.Conversation(ScriptedModel("Hi."), token_limit=TurnSettings(token_limit=None).token_limit)
+    assert chat.token_limit is None
+
+
+def chat_table(place: Path, lines: str) -> ChatPageSettings:
+    file = place / "antiphon.toml"
+    file.write_text(f'{lines}\n[[providers]]\nname = "offline"\n[[models]]\nname = "*"\ntargets = ["offline/plain"]\n')
+    return load_config(file, {}).chat
+
+
+def test_chat_table_of_the_configuration(tmp_path: Path) -> None:
+    lines = """
+[chat]
+max_rounds = 9
+max_errors = 3
+max_seconds = 60
+embedded_calls = "ollama/*=prompt"
+token_limit = -1
+"""
+    settings = turn_settings(chat_table(tmp_path, lines))
+    assert settings.bounds == Bounds(max_rounds=9, max_failed_rounds=3, seconds=60)
+    assert settings.embedded_calls == {"ollama/*": "prompt"}
+    assert settings.token_limit is None
+    assert turn_settings(chat_table(tmp_path, "")) == TurnSettings(can_raise_limits=False)
+    with pytest.raises(ConfigError, match="embedded_calls expected off, on, auto or prompt"):
+        chat_table(tmp_path, '[chat]\nembedded_calls = "maybe"\n')
+    with pytest.raises(ConfigError, match="max_rounds"):
+        chat_table(tmp_path, "[chat]\nmax_rounds = 0\n")

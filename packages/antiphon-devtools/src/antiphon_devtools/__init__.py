@@ -1,0 +1,1 @@
+"""Tools for people who build with models: conformance, cassettes, the cache doctor, replay, sessions and trajectories."""

@@ -1,0 +1,68 @@
+"""`GatewayClient`: requests of commands to a running gateway, with an admin key from the environment or a file."""
+
+from __future__ import annotations
+
+import argparse
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from antiphon.errors import AntiphonError, CredentialError
+from antiphon.providers.credentials.secret import Credential
+from antiphon_gateway.config.file import ADMIN_KEY_VARIABLE
+
+_URL = "http://127.0.0.1:8000"
+_SECONDS = 30
+
+
+def add_gateway_options(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that ask a gateway."""
+    parser.add_argument("--url", default=_URL, help=f"the gateway (default {_URL})")
+    parser.add_argument(
+        "--key",
+        metavar="REF",
+        default=f"env:{ADMIN_KEY_VARIABLE}",
+        help=f"an admin key: env:NAME or file:PATH (default env:{ADMIN_KEY_VARIABLE}, if it is set)",
+    )
+
+
+class GatewayClient:
+    """Asks the gateway that the options name. Raises `AntiphonError` with the gateway's reason."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._url = arguments.url.rstrip("/")
+        self._headers = {"content-type": "application/json"}
+        if not arguments.key.startswith(("env:", "file:")):
+            raise AntiphonError("--key expects env:NAME or file:PATH; keys do not belong on a command line")
+        try:
+            self._headers["authorization"] = f"Bearer {Credential(secret=arguments.key).read()}"
+        except CredentialError:
+            if arguments.key != f"env:{ADMIN_KEY_VARIABLE}":
+                raise  # the default may be unset: a gateway without client keys serves this machine
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | int | None
+    ) -> dict[str, Any]:
+        """The response, which is a JSON object."""
+        asked = {name: value for name, value in query.items() if value not in (None, "")}
+        url = self._url + quote(path) + (f"?{urlencode(asked)}" if asked else "")
+        data = None if body is None else msgspec.json.encode(body)
+        request = urllib.request.Request(url, data, self._headers, method=method)
+        if request.type not in ("http", "https"):
+            raise AntiphonError(f"--url {self._url}: expected an http or https URL")
+        try:
+            with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+                answer: dict[str, Any] = msgspec.json.decode(response.read())
+        except urllib.error.HTTPError as error:
+            with suppress(msgspec.DecodeError, KeyError, TypeError):
+                raise AntiphonError(f"{self._url}: {msgspec.json.decode(error.read())['error']['message']}") from None
+            raise AntiphonError(f"{self._url} answered with status {error.code}") from None
+        except (urllib.error.URLError, OSError, msgspec.DecodeError) as error:
+            reason = getattr(error, "reason", error)
+            raise AntiphonError(f"no answer from the gateway at {self._url}: {reason}") from None
+        return answer

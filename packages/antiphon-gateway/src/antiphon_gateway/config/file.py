@@ -1,0 +1,317 @@
+"""Read `antiphon.toml`, or the environment, into a `Config`, or report everything that is wrong with it, with line numbers.
+
+The steps: read the text, parse TOML, check types, fill in what the environment provides, check the rest. Invalid TOML stops the
+reading; every later step runs to the end, so that one reading reports all problems. Paths are relative to the file's folder.
+
+Without a file every provider whose API key variable is set is served, else the offline one. A provider in a file without keys
+and without a URL is filled in from the environment too. With a URL it is not: a key must not go to a host it was not meant for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from antiphon.providers.cloud.settings import find_settings
+from antiphon.providers.default_model import MODEL_VARIABLE, default_model
+from antiphon.providers.presets import PRESETS, Preset, first_set_variable
+from antiphon_gateway.config.checks import check_config, format_path
+from antiphon_gateway.config.schema import Problem, check_types
+from antiphon_gateway.config.settings import (
+    NO_OVERRIDES,
+    OFFLINE,
+    ClientKeySettings,
+    Config,
+    ConfigError,
+    ConfigPath,
+    ConfigProblem,
+    GatewaySettings,
+    ModelSettings,
+    ProviderSettings,
+)
+from antiphon_gateway.config.toml_lines import line_numbers
+
+CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
+ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
+_LONGEST = 8 * 1024 * 1024
+_POSITION = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
+
+
+class ConfigResult(Struct, frozen=True, kw_only=True):
+    """The result of reading: a configuration, or the problems that prevent one. `secret_files` are the files it refers to."""
+
+    config: Config | None = None
+    problems: tuple[ConfigProblem, ...] = ()
+    secret_files: tuple[Path, ...] = ()
+
+
+def load_config(
+    path: Path | str, environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, Any] = NO_OVERRIDES
+) -> Config:
+    """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
+
+    `overrides` replace values of the file's `[gateway]` table.
+    """
+    read = read_config(path, environ, overrides=overrides)
+    if read.config is None:
+        raise ConfigError(read.problems)
+    return read.config
+
+
+def read_config(
+    path: Path | str, environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, Any] = NO_OVERRIDES
+) -> ConfigResult:
+    """The same without raising, with the files that secrets are read from."""
+    path = Path(path)
+    file = str(path)
+    try:
+        text = _read_text(path)
+        tables = tomllib.loads(text)
+        lines = line_numbers(text)
+    except _UnreadableFile as trouble:
+        return ConfigResult(problems=(ConfigProblem(file=file, line=trouble.line, reason=str(trouble)),))
+    except tomllib.TOMLDecodeError as error:
+        return ConfigResult(problems=(_syntax_problem(error, file, text),))
+    except (ValueError, RecursionError):  # numbers of thousands of digits, deeply nested lists
+        reason = "invalid TOML: a number is too long or lists are nested too deeply"
+        return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
+    environ = os.environ if environ is None else environ
+    shape, problems = check_types(Config, tables)
+    config = _resolve_paths(shape, path.absolute().parent)
+    config = structs.replace(
+        config,
+        gateway=structs.replace(config.gateway, **overrides),
+        providers=tuple(fill_from_environment(provider, environ) for provider in config.providers),
+    )
+    problems += check_config(config, environ)
+    located = [_locate(problem, file, lines) for problem in dict.fromkeys(problems)]
+    return ConfigResult(
+        config=None if located else config,
+        problems=tuple(sorted(located, key=lambda problem: problem.line)),
+        secret_files=_secret_files(config),
+    )
+
+
+class _UnreadableFile(Exception):
+    """The file could not be read, or is not valid UTF-8. `line` is the first invalid line."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise _UnreadableFile("is a folder; give the path of a file")
+        with open(path, "rb") as file:
+            data = file.read(_LONGEST + 1)
+    except FileNotFoundError:
+        raise _UnreadableFile("not found; create it, or omit --config to use API keys from the environment") from None
+    except OSError as error:
+        raise _UnreadableFile(f"not readable: {error.strerror or 'access failed'}") from None
+    except ValueError:  # a path with a zero byte in it
+        raise _UnreadableFile("not a valid path") from None
+    if len(data) > _LONGEST:
+        raise _UnreadableFile(f"larger than {_LONGEST:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _UnreadableFile("not valid UTF-8; save it as UTF-8 text", line) from None
+
+
+def _syntax_problem(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
+    message = str(error)
+    found = _POSITION.search(message)
+    reason = message[: found.start()] if found else message
+    if found and found["line"]:
+        line, column = int(found["line"]), int(found["column"])
+    else:
+        line, column = text.rstrip().count("\n") + 1, 0
+    return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {reason[:1].lower()}{reason[1:]}")
+
+
+def _locate(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
+    path = problem.path
+    while path and path not in lines:  # a missing key is reported at its table
+        path = path[:-1]
+    line = lines.get(path, 0)
+    return ConfigProblem(file=file, line=line, key=format_path(problem.path), reason=problem.reason)
+
+
+def _resolve_paths(config: Config, folder: Path) -> Config:
+    """The configuration with absolute paths."""
+    gateway = config.gateway
+    return structs.replace(
+        config,
+        gateway=structs.replace(
+            gateway,
+            client_keys=tuple(_resolve_reference(key, folder) for key in gateway.client_keys),
+            state=str(folder / Path(gateway.state).expanduser()) if gateway.state else "",
+            tls_cert=str(folder / Path(gateway.tls_cert).expanduser()) if gateway.tls_cert else "",
+            tls_key=str(folder / Path(gateway.tls_key).expanduser()) if gateway.tls_key else "",
+            shared_password=_resolve_reference(gateway.shared_password, folder),
+        ),
+        providers=tuple(
+            structs.replace(
+                provider,
+                keys=tuple(_resolve_reference(key, folder) for key in provider.keys),
+                headers={name: _resolve_reference(value, folder) for name, value in provider.headers.items()},
+            )
+            for provider in config.providers
+        ),
+        keys=tuple(structs.replace(key, key=_resolve_reference(key.key, folder)) for key in config.keys),
+        ledger=structs.replace(config.ledger, address=_resolve_address(config.ledger.address, folder)),
+    )
+
+
+def _resolve_address(written: str, folder: Path) -> str:
+    """The address of a database: a server's and a reference to a variable stay as they are."""
+    if not written or written.startswith("env:") or "://" in written:
+        return written
+    return (
+        _resolve_reference(written, folder) if written.startswith("file:") else str(folder / Path(written).expanduser())
+    )
+
+
+def _resolve_reference(written: str, folder: Path) -> str:
+    kind, colon, place = written.partition(":")
+    if kind != "file" or not place:
+        return written
+    try:
+        return f"{kind}{colon}{folder / Path(place).expanduser()}"
+    except RuntimeError:  # no home folder for that user
+        return written
+
+
+def _secret_files(config: Config) -> tuple[Path, ...]:
+    written = [
+        *config.gateway.client_keys,
+        config.gateway.shared_password,
+        config.ledger.address,
+        *(key.key for key in config.keys),
+        *(key for provider in config.providers for key in (*provider.keys, *provider.headers.values())),
+    ]
+    certificate = filter(None, (config.gateway.tls_cert, config.gateway.tls_key))
+    files = [one.removeprefix("file:") for one in written if one.startswith("file:")]
+    return tuple(dict.fromkeys(map(Path, (*files, *certificate))))
+
+
+class EnvironmentConfig(Struct, frozen=True):
+    """A configuration, and one line about where it comes from."""
+
+    config: Config
+    summary: str
+
+
+def config_from_environment(
+    environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES
+) -> EnvironmentConfig:
+    """The configuration for the environment alone. Raises `ConfigError` where a variable has an invalid value."""
+    providers = tuple(
+        fill_from_environment(ProviderSettings(name=name), environ) for name in _configured_presets(environ)
+    )
+    is_open = not environ.get(CLIENT_KEY_VARIABLE, "").strip()
+    config = Config(
+        gateway=GatewaySettings(
+            **{
+                "client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",),
+                "serve_unlisted_models": True,  # no models are listed, so every model of these providers is served
+                **overrides,
+            }
+        ),
+        providers=providers or (ProviderSettings(name=OFFLINE),),
+        models=tuple(_default_models(providers, environ)),
+        keys=tuple(_admin_key(environ)),
+    )
+    if problems := check_config(config, environ):
+        raise ConfigError(
+            ConfigProblem(file="the environment", key=format_path(problem.path), reason=problem.reason)
+            for problem in problems
+        )
+    if providers:
+        summary = f"no configuration file; using {', '.join(one.name for one in providers)} with API keys from the environment"
+    else:
+        summary = f"no configuration file; using {default_model({})}"
+    return EnvironmentConfig(config, summary)
+
+
+def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]) -> ProviderSettings:
+    """A provider without keys and URL, completed from the environment; others unchanged."""
+    row = PRESETS.get(provider.preset_name)
+    if row is None:
+        return provider
+    if row.settings or row.token_source:
+        provider = _fill_cloud_settings(provider, row, environ)
+    if provider.keys or provider.base_url:
+        return provider
+    key = first_set_variable(row.key_variables, environ)
+    bearer = "" if key else first_set_variable(row.bearer_variables, environ)
+    address = first_set_variable(row.base_url_variables, environ)
+    version = first_set_variable(row.api_version_variables, environ)
+    headers = {
+        header: f"env:{variable}"
+        for header, variable in row.header_variables
+        if first_set_variable((variable,), environ)
+    }
+    return structs.replace(
+        provider,
+        keys=tuple(f"env:{variable}" for variable in (key, bearer) if variable),
+        auth="bearer" if bearer and not provider.auth else provider.auth,
+        base_url=environ[address] if address else "",
+        api_version=provider.api_version or (environ[version] if version else ""),
+        headers={**headers, **provider.headers},
+    )
+
+
+def _fill_cloud_settings(provider: ProviderSettings, row: Preset, environ: Mapping[str, str]) -> ProviderSettings:
+    """A provider in a cloud with its region, project and so on, and with its token source if no key is set."""
+    keys = provider.keys
+    if not keys and not first_set_variable(row.secret_variables, environ):
+        keys = tuple(filter(None, [row.find_token_source(environ)]))
+    known = {setting.name for setting in row.settings}
+    found = find_settings(row, provider.host_settings, keys, environ)
+    settings = {name: value for name, value in found.items() if name in known}
+    address = first_set_variable(row.base_url_variables, environ)
+    base_url = provider.base_url or (environ[address] if address else "")
+    return structs.replace(provider, keys=keys, base_url=base_url, **settings)
+
+
+def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
+    if first_set_variable((ADMIN_KEY_VARIABLE,), environ):
+        yield ClientKeySettings(name="admin", key=f"env:{ADMIN_KEY_VARIABLE}", admin=True)
+
+
+def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, row in PRESETS.items():
+        # A local server is used only if its URL is set: another program, even this gateway, may use the default port.
+        variables = row.secret_variables if row.needs_key else row.base_url_variables
+        if row.is_alternative:
+            continue
+        if first_set_variable(variables, environ) and (
+            row.base_url or first_set_variable(row.base_url_variables, environ)
+        ):
+            yield name
+
+
+def _default_models(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:
+    globs = [(glob, row.name) for row in map(_preset, providers) for glob in row.models]
+    for glob, name in sorted(
+        globs, key=lambda one: not one[0].startswith("*")
+    ):  # gpt-5-codex: the suffix is more specific
+        yield ModelSettings(name=glob, targets=(f"{name}/*",))
+    rest = environ.get(MODEL_VARIABLE, "").strip() if providers else default_model({}).model
+    if not providers or rest.partition("/")[0] in {provider.name for provider in providers}:
+        yield ModelSettings(name="*", targets=(rest,))
+
+
+def _preset(provider: ProviderSettings) -> Preset:
+    return PRESETS[provider.name]

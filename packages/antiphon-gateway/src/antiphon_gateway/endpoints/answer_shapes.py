@@ -1,0 +1,122 @@
+"""Answers that are not complete, as clients of their format see them: queued, in progress, cancelled or failed.
+
+Two formats have answers that are looked up by id: Responses (`ResponseShape`) and Interactions (`InteractionShape`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.http.messages import Response
+from antiphon.wire import formats
+from antiphon.wire.gemini_interactions.errors import error_object
+from antiphon.wire.openai_responses.errors import response_error
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.sse import SseEvent
+from antiphon_gateway.generate.encoders import WholeAnswer
+from antiphon_gateway.state.background import AnswerShape, Ending, encode_event
+
+_responses_wire = formats["openai-responses"]
+_interactions_wire = formats["gemini-interactions"]
+_EVENTS_WITH_OBJECT = frozenset(
+    {
+        f"response.{status}".encode()
+        for status in ("created", "queued", "in_progress", "completed", "incomplete", "failed")
+    }
+)
+_SHOWN_AFTER = frozenset({b"interaction.created", b"step.stop", b"interaction.completed"})
+"""The events of an interaction after which there is something new to show."""
+
+
+class _Event(Struct):
+    response: msgspec.Raw
+
+
+class ResponseShape:
+    """One response. `body` is that of its request; it is needed only for `queued`."""
+
+    def __init__(self, response_id: str, body: bytes) -> None:
+        self._id = response_id
+        self._body = body
+
+    def queued(self) -> bytes:
+        """The object before anything has happened."""
+        body, self._body = self._body, b""  # an answer in the background may take long
+        return msgspec.json.encode({**empty_response(self._id, body), "status": "queued"})
+
+    def in_event(self, event: SseEvent) -> bytes | None:
+        """The object that an event contains."""
+        if event.event not in _EVENTS_WITH_OBJECT:
+            return None
+        return bytes(msgspec.json.decode(event.data, type=_Event).response)
+
+    def refused(self, response: Response) -> ProviderError:
+        """The error of a response that is not a stream."""
+        return _responses_wire.read_error(response.body, response.status)
+
+    def ended(self, last: bytes, ending: Ending, error: ProviderError | None) -> bytes:
+        """The object of a response that was not completed."""
+        body = msgspec.json.decode(last)
+        body |= {"status": ending, "completed_at": None}
+        if error is not None:
+            body["error"] = response_error(error)
+        return msgspec.json.encode(body)
+
+
+def empty_response(response_id: str, body: bytes) -> dict[str, Any]:
+    """A response to the request `body`, without output."""
+    settings = _responses_wire.request_settings(body)
+    output = ModelOutput(
+        id=response_id,
+        model=_responses_wire.read_request(body).model,
+        created=int(time.time()),
+        native=_responses_wire.repeat_settings(None, settings),
+    )
+    return {**_responses_wire.write_response(output).body, "completed_at": None}
+
+
+class InteractionShape:
+    """One interaction. `body` is that of its request; it is needed only for `queued`.
+
+    Its events have no object with the steps so far, so it is assembled from them.
+    """
+
+    def __init__(self, interaction_id: str, body: bytes) -> None:
+        self._id = interaction_id
+        self._body = body
+        self._answer = WholeAnswer(_interactions_wire)
+
+    def queued(self) -> bytes:
+        """The object before anything has happened."""
+        body, self._body = self._body, b""
+        request = _interactions_wire.read_request(body)
+        output = ModelOutput(id=self._id, model=request.model, created=int(time.time()))
+        return _interactions_wire.encode_response(output).data
+
+    def in_event(self, event: SseEvent) -> bytes | None:
+        """The object with everything up to an event."""
+        self._answer.feed(encode_event(event))
+        return self._answer.encode() if event.event in _SHOWN_AFTER else None
+
+    def refused(self, response: Response) -> ProviderError:
+        """The error of a response that is not a stream."""
+        return _interactions_wire.read_error(response.body, response.status)
+
+    def ended(self, last: bytes, ending: Ending, error: ProviderError | None) -> bytes:
+        """The object of an interaction that was not completed."""
+        body = msgspec.json.decode(last) | {"status": ending}
+        if error is not None:
+            body["errors"] = [error_object(error)]
+        return msgspec.json.encode(body)
+
+
+SHAPES: Mapping[str, Callable[[str, bytes], AnswerShape]] = {
+    "openai-responses": ResponseShape,
+    "gemini-interactions": InteractionShape,
+}
+"""The shape of an answer, made of its id and the body of its request, by format."""

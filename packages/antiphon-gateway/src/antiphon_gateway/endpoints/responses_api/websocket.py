@@ -1,0 +1,424 @@
+"""`ResponseSocket`: the Responses API over a WebSocket: many responses on one connection.
+
+A client sends `response.create` events, whose fields are those of `POST /v1/responses`, and gets the events of the stream as
+messages. Requests with the same `stream_id` are answered one after the other, other lanes at the same time. The answers of the
+connection can be continued although they are not stored (`ConnectionAnswers`). Every request passes the gateway's admission,
+limits and metrics as one over HTTP does. Cancelled is what the client names in `response.cancel`, and everything when it leaves.
+What waits is kept as the bytes that came, which are counted (`Hold`) until the request is answered.
+Input that steers a response in progress is queued for a successor (`steering`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import AntiphonError, UnknownResponse, WireError
+from antiphon.http.governor import Hold
+from antiphon.http.messages import ClientRequest, Response
+from antiphon.http.server.websocket import GOING_AWAY, WebSocket
+from antiphon.ids import new_id
+from antiphon.parts import TokenUsage, ToolCallResult
+from antiphon.wire import formats
+from antiphon.wire.openai_responses.response import write_usage
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import ModelRequest
+from antiphon_gateway.accounting import RequestAccounting
+from antiphon_gateway.endpoints.answer_shapes import empty_response
+from antiphon_gateway.endpoints.responses_api.lane import Lane, WaitingRequest
+from antiphon_gateway.endpoints.responses_api.steering import (
+    MAX_QUEUED,
+    Failure,
+    Steer,
+    check_steer,
+    read_steer,
+    required_results,
+    successor,
+    with_steers,
+)
+from antiphon_gateway.errors import INTERNAL_ERROR, error_response, overloaded
+from antiphon_gateway.runtime.context import Admission, Services
+from antiphon_gateway.state.connection import ConnectionAnswers
+from antiphon_gateway.state.store import to_provider_error
+from antiphon_gateway.threads import STATE
+
+logger = logging.getLogger("antiphon.gateway")
+
+MAX_LANES = 32
+MAX_WAITING = 64
+"""How many requests may wait in a lane."""
+_FORMAT = "openai-responses"
+_ENVELOPE = frozenset({"type", "stream_id", "generate", "stream", "stream_options", "background"})
+"""Fields of an event that are not those of the request."""
+_wire = formats[_FORMAT]
+
+
+def upgrade_required() -> Response:
+    """The response to a GET that does not open a WebSocket."""
+    error = ProviderError("connect with a WebSocket, or send POST", "invalid_request", code="upgrade_required")
+    return error_response(_FORMAT, error, status=426, headers={"upgrade": "websocket", "connection": "Upgrade"})
+
+
+class _Envelope(Struct):
+    """What decides where an event goes. The rest of it is not parsed before its turn."""
+
+    type: Any = None
+    stream_id: Any = None
+    response_id: Any = None
+
+
+class RequestGateway(Protocol):
+    """What the socket needs of the gateway."""
+
+    def admit(self, request: ClientRequest) -> Admission | Response: ...
+    async def handle(self, request: ClientRequest, admission: Any = None) -> Response: ...
+
+
+class ResponseSocket:
+    """One connection. `head` is the request that opened it."""
+
+    def __init__(
+        self,
+        gateway: RequestGateway,
+        accounting: RequestAccounting,
+        services: Services,
+        head: ClientRequest,
+        socket: WebSocket,
+    ) -> None:
+        self._gateway = gateway
+        self._accounting = accounting
+        self._services = services
+        self._head = head
+        self._socket = socket
+        self._owner = head.hold.owner if head.hold is not None else ""
+        self._answers = ConnectionAnswers(self._new_hold)
+        self._lanes: dict[str, Lane] = {}
+        self._steers: dict[str, list[Steer]] = {}
+        """Queued input by the response that it steers."""
+        self._count = 0
+        self._is_finishing = self._is_closed = False
+
+    def on_message(self, data: bytes, hold: Hold) -> None:
+        """An event of the client."""
+        if not self._accept(data, hold):
+            self._socket.give_back(hold)
+
+    def on_refused(self, refusal: str) -> None:
+        """A message that was not kept."""
+        self._send_error(error_response(_FORMAT, overloaded(refusal)), "")
+
+    def _accept(self, data: bytes, hold: Hold) -> bool:
+        """Whether the event waits from now on; otherwise it was answered."""
+        try:
+            event = msgspec.json.decode(data, type=_Envelope)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._send_error(_invalid(f"the message is not a JSON object: {error}"), "")
+            return False
+        lane_id = event.stream_id or ""
+        if not isinstance(lane_id, str):
+            self._send_error(_invalid("stream_id: expected a string", "stream_id"), "")
+        elif event.type == "response.create":
+            return self._queue(lane_id, WaitingRequest(data, hold))
+        elif event.type == "response.cancel":
+            self._cancel(lane_id, event.response_id)
+        elif event.type == "response.steer":
+            return self._steer(msgspec.json.decode(data, type=dict[str, msgspec.Raw]), hold)
+        else:
+            kind = str(event.type)[:100]
+            message = f"type: unknown event {kind!r}; send response.create, response.steer or response.cancel"
+            self._send_error(_invalid(message, "type"), lane_id)
+        return False
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+        for lane in self._lanes.values():
+            lane.pause()
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        for lane in self._lanes.values():
+            lane.resume()
+
+    def finish(self) -> None:
+        """Close the socket when nothing is being answered any more."""
+        self._is_finishing = True
+        if not self._lanes:
+            self._socket.close(GOING_AWAY, "the server shuts down")
+
+    def on_closed(self) -> None:
+        """The client left."""
+        self._is_closed = True
+        self._answers.close()
+        for steers in self._steers.values():
+            for steer in steers:
+                steer.hold.release()
+        self._steers.clear()
+        for lane in self._lanes.values():
+            lane.close()
+            lane.task.cancel()
+
+    def _new_hold(self) -> Hold:
+        return self._services.governor.hold(self._owner)
+
+    def _queue(self, lane_id: str, request: WaitingRequest) -> bool:
+        """Whether the request waits for its turn."""
+        lane = self._lanes.get(lane_id)
+        if lane is None and len(self._lanes) >= MAX_LANES:
+            self._send_error(_busy(f"at most {MAX_LANES} lanes (stream_id) at a time"), lane_id)
+        elif lane is not None and len(lane.waiting) >= MAX_WAITING:
+            self._send_error(_busy(f"at most {MAX_WAITING} requests may wait in a lane"), lane_id)
+        elif lane is not None:
+            lane.waiting.append(request)
+            return True
+        else:
+            lane = self._lanes[lane_id] = Lane(self._socket, lane_id, self._new_hold())
+            lane.waiting.append(request)
+            self._socket.set_busy(True)
+            lane.task = asyncio.create_task(self._run(lane))
+            return True
+        return False
+
+    def _cancel(self, lane_id: str, response_id: Any) -> None:
+        lanes = [
+            lane
+            for lane in self._lanes.values()
+            if not lane.is_cancelled and (lane.response_id == response_id if response_id else lane.id == lane_id)
+        ]
+        if not lanes:
+            self._send_error(_invalid("there is no response in progress to cancel", "response_id"), lane_id)
+        for lane in lanes:
+            lane.cancel()
+
+    def _steer(self, event: dict[str, msgspec.Raw], hold: Hold) -> bool:
+        """Queue input for the response in progress that it names. Returns whether it waits there."""
+        steer = read_steer(event, hold)
+        lanes = (lane for lane in self._lanes.values() if lane.is_answering and lane.response_id == steer.response_id)
+        lane = next(lanes, None)
+        number = lane.number if lane is not None else 0
+        try:
+            check_steer(event, steer)
+        except WireError as error:
+            self._send(lane, steer.failed(number, "invalid_input", str(error)))
+            return False
+        if lane is None:
+            is_known = steer.response_id in self._answers or steer.response_id in self._steers
+            code: Failure = "response_already_completed" if is_known else "response_not_found"
+            message = f"response {steer.response_id!r} is not in progress on this connection; send response.create"
+        elif lane.settings.get("conversation"):
+            code, message = "steering_not_supported", "a response of a conversation cannot be steered"
+        elif len(self._steers.get(steer.response_id, ())) >= MAX_QUEUED:
+            code, message = "too_many_pending_steers", f"at most {MAX_QUEUED} steers may wait for one response"
+        else:
+            steer = structs.replace(steer, id=f"steer_{new_id()}")
+            self._steers.setdefault(steer.response_id, []).append(steer)
+            self._send(lane, steer.accepted(number))
+            return True
+        self._send(lane, steer.failed(number, code, message))
+        return False
+
+    def _after_answer(self, lane: Lane, *, is_answered: bool) -> None:
+        """Continue a steered response, or return the input that did not reach a successor."""
+        for steer in lane.steers:
+            self._return(lane, steer, "successor_creation_failed", "the request was refused")
+        lane.steers = []
+        steers = self._steers.get(lane.response_id) if lane.response_id else None
+        if not steers:
+            return
+        if not is_answered:
+            for steer in self._steers.pop(lane.response_id):
+                self._return(lane, steer, "response_not_active", "the response was not completed")
+        elif required := required_results(lane.output):
+            for steer in steers:
+                self._send(lane, steer.pending(lane.number, required))
+            while len(self._steers) > MAX_LANES:
+                for steer in self._steers.pop(next(iter(self._steers))):
+                    self._return(lane, steer, "response_not_active", "it waited for results too long")
+        else:
+            del self._steers[lane.response_id]
+            hold = lane.hold.move()
+            for steer in steers:
+                hold.take_over(steer.hold)
+            event = successor(lane.settings, lane.response_id, steers)
+            lane.waiting.insert(0, WaitingRequest(msgspec.json.encode(event), hold))
+            lane.successor_of = steers
+
+    def _return(self, lane: Lane, steer: Steer, code: Failure, message: str) -> None:
+        """Return input to the client."""
+        self._send(lane, steer.failed(lane.number, code, message))
+        self._socket.give_back(steer.hold)
+
+    def _send(self, lane: Lane | None, event: dict[str, Any]) -> None:
+        data = msgspec.json.encode(event)
+        self._socket.send_text(data if lane is None else lane.with_id(data))
+
+    async def _run(self, lane: Lane) -> None:
+        """Answer the requests of a lane, one after the other."""
+        try:
+            while lane.waiting and not self._is_finishing:
+                await self._answer(lane, lane.waiting.pop(0))
+        except asyncio.CancelledError:
+            # The client left. A task keeps the exception that ended it: its traceback has the lane, which has the task.
+            if not self._is_closed:
+                raise
+        finally:
+            lane.close()
+            del self._lanes[lane.id]
+            if not self._lanes:
+                self._socket.set_busy(False)
+                if self._is_finishing:
+                    self._socket.close(GOING_AWAY, "the server shuts down")
+
+    async def _answer(self, lane: Lane, waiting: WaitingRequest) -> None:
+        lane.hold.take_over(waiting.hold)
+        event = msgspec.json.decode(waiting.data, type=dict[str, Any])
+        del waiting
+        previous = event.get("previous_response_id")
+        lane.begin(event)
+        if isinstance(previous, str) and previous in self._steers:  # it brings the results they wait for
+            lane.steers = self._steers.pop(previous)
+            event = with_steers(event, lane.steers)
+            for steer in lane.steers:
+                lane.hold.take_over(steer.hold)
+        warms_up, is_background = event.get("generate") is False, bool(event.get("background"))
+        fields = {name: value for name, value in event.items() if name not in _ENVELOPE}
+        body = msgspec.json.encode({**fields, "stream": True})
+        del event, fields  # parsed, they take many times the bytes that are counted
+        try:
+            if is_background:
+                refusal = _invalid("background is not supported over WebSocket; send POST", "background")
+                self._send_error(refusal, lane.id)
+                is_answered = False
+            else:
+                is_answered = await self._respond(lane, body, previous, warms_up=warms_up)
+        except Exception:
+            logger.exception("internal error while answering a WebSocket request")
+            self._send_error(error_response(_FORMAT, INTERNAL_ERROR), lane.id)
+            is_answered = False
+        except asyncio.CancelledError:
+            if self._is_closed or not lane.is_cancelled:
+                raise
+            lane.task.uncancel()
+            lane.end_cancelled()
+            is_answered = False
+        if not is_answered and isinstance(previous, str):
+            self._answers.drop(previous)
+        self._after_answer(lane, is_answered=is_answered)
+        self._socket.give_back(lane.hold.move())
+        lane.is_cancelled = False
+
+    async def _respond(self, lane: Lane, body: bytes, previous: Any, *, warms_up: bool) -> bool:
+        """Answer one request. Returns whether that succeeded."""
+        self._count += 1
+        request = structs.replace(
+            self._head,
+            method="POST",
+            body=body,
+            request_id=f"{self._head.request_id}-{self._count}",
+            begin_early=None,  # a head of HTTP has no place between messages
+        )
+        admission = self._gateway.admit(request)
+        if isinstance(admission, Response):
+            self._send_error(admission, lane.id)
+            return False
+        seconds = admission.loaded.config.gateway.request_seconds
+        request.deadline = time.monotonic() + seconds
+        refusal: Response | None = None
+        try:
+            self._check_results(_wire.read_request(body), previous)
+            lane.use_body(body)
+            if lane.is_cancelled:
+                admission.end(request, None)
+                lane.end_cancelled()
+                return False
+            if warms_up:
+                is_warm = await self._warm_up(lane, body, admission)
+                admission.end(request, Response())
+                return is_warm
+        except UnknownResponse as unknown:
+            refusal = error_response(_FORMAT, to_provider_error(unknown), status=400)
+        except AntiphonError as error:
+            refusal = _invalid(str(error))
+        if refusal is not None:
+            admission.end(request, refusal)
+            self._send_error(refusal, lane.id)
+            return False
+        try:
+            lane.is_active = True
+            async with asyncio.timeout(seconds):
+                response = await self._gateway.handle(request, structs.replace(admission, connection=self._answers))
+                if isinstance(response.body, bytes):
+                    self._send_error(response, lane.id)
+                    return False
+                return await lane.relay(response.body)
+        except TimeoutError:
+            message = f"request timed out after {seconds:g} s (gateway.request_seconds)"
+            self._send_error(error_response(_FORMAT, ProviderError(message, "timeout")), lane.id)
+            return False
+        finally:
+            lane.is_active = False
+
+    def _check_results(self, request: ModelRequest, previous: Any) -> None:
+        """Raises `UnknownResponse` for a result without its call, in a request that continues an answer of this connection.
+
+        The gateway has all messages before it, so the client continues the wrong answer: nothing is there to be repaired.
+        """
+        if not isinstance(previous, str) or previous not in self._answers:
+            return
+        own = {part.tool_call_id for part in _parts(request) if hasattr(part, "arguments")}
+        for part in _parts(request):
+            if not isinstance(part, ToolCallResult) or part.tool_call_id in own:
+                continue
+            if not self._answers.has_call(previous, part.tool_call_id):
+                message = f"No tool call found for function call output with call_id {part.tool_call_id}."
+                raise UnknownResponse(message, status=400, param="input")
+
+    async def _warm_up(self, lane: Lane, body: bytes, admission: Admission) -> bool:
+        """Keep a request that later ones continue, without an answer to it (`generate: false`). Returns whether it is kept."""
+        request, owner = _wire.read_request(body), admission.key.name
+        if admission.key.is_limited and (
+            (reached := await self._accounting.limit_reached(admission.key, costs=True)) is not None
+        ):
+            self._send_error(reached.response(_FORMAT), lane.id)
+            return False
+        expanded = self._answers.expand(request)
+        if expanded is None:
+            expanded = await STATE.run(self._services.state.expand, request, owner=owner)
+        response_id = f"resp_{new_id()}"
+        lane.hold.release()  # what is kept counts instead
+        if refusal := self._answers.store(response_id, request, expanded, ModelOutput()):
+            self._send_error(error_response(_FORMAT, overloaded(refusal)), lane.id)
+            return False
+        empty = empty_response(response_id, body)
+        started = {**empty, "status": "in_progress"}
+        usage = write_usage(TokenUsage())
+        completed = {**empty, "status": "completed", "completed_at": int(time.time()), "usage": usage}
+        for number, (kind, response) in enumerate((("created", started), ("completed", completed))):
+            event = {"type": f"response.{kind}", "sequence_number": number, "response": response}
+            self._socket.send_text(lane.with_id(msgspec.json.encode(event)))
+        return True
+
+    def _send_error(self, response: Response, lane_id: str) -> None:
+        body = response.body if isinstance(response.body, bytes) else b"{}"
+        error = msgspec.json.decode(body).get("error") or {}
+        error["code"] = error.get("code") or error.get("type") or "error"
+        event: dict[str, Any] = {"type": "error", "status": response.status, "error": error}
+        if lane_id:
+            event["stream_id"] = lane_id
+        self._socket.send_text(msgspec.json.encode(event))
+
+
+def _parts(request: ModelRequest) -> list[Any]:
+    return [part for message in request.messages for part in message.parts]
+
+
+def _invalid(message: str, param: str | None = None) -> Response:
+    return error_response(_FORMAT, ProviderError(message, "invalid_request", param=param))
+
+
+def _busy(message: str) -> Response:
+    return error_response(_FORMAT, ProviderError(message, "rate_limit"))

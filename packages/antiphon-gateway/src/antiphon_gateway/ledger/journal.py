@@ -1,0 +1,144 @@
+"""`RowJournal`: rows that are not in the database yet, in files that survive the process.
+
+A row is appended by one `write` on the request path, before the client gets the end of its response. The pages are the kernel's
+from then on, so `kill -9` loses nothing; only a machine that loses its power does, for what was not committed yet. Files are
+segments of a few MiB and deleted when their rows are committed. The owner holds a lock on each; at the start of a gateway the
+segments that no process holds are read, and their rows committed under the name of their writer, which keeps them from being
+written twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from antiphon.private_files import make_private_folder, open_private_file
+from antiphon_gateway.ledger.row import UsageRow
+
+logger = logging.getLogger("antiphon.gateway")
+
+_SUFFIX = ".rows"
+_SEGMENT_BYTES = 4 << 20
+_FRESH_SECONDS = 3600
+
+_decoder = msgspec.json.Decoder(tuple[int, UsageRow])
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class RowJournal:
+    """The journal of one writer. `append` belongs to one thread, `committed` may be called from another."""
+
+    def __init__(self, folder: Path, writer: str) -> None:
+        self._folder = folder
+        self._writer = writer
+        self._descriptor = -1
+        self._size = 0
+        self._path = folder
+        self._segments: list[tuple[Path, int, int]] = []  # full ones: path, descriptor, last number
+        self._count = 0
+        self._has_failed = False
+
+    def append(self, first: int, rows: Sequence[UsageRow]) -> None:
+        """Keep rows, numbered from `first`."""
+        lines = _encode_lines(list(enumerate(rows, start=first)))
+        try:
+            if self._descriptor < 0 or self._size > _SEGMENT_BYTES:
+                self._begin_segment(first - 1)
+            os.write(self._descriptor, lines)
+            self._size += len(lines)
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning(
+                    "usage ledger: cannot write %s: %s; until rows are committed they are only in memory",
+                    self._folder,
+                    error.strerror,
+                )
+            self._has_failed = True
+
+    def committed(self, number: int) -> None:
+        """The rows up to `number` are in the database."""
+        while self._segments and self._segments[0][2] <= number:
+            path, descriptor, _ = self._segments.pop(0)
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def close(self, *, is_empty: bool) -> None:
+        """Release the files. `is_empty`: all rows are committed, so they are deleted."""
+        if self._descriptor >= 0:
+            self._segments.append((self._path, self._descriptor, 0))
+            self._descriptor = -1
+        for path, descriptor, _ in self._segments:
+            if is_empty:
+                path.unlink(missing_ok=True)
+            os.close(descriptor)
+        self._segments = []
+
+    def _begin_segment(self, last: int) -> None:
+        if self._descriptor >= 0:
+            self._segments.append((self._path, self._descriptor, last))
+            self._descriptor = -1
+        make_private_folder(self._folder)
+        self._count += 1
+        self._path = self._folder / f"{self._writer}-{self._count}{_SUFFIX}"
+        self._descriptor = open_private_file(self._path)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._size = 0
+
+
+def has_segments(folder: Path) -> bool:
+    """Whether a folder has rows of some writer."""
+    return folder.is_dir() and any(folder.glob(f"*{_SUFFIX}"))
+
+
+def recover(folder: Path, write: Callable[[str, int, Sequence[UsageRow]], int]) -> int:
+    """Pass the rows of processes that are gone to `write`, with the name of their writer and the number of the first; and delete
+    their segments. How many rows `write` added: a process may have written most of them before it was killed."""
+    found = 0
+    for path in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: (len(path.name), path.name)):
+        with _held(path) as descriptor:
+            if descriptor is None:
+                continue
+            numbered = _read(descriptor)
+            if not numbered and time.time() - os.fstat(descriptor).st_mtime < _FRESH_SECONDS:
+                continue  # its owner may be about to lock it
+            if numbered:
+                found += write(path.stem.rpartition("-")[0], numbered[0][0], [row for _, row in numbered])
+            path.unlink(missing_ok=True)
+    return found
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[int | None]:
+    """A descriptor of a segment, which is locked meanwhile; None if another process holds it or it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> list[tuple[int, UsageRow]]:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        lines = file.read().split(b"\n")
+    rows = []
+    for line in lines:
+        with suppress(msgspec.DecodeError, msgspec.ValidationError):  # the last line may be cut
+            if line:
+                rows.append(_decoder.decode(line))
+    return rows

@@ -1,0 +1,226 @@
+"""`UsageLedger`: rows in from the request path, batches out to the database from a thread.
+
+`add` appends to a list in memory and to the journal, a local file (`journal`). A thread commits what was added every `interval`
+seconds, so a request never waits for the database. While that is away rows wait, the gateway keeps serving, and the log says so
+once; when it is back they are written. Above `max_pending` further rows are dropped and counted. Rows of a process that was
+killed are found in its journal when a gateway starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from antiphon.history.sql.database import Database
+from antiphon.ids import new_id
+from antiphon.prices.table import PriceTable
+from antiphon_gateway.ledger.journal import RowJournal, has_segments, recover
+from antiphon_gateway.ledger.row import UsageRow
+from antiphon_gateway.ledger.writer import LedgerWriter
+
+logger = logging.getLogger("antiphon.gateway")
+
+_BATCH_ROWS = 1_000
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.5, 30.0
+_PURGE_SECONDS = 3600.0
+_DAY_SECONDS = 86_400
+
+
+class LedgerStatus(Struct, frozen=True):
+    """The state of a ledger. `problem` is why it cannot write at present."""
+
+    location: str
+    written_rows: int
+    pending_rows: int
+    lost_rows: int
+    problem: str = ""
+    write_errors: int = 0
+    """How often a batch could not be written; it is tried again."""
+
+
+class UsageLedger:
+    """The ledger of one process. `open_database` is called in its thread, at the first row; `on_written` too, after a commit."""
+
+    def __init__(
+        self,
+        open_database: Callable[[], Database],
+        *,
+        prices: Callable[[], PriceTable] = PriceTable,
+        location: str = "",
+        journal: Path | None = None,
+        retention_days: int | None = None,
+        interval: float = 1.0,
+        max_pending: int = 100_000,
+        on_written: Callable[[Sequence[UsageRow]], None] = lambda _: None,
+    ) -> None:
+        self._open_database = open_database
+        self._prices = prices
+        self._location = location
+        self._retention_days = retention_days
+        self._interval = interval
+        self._max_pending = max_pending
+        self._on_written = on_written
+        self._write_errors = 0
+        self._pending: deque[UsageRow] = deque()
+        self._batch: list[UsageRow] = []  # being written; kept until it is
+        self._added = self._written = self._lost = 0
+        self._journal_folder = journal
+        self._problem = ""
+        self._name = new_id()
+        self._journal = None if journal is None else RowJournal(journal, self._name)
+        self._writer: LedgerWriter | None = None
+        self._thread: threading.Thread | None = None
+        self._has_rows = threading.Event()
+        self._hurry = threading.Event()  # commit now, without waiting for more rows
+        self._is_closing = False
+        self._idle = threading.Condition()
+        self._next_purge = 0.0
+
+    def add(self, row: UsageRow) -> None:
+        """Add a row. It is written within about `interval` seconds."""
+        self.add_all((row,))
+
+    def add_all(self, rows: Sequence[UsageRow]) -> None:
+        """Add the rows of a request."""
+        if len(self._pending) + len(rows) > self._max_pending:
+            self._drop(len(rows))
+            return
+        if self._journal is not None:
+            self._journal.append(self._added + 1, rows)
+        self._added += len(rows)
+        self._pending.extend(rows)
+        if not self._has_rows.is_set():
+            self._has_rows.set()
+            if self._thread is None:
+                self._start()
+
+    def recover(self) -> None:
+        """Write the rows of processes that were killed, if there are any."""
+        if self._thread is None and self._journal_folder is not None and has_segments(self._journal_folder):
+            self._hurry.set()
+            self._has_rows.set()
+            self._start()
+
+    @property
+    def status(self) -> LedgerStatus:
+        """The state."""
+        pending = len(self._pending) + len(self._batch)
+        return LedgerStatus(self._location, self._written, pending, self._lost, self._problem, self._write_errors)
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the rows added so far are written, at most `timeout` seconds. Whether they are."""
+        added = self._added
+        if self._thread is None or self._written >= added:
+            return True
+        with self._idle:
+            self._hurry.set()
+            self._has_rows.set()
+            return self._idle.wait_for(lambda: self._written >= added, timeout)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Write what is left, at most `timeout` seconds, and end the thread."""
+        is_written = self.flush(timeout)
+        if not is_written:
+            logger.error(
+                "usage ledger: %s rows were not written to %s: %s",
+                self.status.pending_rows,
+                self._location,
+                self._problem,
+            )
+        self._is_closing = True
+        self._hurry.set()
+        self._has_rows.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+        if self._journal is not None:
+            self._journal.close(is_empty=is_written)
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="usage-ledger", daemon=True)
+        self._thread.start()
+
+    def _drop(self, count: int) -> None:
+        if not self._lost:
+            logger.error("usage ledger: %s rows wait to be written; further rows are dropped", self._max_pending)
+        self._lost += count
+
+    # What runs in the thread.
+
+    def _run(self) -> None:
+        delay = _FIRST_RETRY_SECONDS
+        while True:
+            self._has_rows.wait()
+            self._hurry.wait(self._interval)
+            self._hurry.clear()
+            self._has_rows.clear()
+            if self._is_closing and not self._pending and not self._batch:
+                break
+            try:
+                self._write_pending()
+            except Exception as error:  # an unknown error must not end the thread either
+                self._report(error)
+                if self._is_closing:
+                    break
+                self._hurry.wait(delay)
+                delay = min(2 * delay, _LONGEST_RETRY_SECONDS)
+                self._has_rows.set()
+            else:
+                delay = _FIRST_RETRY_SECONDS
+                self._purge()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write_pending(self) -> None:
+        writer = self._writer or self._open()
+        while self._batch or self._pending:
+            if not self._batch:
+                while self._pending and len(self._batch) < _BATCH_ROWS:
+                    self._batch.append(self._pending.popleft())
+            writer.write(self._name, self._written + 1, self._batch)
+            written, self._batch = self._batch, []
+            self._written += len(written)
+            with self._idle:  # after each batch: under load there may be a next one for a long time
+                self._idle.notify_all()
+            if self._journal is not None:
+                self._journal.committed(self._written)
+            self._on_written(written)
+            if self._problem:
+                logger.warning("usage ledger: %s is written again", self._location)
+                self._problem = ""
+
+    def _open(self) -> LedgerWriter:
+        database = self._open_database()
+        self._location = database.location
+        writer = LedgerWriter(database, self._prices)
+        try:
+            if self._journal_folder is not None and (count := recover(self._journal_folder, writer.write)):
+                logger.warning("usage ledger: recovered %s rows of processes that were killed", count)
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        return writer
+
+    def _report(self, error: Exception) -> None:
+        self._write_errors += 1
+        if not self._problem:
+            logger.error("usage ledger: cannot write: %s; rows wait in memory, retrying", error)
+        self._problem = str(error) or type(error).__name__
+
+    def _purge(self) -> None:
+        """Delete expired rows, now and then and some at a time."""
+        if self._retention_days is None or self._writer is None or time.monotonic() < self._next_purge:
+            return
+        try:
+            before = (time.time_ns() // 1_000) - self._retention_days * _DAY_SECONDS * 1_000_000
+            if not self._writer.delete_before(before):
+                self._next_purge = time.monotonic() + _PURGE_SECONDS
+        except Exception:
+            logger.exception("usage ledger: cannot delete expired rows")
+            self._next_purge = time.monotonic() + _PURGE_SECONDS

@@ -1,0 +1,354 @@
+"""`Metrics`: what the gateway counts, and the text that Prometheus scrapes.
+
+The number of series is bounded. `model` is the route as written in the configuration, `other` for the rest: clients cannot
+create series by inventing models. `what` of a loss is a field name of the formats, `other` for anything else or above a limit.
+All other labels come from the configuration or a closed list.
+
+Workers share their counts through `WorkerSnapshots`, and a scrape of any worker returns the sum. The states of credentials and
+of the shared store are reported per worker, because each worker has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.http.server.application import Traffic
+from antiphon.parts import TokenUsage
+from antiphon.providers.call import Attempt
+from antiphon.providers.credentials.health import CredentialStatus, KeyState
+from antiphon.providers.engine.target_health import CircuitStatus
+from antiphon.repair.action import Action
+from antiphon.wire.loss import Loss
+from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon_gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
+
+if TYPE_CHECKING:
+    from antiphon_gateway.ledger.ledger import LedgerStatus
+    from antiphon_gateway.ledger.spend_counters import Label, Spent
+
+_Family = TypeVar("_Family", bound=Family)
+
+STATES: tuple[KeyState, ...] = get_args(KeyState)
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
+_FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 60)
+_OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
+
+logger = logging.getLogger("antiphon.gateway")
+
+_WORD = re.compile(r"[a-z$][a-z0-9_.$-]{0,39}", re.ASCII | re.IGNORECASE)
+_MAX_LOSS_LABELS = 64
+_ROUTE_CACHE_SIZE = 4096
+_STALE_SECONDS = 15.0
+
+
+class _Snapshot(Struct, frozen=True):
+    """What one worker counted so far."""
+
+    time: float
+    has_ended: bool
+    families: dict[str, list[tuple[tuple[str, ...], list[float]]]]
+
+
+class Metrics:
+    """Everything the gateway counts. `snapshots` shares it among workers; `models` are the names of the routes."""
+
+    def __init__(
+        self,
+        models: Iterable[str] = (),
+        *,
+        version: str = "",
+        snapshots: WorkerSnapshots | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._snapshots = snapshots
+        self._has_ended = False
+        self._families: dict[str, Family] = {}
+        self._requests = self._register(
+            Counter(
+                "antiphon_requests_total",
+                "Requests answered.",
+                ("client_format", "upstream_format", "provider", "model", "status", "streamed", "key"),
+            )
+        )
+        self._tokens = self._register(
+            Counter(
+                "antiphon_tokens_total",
+                "Tokens as counted by the providers; cached and cache_write are part of prompt, reasoning of completion.",
+                ("kind", "provider", "model", "key"),
+            )
+        )
+        self._seconds = self._register(
+            Histogram(
+                "antiphon_request_seconds",
+                "Time from the first request byte to the last response byte.",
+                ("client_format", "provider", "model"),
+                _SECONDS,
+            )
+        )
+        self._first_token = self._register(
+            Histogram(
+                "antiphon_first_token_seconds",
+                "Time from the first request byte to the first content of the response.",
+                ("provider", "model"),
+                _FIRST_TOKEN_SECONDS,
+            )
+        )
+        self._overhead = self._register(
+            Histogram(
+                "antiphon_overhead_seconds",
+                "Time spent in the gateway, excluding waits for the upstream and the client.",
+                ("client_format", "upstream_format"),
+                _OVERHEAD_SECONDS,
+            )
+        )
+        self._repairs = self._register(Counter("antiphon_repairs_total", "Repairs of message sequences.", ("kind",)))
+        self._losses = self._register(
+            Counter("antiphon_losses_total", "Fields dropped in translation, by field.", ("what",))
+        )
+        self._attempts = self._register(
+            Counter("antiphon_upstream_attempts_total", "Upstream requests sent.", ("provider",))
+        )
+        self._failures = self._register(
+            Counter(
+                "antiphon_upstream_failures_total",
+                "Upstream requests that failed, by error kind.",
+                ("provider", "kind"),
+            )
+        )
+        self._reloads = self._register(Counter("antiphon_reloads_total", "Configuration reloads.", ("outcome",)))
+        self._log_failures = self._register(
+            Counter("antiphon_log_failures_total", "Log lines that could not be written.")
+        )
+        self._in_flight = self._register(Gauge("antiphon_requests_in_flight", "Requests in progress."))
+        self._connections = self._register(Gauge("antiphon_connections", "Open client connections."))
+        self._credentials = self._register(
+            Gauge(
+                "antiphon_credentials",
+                "Credentials in each state, as each worker sees them.",
+                ("worker", "provider", "state"),
+            )
+        )
+        self._circuits = self._register(
+            Gauge(
+                "antiphon_circuits_open",
+                "Circuits of targets that are not closed, as each worker sees them.",
+                ("worker", "provider", "model", "state"),
+            )
+        )
+        self._shared = self._register(
+            Gauge("antiphon_shared_store_up", "1 if the worker can reach the shared store, else 0.", ("worker",))
+        )
+        self._ledger_tokens = self._register(
+            Counter(
+                "antiphon_ledger_tokens_total",
+                "Tokens of written ledger rows, estimates included.",
+                ("kind", "provider", "model", "key"),
+            )
+        )
+        self._ledger_cost = self._register(
+            Counter(
+                "antiphon_ledger_cost_dollars_total",
+                "What written ledger rows cost, in US dollars, by the prices when they were written.",
+                ("provider", "model", "key"),
+            )
+        )
+        self._ledger_unpriced = self._register(
+            Counter(
+                "antiphon_ledger_unpriced_calls_total",
+                "Written ledger rows with tokens whose price is not known.",
+                ("provider", "model", "key"),
+            )
+        )
+        self._ledger_rows = self._register(Counter("antiphon_ledger_rows_total", "Rows written to the usage ledger."))
+        self._ledger_lost = self._register(
+            Counter("antiphon_ledger_rows_lost_total", "Rows dropped because too many waited to be written.")
+        )
+        self._ledger_errors = self._register(
+            Counter("antiphon_ledger_write_errors_total", "Batches of ledger rows that could not be written at once.")
+        )
+        self._ledger_pending = self._register(
+            Gauge("antiphon_ledger_rows_pending", "Rows waiting to be written to the usage ledger.")
+        )
+        self._info = self._register(Gauge("antiphon_workers", "Serving workers, by version.", ("version",)))
+        self._info.set((version,), 1)
+        for outcome in ("applied", "refused"):
+            self._reloads.series((outcome,))
+        for single in (self._log_failures, self._connections):
+            single.series(())
+        self.traffic = Traffic()
+        """Open connections and requests in progress. The listeners count them."""
+        self.use_models(models)
+
+    def use_models(self, models: Iterable[str]) -> None:
+        """Set the names of the routes."""
+        routes = tuple(models)
+
+        def route(model: str) -> str:
+            return next((name for name in routes if name == model or fnmatchcase(model, name)), OTHER)
+
+        self._route = lru_cache(_ROUTE_CACHE_SIZE)(route)
+
+    def request(
+        self,
+        *,
+        client_format: str = "",
+        upstream_format: str = "",
+        model: str = "",
+        provider: str = "",
+        status: int = 200,
+        seconds: float = 0.0,
+        first_token_seconds: float | None = None,
+        overhead_seconds: float | None = None,
+        usage: TokenUsage | None = None,
+        repairs: Iterable[Action] = (),
+        losses: Iterable[Loss] = (),
+        attempts: Iterable[Attempt] = (),
+        key_name: str = "",
+        streamed: bool = False,
+    ) -> None:
+        """A request was answered."""
+        model = self._route(model)
+        stream_label = "true" if streamed else "false"
+        self._requests.add((client_format, upstream_format, provider, model, str(status), stream_label, key_name))
+        self._seconds.observe((client_format, provider, model), seconds)
+        if first_token_seconds is not None:
+            self._first_token.observe((provider, model), first_token_seconds)
+        if overhead_seconds is not None:
+            self._overhead.observe((client_format, upstream_format), overhead_seconds)
+        if usage is not None:
+            self._spend(usage, provider, model, key_name)
+        for action in repairs:
+            self._repairs.add((action.kind,))
+        for loss in losses:
+            self._losses.add((self._loss_label(loss.what),))
+        for attempt in attempts:
+            self._attempts.add((attempt.provider,))
+            if attempt.error is not None:
+                self._failures.add((attempt.provider, attempt.error.kind))
+
+    def reloaded(self, *, is_applied: bool) -> None:
+        """The configuration was reloaded or rejected."""
+        self._reloads.add(("applied" if is_applied else "refused",))
+
+    def log_failed(self) -> None:
+        """A log line could not be written."""
+        self._log_failures.add()
+
+    def set_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
+        """Set the states of the credentials of each provider."""
+        worker = self._worker
+        self._credentials.rows.clear()
+        for provider, statuses in credentials.items():
+            for state in STATES:
+                self._credentials.set(
+                    (worker, provider, state), sum(status.health.state == state for status in statuses)
+                )
+
+    def set_circuits(self, circuits: Sequence[CircuitStatus]) -> None:
+        """Set the circuits that are not closed."""
+        self._circuits.rows.clear()
+        for circuit in circuits:
+            self._circuits.set((self._worker, circuit.target.provider, circuit.target.model, circuit.state), 1)
+
+    def set_store_up(self, *, is_unavailable: bool) -> None:
+        """Set whether the shared store is available."""
+        self._shared.set((self._worker,), 0 if is_unavailable else 1)
+
+    def set_ledger(self, status: LedgerStatus) -> None:
+        """Set the state of the usage ledger of this process."""
+        for family, value in (
+            (self._ledger_rows, status.written_rows),
+            (self._ledger_lost, status.lost_rows),
+            (self._ledger_errors, status.write_errors),
+            (self._ledger_pending, status.pending_rows),
+        ):
+            family.series(())[0] = value
+
+    def add_spend(self, spent: Mapping[Label, Spent]) -> None:
+        """Add what rows of the ledger used, by provider, requested model and key."""
+        for (provider, requested, key), sums in spent.items():
+            model = self._route(requested)
+            self._ledger_tokens.add(("prompt", provider, model, key), sums.prompt_tokens)
+            self._ledger_tokens.add(("completion", provider, model, key), sums.completion_tokens)
+            if sums.calls > sums.unpriced_calls:
+                self._ledger_cost.add((provider, model, key), sums.dollars)
+            if sums.unpriced_calls:
+                self._ledger_unpriced.add((provider, model, key), sums.unpriced_calls)
+
+    def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
+        """The text of a scrape: the sum over all workers. `credentials` are their present states, by provider."""
+        if credentials is not None:
+            self.set_credentials(credentials)
+        self.share()
+        snapshots = [self._snapshot(), *self._snapshots_of_others()]
+        oldest = self._clock() - _STALE_SECONDS
+        text = []
+        for name, family in self._families.items():
+            total: Rows = {}
+            for snapshot in snapshots:
+                if family.kind != "gauge" or (snapshot.time >= oldest and not snapshot.has_ended):
+                    add_rows(total, snapshot.families.get(name, ()))
+            if total:
+                text.append(family.text(total))
+        return "".join(text).encode("utf-8", "replace")
+
+    def share(self) -> None:
+        """Publish this worker's counts to the other workers. Called every second by `publish_forever`."""
+        if self._snapshots is not None:
+            self._snapshots.write("metrics", msgspec.json.encode(self._snapshot()))
+
+    def close(self) -> None:
+        """This worker ends: its counters remain, its gauges are removed."""
+        self._has_ended = True
+        self.share()
+
+    @property
+    def _worker(self) -> str:
+        return self._snapshots.worker if self._snapshots is not None else ""
+
+    def _snapshot(self) -> _Snapshot:
+        self._in_flight.set((), self.traffic.requests_in_progress)
+        self._connections.set((), self.traffic.connections)
+        families = {name: list(family.rows.items()) for name, family in self._families.items()}
+        return _Snapshot(self._clock(), self._has_ended, families)
+
+    def _snapshots_of_others(self) -> Iterable[_Snapshot]:
+        for data in self._snapshots.read_others("metrics") if self._snapshots is not None else ():
+            try:
+                yield msgspec.json.decode(data, type=_Snapshot)
+            except msgspec.DecodeError:
+                logger.warning("skipping unreadable metrics of another worker")
+
+    def _spend(self, usage: TokenUsage, provider: str, model: str, key_name: str) -> None:
+        add = self._tokens.add
+        if usage.prompt_tokens:
+            add(("prompt", provider, model, key_name), usage.prompt_tokens)
+        if usage.completion_tokens:
+            add(("completion", provider, model, key_name), usage.completion_tokens)
+        if usage.cached_tokens:
+            add(("cached", provider, model, key_name), usage.cached_tokens)
+        if usage.cache_write_tokens:
+            add(("cache_write", provider, model, key_name), usage.cache_write_tokens)
+        if usage.reasoning_tokens:
+            add(("reasoning", provider, model, key_name), usage.reasoning_tokens)
+
+    def _loss_label(self, what: str) -> str:
+        rows = self._losses.rows
+        if (what,) in rows:
+            return what
+        return what if len(rows) < _MAX_LOSS_LABELS and _WORD.fullmatch(what) else OTHER
+
+    def _register(self, family: _Family) -> _Family:
+        self._families[family.name] = family
+        return family

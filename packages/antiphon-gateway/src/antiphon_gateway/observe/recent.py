@@ -1,0 +1,350 @@
+"""`RecentRequests`: the last 500 requests, and the last hour minute by minute.
+
+Texts in a `RequestRecord` are truncated, because clients and providers write them. A `Minute` counts requests,
+refused ones (the client's fault) and failed ones (ours or a provider's). Its latencies are a histogram whose buckets grow by a
+tenth: percentiles are right to 5 % in a few hundred bytes, and histograms of several workers add up.
+
+With `WorkerSnapshots` each worker publishes its own, and `activity` merges those of all workers. Both handle hundreds of records,
+so they run in a thread; the event loop only hands over what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+from msgspec import Struct, field
+
+from antiphon.errors import StoreBusy
+from antiphon.providers.call import Attempt
+from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon_gateway.observe.cache_record import CacheRecord
+from antiphon_gateway.observe.request_trace import CLIENT_ERRORS, Outcome, RequestTrace, request_outcome
+from antiphon_gateway.threads import RECORDS
+
+logger = logging.getLogger("antiphon.gateway")
+
+MAX_RECORDS = 500
+MAX_REFUSED = 50
+"""How many refused requests of clients that are not known, or over their limits, are in the list."""
+MINUTES = 60
+
+_CLIENT_OUTCOMES = ("refused", "cancelled")
+_MAX_LINES = 20
+_MAX_LINE_CHARS = 300
+_BUCKET_RATIO = math.log(1.1)
+_SHORTEST = 0.001
+
+
+class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a provider on behalf of a request. `credential` is its name or masked form."""
+
+    provider: str
+    model: str = ""
+    credential: str = ""
+    status: int | None = None
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def target(self) -> str:
+        """The target that was asked, as `provider/model`."""
+        return target_name(self.provider, self.model)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it failed, and not by the client's fault."""
+        return bool(self.error) and self.error.partition(":")[0] not in CLIENT_ERRORS
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> AttemptRecord:
+        """The parts of an attempt that may be shown: not the provider's own object, which may repeat the request."""
+        error = attempt.error
+        return cls(
+            provider=attempt.provider,
+            model=attempt.model,
+            credential=attempt.credential,
+            status=attempt.status,
+            seconds=attempt.seconds,
+            error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
+        )
+
+
+class RequestRecord(Struct, frozen=True, kw_only=True):
+    """One request as it is shown: client, model, target, cost, and what was repaired or lost."""
+
+    id: str
+    time: datetime = field(default_factory=partial(datetime.now, UTC))
+    """When it ended."""
+    client_format: str = ""
+    upstream_format: str = ""
+    model: str = ""
+    """The requested model."""
+    target: str = ""
+    """The target, `provider/model`."""
+    key: str = ""
+    status: int = 200
+    streamed: bool = False
+    seconds: float = 0.0
+    first_token_seconds: float | None = None
+    overhead_seconds: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    operation: str = "chat"
+    repairs: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    """The steps from one target to the next, each with its cause."""
+    began_early: bool = False
+    """Whether the head of the stream was sent before a provider answered."""
+    error: str = ""
+    cache: CacheRecord | None = None
+    """What the cache doctor found, if it is on."""
+
+    @classmethod
+    def of(cls, trace: RequestTrace) -> RequestRecord:
+        """The record of a finished request."""
+        usage = trace.usage
+        error = trace.error
+        return cls(
+            id=trace.request_id,
+            time=datetime.fromtimestamp(trace.recorded_at or time.time(), UTC),
+            client_format=trace.client_format,
+            upstream_format=trace.upstream_format,
+            model=_truncate(trace.requested_model),
+            target=target_name(trace.provider, trace.model),
+            key=trace.key,
+            status=trace.status,
+            streamed=trace.streams,
+            seconds=trace.seconds,
+            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
+            overhead_seconds=trace.overhead_seconds,
+            prompt_tokens=usage.prompt_tokens if usage else 0,
+            completion_tokens=usage.completion_tokens if usage else 0,
+            cached_tokens=usage.cached_tokens if usage else 0,
+            reasoning_tokens=usage.reasoning_tokens if usage else 0,
+            cache_write_tokens=usage.cache_write_tokens if usage else 0,
+            operation=trace.operation,
+            repairs=_bounded_lines(trace.repairs) if trace.repairs else (),
+            losses=_bounded_lines(trace.losses) if trace.losses else (),
+            attempts=tuple([AttemptRecord.of(attempt) for attempt in trace.attempts[-_MAX_LINES:]]),
+            fallbacks=_bounded_lines(trace.fallbacks) if trace.fallbacks else (),
+            began_early=trace.began_early,
+            error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
+            cache=None if trace.cache is None else trace.cache_record,
+        )
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        return request_outcome(self.status, self.error.partition(":")[0], was_sent=bool(self.attempts))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the request was invalid or the client disconnected."""
+        return self.outcome in _CLIENT_OUTCOMES
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether there was no complete answer and it was not the client's fault."""
+        return self.outcome == "failed"
+
+
+class Minute(Struct):
+    """One minute of requests, or several added up. `start` is its first second; the digests count requests by step of time."""
+
+    start: int
+    requests: int = 0
+    refused: int = 0
+    failed: int = 0
+    seconds: dict[int, int] = field(default_factory=dict)
+    first_token: dict[int, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    def add(self, trace: RequestTrace) -> None:
+        """Count one request. Only answers are timed: refusals are fast, and would hide a slow provider."""
+        self.requests += 1
+        if trace.usage is not None:
+            self.prompt_tokens += trace.usage.prompt_tokens
+            self.cached_tokens += trace.usage.cached_tokens
+        if trace.status >= 400 or trace.error is not None:
+            outcome = trace.outcome
+            self.refused += outcome in _CLIENT_OUTCOMES
+            self.failed += outcome == "failed"
+        elif trace.is_timed:
+            bucket = _bucket_index(trace.seconds)
+            self.seconds[bucket] = self.seconds.get(bucket, 0) + 1
+        if trace.first_token is not None:
+            bucket = _bucket_index(trace.first_token - trace.started_at)
+            self.first_token[bucket] = self.first_token.get(bucket, 0) + 1
+
+    def merge(self, other: Minute) -> None:
+        """Add the counts of another worker."""
+        self.requests += other.requests
+        self.refused += other.refused
+        self.failed += other.failed
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        for mine, theirs in ((self.seconds, other.seconds), (self.first_token, other.first_token)):
+            for bucket, count in list(theirs.items()):
+                mine[bucket] = mine.get(bucket, 0) + count
+
+
+class Activity(Struct):
+    """The records, newest first, and the minutes of the last hour, oldest first, without gaps."""
+
+    records: list[RequestRecord]
+    minutes: list[Minute]
+    workers: int = 1
+
+
+class _EncodedActivity(Struct):
+    """An `Activity` whose records are encoded already."""
+
+    records: list[msgspec.Raw]
+    minutes: list[Minute]
+
+
+class RecentRequests:
+    """The last requests and the last hour."""
+
+    def __init__(
+        self,
+        *,
+        most: int = MAX_RECORDS,
+        snapshots: WorkerSnapshots | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._last: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
+        self._refused: deque[RequestRecord] = deque(maxlen=MAX_REFUSED)
+        self._has_new_refusals = False
+        self._minutes: dict[int, Minute] = {}
+        self._most = most
+        self._snapshots = snapshots
+        self._clock = clock
+        self._unshared: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
+        self._shared: deque[msgspec.Raw] = deque(maxlen=most)  # what the other workers can read, encoded
+
+    def add(self, trace: RequestTrace, *, is_bounded: bool = False) -> None:
+        """Add a finished request. Without texts of unknown length its record is made when it is asked for, which is seldom.
+
+        `is_bounded`: it is one of any number of refusals; they do not displace other requests.
+        """
+        now = trace.recorded_at = self._clock()
+        has_texts = trace.error is not None or trace.repairs or trace.losses or len(trace.attempts) > 1
+        kept = RequestRecord.of(trace) if has_texts else trace
+        if is_bounded:
+            self._refused.append(RequestRecord.of(trace))
+            self._has_new_refusals = True
+        else:
+            self._last.append(kept)
+            if self._snapshots is not None:
+                self._unshared.append(kept)
+        start = int(now) // 60 * 60
+        minute = self._minutes.get(start)
+        if minute is None:
+            self._minutes = {known: old for known, old in self._minutes.items() if known > start - MINUTES * 60}
+            minute = self._minutes[start] = Minute(start)
+        minute.add(trace)
+
+    async def read(self) -> Activity:
+        """The activity of all workers, merged in a thread: there may be thousands of records."""
+        return await RECORDS.run(self.activity)
+
+    def activity(self) -> Activity:
+        """The same in this thread, which need not be that of the event loop: what that changes is copied in one step."""
+        own = [_record(each) for each in [*self._last, *self._refused]]
+        activities = [Activity(own, list(self._minutes.values())), *self._activity_of_others()]
+        records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
+        now = self._minute()
+        hour = {start: Minute(start) for start in range(now - (MINUTES - 1) * 60, now + 60, 60)}
+        for one in activities:
+            for minute in one.minutes:
+                if minute.start in hour:
+                    hour[minute.start].merge(minute)
+        return Activity(records[: -self._most - len(self._refused) - 1 : -1], list(hour.values()), len(activities))
+
+    async def share(self) -> None:
+        """Publish this worker's activity to the other workers, if it changed. Called every second by `publish_forever`."""
+        if self._snapshots is None or not (self._unshared or self._has_new_refusals):
+            return
+        self._has_new_refusals = False
+        fresh, self._unshared = self._unshared, deque(maxlen=self._most)
+        try:
+            await RECORDS.run(self._publish, self._snapshots, fresh)
+        except StoreBusy:
+            self._unshared.extendleft(reversed(fresh))
+
+    def _publish(self, snapshots: WorkerSnapshots, fresh: Iterable[RequestRecord | RequestTrace]) -> None:
+        """Write the records, in a thread. Only the new ones are encoded."""
+        self._shared.extend([msgspec.Raw(msgspec.json.encode(_record(each))) for each in fresh])
+        refused = [msgspec.Raw(msgspec.json.encode(each)) for each in list(self._refused)]
+        activity = _EncodedActivity([*self._shared, *refused], list(self._minutes.values()))
+        snapshots.write("recent", msgspec.json.encode(activity))
+
+    def _activity_of_others(self) -> Iterable[Activity]:
+        for data in self._snapshots.read_others("recent") if self._snapshots is not None else ():
+            try:
+                yield msgspec.json.decode(data, type=Activity)
+            except msgspec.DecodeError:
+                logger.warning("skipping unreadable request records of another worker")
+
+    def _minute(self) -> int:
+        return int(self._clock()) // 60 * 60
+
+
+def _record(kept: RequestRecord | RequestTrace) -> RequestRecord:
+    return RequestRecord.of(kept) if isinstance(kept, RequestTrace) else kept
+
+
+def percentile(histogram: dict[int, int], fraction: float) -> float | None:
+    """The time that `fraction` of the counted requests did not exceed; None if there are none."""
+    rank = fraction * sum(histogram.values())
+    reached = 0
+    for bucket in sorted(histogram):
+        reached += histogram[bucket]
+        if reached >= rank:
+            # the middle of the step, by ratio
+            return _SHORTEST * math.exp((bucket - 0.5) * _BUCKET_RATIO)
+    return None
+
+
+def exact_percentile(values: Iterable[float], fraction: float) -> float | None:
+    """The value that `fraction` of a few values did not exceed; None if there are none."""
+    known = sorted(values)
+    return known[max(0, math.ceil(fraction * len(known)) - 1)] if known else None
+
+
+def _bucket_index(seconds: float) -> int:
+    return max(0, math.ceil(math.log(max(seconds, _SHORTEST) / _SHORTEST) / _BUCKET_RATIO))
+
+
+def target_name(provider: str, model: str) -> str:
+    """A target as it is shown."""
+    return _truncate(f"{provider}/{model}" if model else provider)
+
+
+def _truncate(text: str) -> str:
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # an unpaired surrogate would break every encoder
+    return text if len(text) <= _MAX_LINE_CHARS else text[: _MAX_LINE_CHARS - 1] + "…"
+
+
+def _bounded_lines(items: Iterable[object]) -> tuple[str, ...]:
+    """Items as lines of bounded length and number; the last line has the number of the omitted ones."""
+    every = list(items)
+    lines = [_truncate(str(one)) for one in every[:_MAX_LINES]]
+    if len(every) > _MAX_LINES:
+        lines.append(f"and {len(every) - _MAX_LINES} more")
+    return tuple(lines)

@@ -1,0 +1,189 @@
+"""The log lines of a finished request: one with every fact as a field, and a warning for each problem upstream.
+
+`LOG_FIELDS` is the list of fields; docs/gateway.md has the same list, and a test compares the two. A fact that does not apply
+(the error of an answered request) is left out. On the console the text of the line has the main facts, and the fields only
+the rest. The line of a request is a warning if the request failed; a client's own mistake is not. Two facts get a warning of
+their own, once per request, because an operator has to act on them: an upstream key that was rejected, and a fallback. The
+line of a request that a defect of ours ended is an error with the traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.logs import is_for_people, log_request
+from antiphon.providers.call import Attempt, Fallback
+from antiphon_gateway.observe.request_trace import RequestTrace
+
+LOG_FIELDS: Mapping[str, str] = {
+    "request_id": "the id of the request",
+    "status": "the HTTP status that the client got",
+    "outcome": "`answered`, `refused`, `failed` or `cancelled`; the truth where a stream failed after its 200",
+    "operation": "`chat`, `embeddings`, the kind of a request that is passed on, or what else was asked for (`list_models`, …)",
+    "client_format": "the format of the client",
+    "key": "the name of the client key",
+    "model": "the requested model",
+    "provider": "the provider that was asked last",
+    "target_model": "the model that was asked there",
+    "streamed": "whether the client asked for a stream",
+    "attempts": "how many requests were sent upstream",
+    "seconds": "time to the last byte of the response",
+    "overhead_ms": "the gateway's own part of that time, in milliseconds",
+    "repairs": "what was repaired, as a list of texts",
+    "losses": "what could not be translated, as a list of texts",
+    "upstream_format": "the format of the provider",
+    "credential": "the upstream key of the last attempt, by its source",
+    "ttft_seconds": "time to the first content of the response",
+    "input_tokens": "tokens of the prompt, with the cached ones",
+    "output_tokens": "tokens of the completion, with reasoning",
+    "cache_read_tokens": "tokens read from the provider's cache",
+    "cache_write_tokens": "tokens written to the provider's cache",
+    "reasoning_tokens": "tokens of reasoning",
+    "attempt_outcomes": "each attempt (provider, model, credential, status, seconds, error), if one failed",
+    "fallback_reason": "which target was left for which one, and the error that caused it",
+    "began_early": "true if the client got the head of the stream before a provider answered (`hold_seconds`)",
+    "cache_doctor": "what the [cache doctor](cache-doctor.md) found, if it is on: verdict, tokens, first differing field",
+    "error_kind": "the kind of the error, such as `rate_limit`",
+    "error": "the text of the error",
+}
+"""The fields of the line of a request, in their order, and what each means."""
+
+_LONGEST_ERROR = 1000
+
+logger = logging.getLogger("antiphon.gateway")
+
+
+def log_finished_request(trace: RequestTrace, seconds: float, overhead: float) -> None:
+    """Write the lines of a finished request."""
+    attempts = trace.attempts
+    if trace.fallbacks or (attempts and any(attempt.error is not None for attempt in attempts)):
+        warn_about_upstreams(trace.request_id, attempts, trace.fallbacks)
+    outcome, defect = trace.outcome, trace.defect
+    if defect is not None:
+        trace.defect = None  # its frames hold the request
+        fields = request_fields(trace, outcome, seconds, overhead)
+        logger.error("internal error while handling a request", exc_info=defect, extra=fields)
+        return
+    level = logging.WARNING if outcome == "failed" else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    target = f"{trace.provider}/{trace.model}" if trace.model else trace.provider or "no provider"
+    asked = f"{trace.client_format} {trace.requested_model or trace.operation}".strip()
+    message = f"{asked} -> {target} {trace.status} in {seconds:.3f} s"
+    if is_for_people():
+        fields = _further_fields(trace, {"request_id": trace.request_id, "overhead_ms": round(overhead * 1000, 3)})
+    else:
+        fields = request_fields(trace, outcome, seconds, overhead)
+    log_request(logger, level, message, fields)
+
+
+def request_fields(trace: RequestTrace, outcome: str, seconds: float, overhead: float) -> dict[str, Any]:
+    """The facts of a finished request, by their name in the log."""
+    fields: dict[str, Any] = {
+        "request_id": trace.request_id,
+        "status": trace.status,
+        "outcome": outcome,
+        "operation": trace.operation,
+        "client_format": trace.client_format,
+        "key": trace.key,
+        "model": trace.requested_model,
+        "provider": trace.provider,
+        "target_model": trace.model,
+        "streamed": trace.streams,
+        "attempts": len(trace.attempts),
+        "seconds": round(seconds, 4),
+        "overhead_ms": round(overhead * 1000, 3),
+        "repairs": [],
+        "losses": [],
+    }
+    if trace.upstream_format:
+        fields["upstream_format"] = trace.upstream_format
+    if trace.attempts and trace.attempts[-1].credential:
+        fields["credential"] = trace.attempts[-1].credential
+    if (usage := trace.usage) is not None:
+        fields["cache_read_tokens"] = usage.cached_tokens
+        fields["cache_write_tokens"] = usage.cache_write_tokens
+        fields["reasoning_tokens"] = usage.reasoning_tokens
+    return _further_fields(trace, fields)
+
+
+def _further_fields(trace: RequestTrace, fields: dict[str, Any]) -> dict[str, Any]:
+    """`fields` with the facts that are in the line for people, too, where they apply."""
+    attempts, usage, error = trace.attempts, trace.usage, trace.error
+    if trace.key:
+        fields["key"] = trace.key
+    if trace.repairs:
+        fields["repairs"] = [str(action) for action in trace.repairs]
+    if trace.losses:
+        fields["losses"] = [str(loss) for loss in trace.losses]
+    if trace.first_token is not None:
+        fields["ttft_seconds"] = round(trace.first_token - trace.started_at, 4)
+    if usage is not None:
+        fields["input_tokens"] = usage.prompt_tokens
+        fields["output_tokens"] = usage.completion_tokens
+    if len(attempts) > 1 or (attempts and attempts[0].error is not None):
+        fields["attempt_outcomes"] = [_attempt_fields(attempt) for attempt in attempts]
+    if trace.fallbacks:
+        fields["fallback_reason"] = "; ".join(map(str, trace.fallbacks))
+    if trace.cache is not None and (found := trace.cache_record) is not None:
+        fields["cache_doctor"] = msgspec.to_builtins(found)
+    if trace.began_early:
+        fields["began_early"] = True
+    if error is not None:
+        fields["error_kind"] = error.kind
+        fields["error"] = error.message[:_LONGEST_ERROR]
+    return fields
+
+
+def warn_about_upstreams(request_id: str, attempts: Sequence[Attempt], fallbacks: Sequence[Fallback]) -> None:
+    """A warning for each upstream key that was rejected, and one if a fallback was used."""
+    rejected = {
+        (attempt.provider, attempt.credential): attempt
+        for attempt in attempts
+        if attempt.error is not None and attempt.error.kind == "authentication" and attempt.credential
+    }
+    for attempt in rejected.values():
+        status = f" ({attempt.status})" if attempt.status is not None else ""
+        logger.warning(
+            "provider %s rejected key %s%s; replace the key (it is read again), then run `antiphon doctor`",
+            attempt.provider,
+            attempt.credential,
+            status,
+            extra={
+                "request_id": request_id,
+                "event": "key_rejected",
+                "provider": attempt.provider,
+                "credential": attempt.credential,
+                "upstream_status": attempt.status,
+                "error": attempt.error.message[:_LONGEST_ERROR] if attempt.error is not None else "",
+            },
+        )
+    if fallbacks:
+        logger.warning(
+            "fallback from %s to %s",
+            fallbacks[0].failed,
+            fallbacks[-1].target,
+            extra={
+                "request_id": request_id,
+                "event": "fallback",
+                "failed_target": fallbacks[0].failed,
+                "target": fallbacks[-1].target,
+                "fallback_reason": "; ".join(map(str, fallbacks)),
+            },
+        )
+
+
+def _attempt_fields(attempt: Attempt) -> dict[str, Any]:
+    error = attempt.error
+    return {
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "credential": attempt.credential,
+        "status": attempt.status,
+        "seconds": round(attempt.seconds, 4),
+        "error": "" if error is None else f"{error.kind}: {error.message[:_LONGEST_ERROR]}",
+    }

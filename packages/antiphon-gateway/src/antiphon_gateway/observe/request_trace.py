@@ -1,0 +1,157 @@
+"""`RequestTrace`: what is recorded about one request: times, target, usage, attempts, errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from antiphon.errors import AntiphonError
+from antiphon.parts import TokenUsage
+from antiphon.providers.call import Attempt, Fallback
+from antiphon.repair.action import Action
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, Started, UsageReported, is_visible
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.observe.cache_record import CacheCheck, CacheRecord
+
+Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
+
+CLIENT_ERRORS = frozenset({"invalid_request", "context_length", "too_large"})
+"""Kinds of errors that are the client's fault."""
+_CANCELLED = 499
+
+
+def request_outcome(status: int, error_kind: str, *, was_sent: bool) -> Outcome:
+    """How a request ended, whatever status its head had: the head of a stream is sent before its end is known.
+
+    `refused` is the client's fault; a provider's rate limit is not. `was_sent`: whether a provider was asked.
+    """
+    if status == _CANCELLED:
+        return "cancelled"
+    if status < 400:
+        if not error_kind:
+            return "answered"
+        return "refused" if error_kind in CLIENT_ERRORS else "failed"
+    return "refused" if status < 500 and not (status == 429 and was_sent) else "failed"
+
+
+class RequestTrace(Struct, kw_only=True):
+    """One request. Times are of the monotonic clock; `waiting_seconds` is the time spent waiting for others."""
+
+    request_id: str
+    client_format: str
+    requested_model: str = ""
+    key: str = ""
+    streams: bool = False
+    provider: str = ""
+    model: str = ""
+    upstream_format: str = ""
+    status: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    first_token: float | None = None
+    finished_at: float | None = None
+    recorded_at: float = 0.0
+    """When it was recorded, in seconds since 1970."""
+    waiting_seconds: float = 0.0
+    usage: TokenUsage | None = None
+    repairs: list[Action] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    error: ProviderError | None = None
+    defect: Exception | None = None
+    """The exception that ended it, if that was a defect of ours; the log line has its traceback."""
+    client_disconnected: bool = False
+    """Whether the client disconnected before the end."""
+    began_early: bool = False
+    """Whether the head of the stream was sent before a provider answered."""
+    operation: str = "chat"
+    """Its operation name in OpenTelemetry's GenAI conventions."""
+    is_timed: bool = True
+    """Whether its times are those of calls of models: the gateway answers other requests itself, in no time."""
+    is_free: bool = False
+    """Whether a provider charges nothing for such a request that reports no usage."""
+    is_estimable: bool = True
+    """Whether its tokens can be estimated from its text."""
+    prompt_estimate: int = 0
+    """The approximate number of tokens of the prompt."""
+    output_bytes: int = 0
+    """The text of the answer so far, in bytes of UTF-8; counted if the provider reports no usage."""
+    service_tier: str = ""
+    """The tier that the request asks for, which changes its price."""
+    broken_tokens: int = 0
+    """An estimate for streams that broke without reporting usage and were finished by another target."""
+    span: Any = None
+    """Its span of OpenTelemetry, if it is traced."""
+    span_began: int = 0
+    trace_headers: Mapping[str, str] | None = None
+    """The headers that continue its trace upstream."""
+    cache: CacheCheck | None = None
+    """What the cache doctor finds, if it is on."""
+    stop_reason: str = ""
+    response_id: str = ""
+    response_model: str = ""
+
+    def observe(self, deltas: list[ModelOutputDelta]) -> None:
+        """Record the facts in a response."""
+        for delta in deltas:
+            if self.first_token is None and is_visible(delta):
+                self.first_token = time.monotonic()
+            if isinstance(delta, PartDelta):
+                self.output_bytes += len(delta.text.encode("utf-8", "replace"))
+            elif isinstance(delta, UsageReported):
+                self.usage = delta.usage
+            elif isinstance(delta, Failed):
+                self.error = delta.error
+        if self.span is not None:
+            self._observe_answer(deltas)
+
+    def _observe_answer(self, deltas: list[ModelOutputDelta]) -> None:
+        """What a span has besides: who answered, and why the answer ended."""
+        for delta in deltas:
+            if isinstance(delta, Finished):
+                self.stop_reason = delta.stop_reason
+                self.response_model = delta.model or self.response_model
+            elif isinstance(delta, Started):
+                self.response_id, self.response_model = delta.id, delta.model
+
+    def status_after(self, error: BaseException, deadline: float) -> int:
+        """The status of a request ended by `error`: a defect of ours, a timeout, or a disconnect."""
+        if isinstance(error, Exception):
+            self.error = ProviderError(f"internal error: {type(error).__name__}", "server")
+            self.defect = None if isinstance(error, AntiphonError) else error
+            return 500
+        if time.monotonic() >= deadline:
+            self.error = ProviderError("request timed out", "timeout")
+            return 504
+        self.client_disconnected = True
+        return 499
+
+    @property
+    def attempts_header(self) -> dict[str, str]:
+        """The header with the number of requests to providers, if there was more than one."""
+        return {"x-antiphon-attempts": str(len(self.attempts))} if len(self.attempts) > 1 else {}
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        kind = self.error.kind if self.error is not None else ""
+        return request_outcome(self.status, kind, was_sent=bool(self.attempts))
+
+    @property
+    def cache_record(self) -> CacheRecord | None:
+        """What the cache doctor found, once the request has ended; None for a request without an answer."""
+        return None if self.cache is None or self.status >= 400 else self.cache.record(self.usage)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds it took, or has taken so far."""
+        return (self.finished_at or time.monotonic()) - self.started_at
+
+    @property
+    def overhead_seconds(self) -> float:
+        """The gateway's own part of that time."""
+        return max(0.0, self.seconds - self.waiting_seconds)

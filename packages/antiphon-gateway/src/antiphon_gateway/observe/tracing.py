@@ -1,0 +1,195 @@
+"""`RequestTracer`: each request as an OpenTelemetry span with its upstream attempts as children (GenAI conventions), and metrics.
+
+The span of a request starts before the first upstream is called, so that upstreams continue the trace, and continues the client's
+own if its headers name one. Attributes and attempts are written when the request is over, from its `RequestTrace`, so cancelled
+requests are traced too. Spans contain numbers, names and kinds of errors, never prompts or responses.
+
+An attempt records how long it took but not when it started: children follow each other from the start of the request, and the
+last one ends with it. While nothing is traced, the client's trace headers are passed on as they came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from antiphon import telemetry
+from antiphon.errors import ExtraMissing
+from antiphon.providers.call import Attempt
+from antiphon.telemetry import switch
+from antiphon.telemetry.attributes import (
+    LONGEST_NAME,
+    Attributes,
+    finish_attributes,
+    nonzero,
+    provider_attributes,
+    server_attributes,
+    usage_attributes,
+)
+from antiphon.telemetry.spans import MEASURED, Telemetry, end_span
+from antiphon_gateway.observe.request_trace import RequestTrace
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+_LOOK_SECONDS = 1.0
+_SECOND = 1_000_000_000
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+class RequestTracer:
+    """Records to `recorder`, or to the providers the process has set up. Does nothing if OpenTelemetry is not installed."""
+
+    def __init__(self, recorder: Telemetry | None = None) -> None:
+        self._is_global = recorder is None
+        self._nowhere_until = 0.0  # no exporter is set up; checked again at this time
+        try:
+            self._recorder = recorder or Telemetry()
+        except ExtraMissing:
+            self._nowhere_until = float("inf")
+
+    def start(self, trace: RequestTrace, headers: Mapping[str, str]) -> None:
+        """Start the span of a request whose model is known. `headers` are the client's, their names in lower case."""
+        if self._is_traced():
+            trace.span, trace.span_began = self._start_span(trace, headers)
+            trace.trace_headers = self._recorder.headers(trace.span)
+        elif "traceparent" in headers:
+            trace.trace_headers = _given(headers)
+
+    def record(
+        self, trace: RequestTrace, headers: Mapping[str, str], base_urls: Mapping[str, str] | None = None
+    ) -> None:
+        """Trace a finished request. `base_urls` are the addresses of the providers by name."""
+        if trace.span is None and not self._is_traced():
+            return
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        span, began = (trace.span, trace.span_began) if trace.span is not None else self._start_span(trace, headers)
+        ended = began + int(trace.seconds * _SECOND)
+        inside = set_span_in_context(span)
+        at = began
+        for place, attempt in enumerate(trace.attempts):
+            is_answer = place == len(trace.attempts) - 1 and attempt.error is None
+            until = ended if is_answer else min(ended, at + int(attempt.seconds * _SECOND))
+            attributes = _attempt_attributes(attempt, trace.operation, (base_urls or {}).get(attempt.provider, ""))
+            if is_answer:
+                attributes |= _answer_attributes(trace)
+            name = f"{trace.operation} {attempt.model[:LONGEST_NAME]}".strip()
+            child = self._recorder.start_span(name, SpanKind.CLIENT, attributes, inside, at)
+            error = attempt.error.kind if attempt.error is not None else ""
+            end_span(child, error, until)
+            self._measure(trace if is_answer else None, attributes, error, (until - at) / _SECOND)
+            at = until
+        span.set_attributes(_request_attributes(trace))
+        end_span(span, _error_type(trace), ended)
+
+    def close(self) -> None:
+        """Send the remaining spans and metrics."""
+        if self._is_global:
+            return
+        if switch.active is self._recorder:
+            telemetry.disable()
+        else:
+            self._recorder.close()
+
+    def _is_traced(self) -> bool:
+        if not self._is_global:
+            return True
+        if time.monotonic() < self._nowhere_until:
+            return False
+        from opentelemetry import trace as otel
+
+        if isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):
+            self._nowhere_until = time.monotonic() + _LOOK_SECONDS
+            return False
+        return True
+
+    def _start_span(self, trace: RequestTrace, headers: Mapping[str, str]) -> tuple[Span, int]:
+        """The span, and when it began in nanoseconds of the wall clock."""
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind
+
+        model = trace.requested_model[:LONGEST_NAME]
+        attributes = {"gen_ai.operation.name": trace.operation, "gen_ai.request.model": model}
+        began = time.time_ns() - int((time.monotonic() - trace.started_at) * _SECOND)
+        name, parent = f"{trace.operation} {model}".strip(), extract(_given(headers))
+        return self._recorder.start_span(name, SpanKind.SERVER, nonzero(attributes), parent, began), began
+
+    def _measure(self, answered: RequestTrace | None, attributes: Attributes, error: str, seconds: float) -> None:
+        """Record the metrics of one attempt; those of the answer only if there is one."""
+        measured = {name: value for name, value in attributes.items() if name in MEASURED}
+        if error:
+            measured["error.type"] = error
+        first_chunk = usage = None
+        if answered is not None:
+            usage = answered.usage
+            first_chunk = None if answered.first_token is None else answered.first_token - answered.started_at
+        self._recorder.instruments.record_call(measured, seconds, first_chunk, usage)
+
+
+def tracer_from_environment() -> RequestTracer:
+    """A tracer that exports to `OTEL_EXPORTER_OTLP_ENDPOINT`, if that is set; conversations of this process are traced too.
+
+    Otherwise spans go to the provider that the process has set up, as under `opentelemetry-instrument`; if there is none,
+    they are dropped.
+    """
+    return RequestTracer(telemetry.enable_from_environment())
+
+
+def _given(headers: Mapping[str, str]) -> dict[str, str]:
+    """The trace headers of a client."""
+    return {name: headers[name] for name in _TRACE_HEADERS if name in headers}
+
+
+def _error_type(trace: RequestTrace) -> str:
+    """The kind of error on this side. An invalid request of the client is not a server error."""
+    if trace.client_disconnected:
+        return "client_left"
+    if 400 <= trace.status < 500:
+        return ""
+    return trace.error.kind if trace.error is not None else ""
+
+
+def _request_attributes(trace: RequestTrace) -> dict[str, Any]:
+    return {
+        **provider_attributes(trace.provider, trace.operation),
+        **_answer_attributes(trace),
+        **nonzero(
+            {
+                "gen_ai.request.stream": trace.streams,
+                "http.response.status_code": trace.status,
+                "user.id": trace.key,
+                "antiphon.request_id": trace.request_id,
+                "antiphon.client_format": trace.client_format,
+                "antiphon.upstream_format": trace.upstream_format,
+                "antiphon.repairs": len(trace.repairs),
+                "antiphon.losses": len(trace.losses),
+                "antiphon.overhead_seconds": trace.overhead_seconds,
+            }
+        ),
+    }
+
+
+def _attempt_attributes(attempt: Attempt, operation: str, base_url: str) -> dict[str, Any]:
+    return {
+        **provider_attributes(attempt.provider, operation),
+        **server_attributes(base_url),
+        **nonzero(
+            {
+                "gen_ai.request.model": attempt.model[:LONGEST_NAME],
+                "http.response.status_code": attempt.status,
+                "antiphon.credential": attempt.credential,
+            }
+        ),
+    }
+
+
+def _answer_attributes(trace: RequestTrace) -> dict[str, Any]:
+    attributes = {
+        **finish_attributes(trace.stop_reason, trace.response_id, trace.response_model or trace.model),
+        **usage_attributes(trace.usage),
+    }
+    if trace.first_token is not None:
+        attributes["gen_ai.response.time_to_first_chunk"] = trace.first_token - trace.started_at
+    return attributes

@@ -1,0 +1,1 @@
+"""Tests of `antiphon_gateway.access`."""

@@ -1,0 +1,235 @@
+"""Tokens and money per day and month: when a request is refused, until when, and what several processes know of each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from antiphon.prices.table import PriceOverride, PriceTable
+from antiphon.providers.routes import Target
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.budgets import (
+    EMBEDDED,
+    Amount,
+    Budgets,
+    Totals,
+    Unavailable,
+    UsageReport,
+    month_start,
+    priced_targets,
+)
+from antiphon_gateway.access.client_keys import ClientKey
+
+
+class Clock:
+    """Time that is set by hand."""
+
+    def __init__(self, written: str) -> None:
+        self.now = datetime.fromisoformat(written).replace(tzinfo=UTC).timestamp()
+
+    def set(self, written: str) -> None:
+        self.now = datetime.fromisoformat(written).replace(tzinfo=UTC).timestamp()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SharedCounters:
+    """What several processes share, in memory."""
+
+    def __init__(self) -> None:
+        self.days: dict[tuple[str, int], Amount] = {}
+        self.exchanges = 0
+        self.is_available = True
+
+    async def __call__(self, reports: Sequence[UsageReport], today: int) -> list[Totals]:
+        self.exchanges += 1
+        await asyncio.sleep(0)
+        if not self.is_available:
+            raise Unavailable("the counters are away")
+        for report in reports:
+            for day, amount in report.charged.items():
+                self.days[report.client, day] = self.days.get((report.client, day), Amount()) + amount
+        return [
+            Totals(
+                self.days.get((report.client, today), Amount()),
+                sum(
+                    (
+                        amount
+                        for (client, day), amount in self.days.items()
+                        if client == report.client and month_start(today) <= day <= today
+                    ),
+                    Amount(),
+                ),
+            )
+            for report in reports
+        ]
+
+
+def test_a_day_and_a_month_end_at_midnight_utc() -> None:
+    clock = Clock("2026-11-29T22:00:00")
+    budgets = Budgets(clock=clock)
+    client = ClientKey(name="a", tokens_per_day=100, tokens_per_month=250)
+
+    async def limit() -> tuple[str, float] | None:
+        reached = await budgets.admit(client)
+        return None if reached is None else (reached.limit, reached.wait)
+
+    async def play() -> None:
+        assert await limit() is None
+        budgets.charge(client, 99)
+        assert await limit() is None
+        budgets.charge(client, 31)
+        assert await limit() == ("tokens_per_day", 7200.0)
+        clock.set("2026-11-30T00:00:00")
+        assert await limit() is None
+        budgets.charge(client, 120)
+        assert await limit() == ("tokens_per_month", 86_400.0)  # it lasts longer than the day
+        clock.set("2026-12-01T00:00:00")
+        assert await limit() is None
+        assert budgets.used(client) == Totals()
+
+    asyncio.run(play())
+
+
+def test_money_is_counted_exactly_and_the_refusal_says_how_much() -> None:
+    clock = Clock("2026-11-16T12:00:00")
+    budgets = Budgets(clock=clock)
+    client = ClientKey(name="a", budget_per_month=0.30)
+
+    async def play() -> None:
+        for _ in range(299):
+            budgets.charge(client, 10, Decimal("0.001"))
+        assert await budgets.admit(client) is None
+        budgets.charge(client, 10, Decimal("0.001"))
+        reached = await budgets.admit(client)
+        assert reached is not None
+        assert reached.message == (
+            "budget exceeded for this key: $0.30 of $0.30 spent this month (budget_per_month); "
+            "retry in 1252800 s, at 2026-12-01T00:00:00Z"
+        )
+
+    asyncio.run(play())
+
+
+def test_a_raised_limit_counts_at_once() -> None:
+    budgets = Budgets(clock=Clock("2026-11-16T12:00:00"))
+
+    async def play() -> None:
+        budgets.charge(ClientKey(name="a", tokens_per_day=10), 10)
+        assert await budgets.admit(ClientKey(name="a", tokens_per_day=10)) is not None
+        assert await budgets.admit(ClientKey(name="a", tokens_per_day=11)) is None
+
+    asyncio.run(play())
+
+
+def test_workers_learn_from_each_other_within_an_interval() -> None:
+    clock, shared = Clock("2026-11-16T12:00:00"), SharedCounters()
+    one, two = (Budgets(shared, clock=clock) for _ in range(2))
+    client = ClientKey(name="a", tokens_per_day=100)
+
+    async def play() -> None:
+        assert await one.admit(client) is None
+        assert await two.admit(client) is None
+        asked = shared.exchanges
+        for _ in range(50):
+            assert await one.admit(client) is None
+        assert shared.exchanges == asked  # the counters are in memory
+        one.charge(client, 100)
+        assert await one.admit(client) is not None
+        assert await two.admit(client) is None  # not yet
+        await one.flush()
+        await two.flush()
+        assert await two.admit(client) is not None
+        # A worker that starts now begins with what the others counted.
+        three = Budgets(shared, clock=clock)
+        assert await three.admit(client) is not None
+
+    asyncio.run(play())
+
+
+def test_idle_clients_are_not_exchanged_and_their_first_request_asks() -> None:
+    clock, shared = Clock("2026-11-16T12:00:00"), SharedCounters()
+    one, two = (Budgets(shared, clock=clock) for _ in range(2))
+    client = ClientKey(name="a", tokens_per_day=100)
+
+    async def play() -> None:
+        assert await one.admit(client) is None
+        clock.now += 120
+        await one.flush()
+        asked = shared.exchanges
+        await one.flush()
+        assert shared.exchanges == asked
+        two.charge(client, 100)
+        await two.flush()
+        assert await one.admit(client) is not None
+
+    asyncio.run(play())
+
+
+def test_requests_that_wait_share_one_exchange() -> None:
+    clock, shared = Clock("2026-11-16T12:00:00"), SharedCounters()
+    budgets = Budgets(shared, clock=clock)
+    client = ClientKey(name="a", tokens_per_day=100)
+
+    async def play() -> None:
+        assert await asyncio.gather(*(budgets.admit(client) for _ in range(20))) == [None] * 20
+        assert shared.exchanges == 1
+
+    asyncio.run(play())
+
+
+def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: pytest.LogCaptureFixture) -> None:
+    clock, shared = Clock("2026-11-16T12:00:00"), SharedCounters()
+    budgets = Budgets(shared, clock=clock)
+    client = ClientKey(name="a", tokens_per_day=100)
+
+    async def play() -> None:
+        shared.is_available = False
+        assert await budgets.admit(client) is None
+        budgets.charge(client, 60)
+        for _ in range(5):
+            clock.now += 2
+            await budgets.flush()
+        budgets.charge(client, 40)
+        assert await budgets.admit(client) is not None
+        shared.is_available = True
+        clock.now += 2
+        await budgets.flush()
+        assert list(shared.days.values()) == [Amount(100, 0)]
+
+    asyncio.run(play())
+    assert [record.levelname for record in caplog.records if "budgets" in record.message].count("WARNING") == 1
+
+
+def test_what_is_charged_before_midnight_goes_to_its_own_day() -> None:
+    clock, shared = Clock("2026-11-30T23:59:59"), SharedCounters()
+    budgets = Budgets(shared, clock=clock)
+    client = ClientKey(name="a", tokens_per_day=100, tokens_per_month=100)
+
+    async def play() -> None:
+        assert await budgets.admit(client) is None
+        budgets.charge(client, 70)
+        clock.set("2026-12-01T00:00:01")
+        budgets.charge(client, 30)
+        await budgets.flush()
+        assert sorted(amount.tokens for amount in shared.days.values()) == [30, 70]
+        assert budgets.used(client) == Totals(Amount(30), Amount(30))
+
+    asyncio.run(play())
+
+
+def test_under_a_money_budget_only_targets_with_a_price_are_used() -> None:
+    table = PriceTable((PriceOverride(model="half", input=1.0), PriceOverride(model="free", input=0.0, output=0.0)))
+    targets = [Target("mine", "unknown"), Target("openai", "gpt-4o"), Target("mine", "half"), Target("mine", "free")]
+    rich, poor = ClientKey(name="r", tokens_per_day=1), ClientKey(name="p", budget_per_day=1.0)
+    assert priced_targets(rich, targets, table) == targets
+    assert priced_targets(poor, targets, table) == [targets[1], targets[3]]
+    assert priced_targets(poor, targets, table, EMBEDDED) == targets[1:]
+    refused = priced_targets(poor, targets[:1], table)
+    assert isinstance(refused, ProviderError)
+    assert "the price of mine/unknown is not known" in refused.message

@@ -1,0 +1,73 @@
+"""A status of a gateway with something in every section, and the trace of a request."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from antiphon.parts import TokenUsage
+from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
+from antiphon.providers.engine.target_health import CircuitStatus
+from antiphon.providers.routes import Target
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.ledger.spend import SpendRow
+from antiphon_gateway.observe.recent import (
+    Activity,
+    RecentRequests,
+)
+from antiphon_gateway.observe.request_trace import RequestTrace
+from antiphon_gateway.observe.spend_summary import SpendSummary
+from antiphon_gateway.observe.status import ReloadResult, Status, build_status
+
+NOW = datetime(2025, 11, 15, 14, 42, 10, tzinfo=UTC)
+
+
+def trace(**changes: object) -> RequestTrace:
+    made = RequestTrace(
+        request_id="01r", client_format="openai-chat", requested_model="claude-x", key="laptop", streams=True
+    )
+    made.provider, made.model, made.upstream_format, made.status = "anthropic", "claude-4", "anthropic", 200
+    made.started_at, made.first_token, made.finished_at, made.waiting_seconds = 100.0, 100.5, 102.0, 1.999
+    made.usage = TokenUsage(100, 20, 60, 0, 7, 120)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
+    error = ProviderError(f"slow down {word}", "rate_limit", 429)
+    return build_status(
+        version="0.1.0",
+        started=NOW - timedelta(days=3),
+        now=NOW,
+        seen=seen or RecentRequests(clock=NOW.timestamp).activity(),
+        credentials={
+            "anthropic": [
+                CredentialStatus(
+                    name=word,
+                    masked="sk-…wxyz",
+                    state="exhausted",
+                    weight=1,
+                    seconds=90,
+                    models={word: ModelStatus("cooling", 30)},
+                    calls=1234,
+                    failures=3,
+                    last_error=error,
+                )
+            ]
+        },
+        models={word: ["anthropic/*", word]},
+        config_file=word,
+        circuits=[CircuitStatus(target=Target(word, word), state="open", seconds=20, last_error=error)],
+        spend=SpendSummary(
+            by_key=(
+                SpendRow(key=word, calls=3, usage=TokenUsage(100, 20, 0, 0, 0, 120), cost=Decimal("1.5")),
+                SpendRow(key="", calls=1, unpriced_calls=1, cost=None),
+                SpendRow(key="failing", calls=3, failed_calls=1, unpriced_calls=2, cost=Decimal(0)),
+            ),
+            by_model=(SpendRow(model=word, provider=word, calls=4, unpriced_calls=1, cost=Decimal("0.00123")),),
+            by_day=(SpendRow(day=NOW.date(), calls=4, estimated_calls=2, cost=Decimal(0)),),
+            today=SpendRow(day=NOW.date(), calls=4, cost=Decimal("1.5")),
+        ),
+        reload=ReloadResult(time=NOW, is_applied=False, problems=(f"line 3: {word}",)),
+    )

@@ -1,0 +1,193 @@
+"""Background answers without HTTP: two workers with one file, answers that outlive their process, and slow followers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from antiphon.http.messages import Response
+from antiphon.wire.output import ProviderError
+from antiphon.wire.sse import SseEvent
+from antiphon_gateway.state import background
+from antiphon_gateway.state.background import BackgroundAnswers
+from antiphon_gateway.state.file import open_state_file
+from antiphon_gateway.state.unfinished import UnfinishedAnswers
+from support.waiting import until_async
+
+KEY = ("owner", "a1")
+
+
+class Shape:
+    """The object is its status."""
+
+    def queued(self) -> bytes:
+        return b'"queued"'
+
+    def in_event(self, event: SseEvent) -> bytes | None:
+        return event.data if event.event == b"status" else None
+
+    def refused(self, response: Response) -> ProviderError:
+        return ProviderError(str(response.status), "server")
+
+    def ended(self, last: bytes, ending: Any, error: ProviderError | None) -> bytes:
+        return msgspec.json.encode(f"{msgspec.json.decode(last)}, {ending}" + (f": {error.message}" if error else ""))
+
+
+class Reader:
+    """A client that follows."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.is_ended = False
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def end_stream(self) -> None:
+        self.is_ended = True
+
+    def abort_stream(self) -> None:
+        raise AssertionError
+
+
+def respond_with(*pieces: bytes, gate: asyncio.Event | None = None) -> Any:
+    async def stream() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+        if gate is not None:
+            await gate.wait()
+
+    async def respond() -> Response:
+        return Response(body=stream())
+
+    return respond
+
+
+def answers(path: Path | str = "") -> BackgroundAnswers:
+    return BackgroundAnswers(UnfinishedAnswers(open_state_file(path), seconds=1000))
+
+
+async def run_to_the_end() -> None:
+    here = answers()
+    answer = await here.start(KEY, Shape(), respond_with(b'event: status\ndata: "done"\n\n'), seconds=20)
+    await answer.wait()
+    await until_async(lambda: here.unfinished.get("a1", "owner") is None)
+    assert answer.body == b'"done"'
+
+
+def test_a_complete_answer_leaves_nothing_unfinished() -> None:
+    asyncio.run(run_to_the_end())
+
+
+def test_another_worker_shows_and_cancels_an_answer(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.02)
+
+    async def run() -> None:
+        here, there = answers(tmp_path / "state.db"), answers(tmp_path / "state.db")
+        answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
+        seen = there.unfinished.get("a1", "owner")
+        assert seen is not None
+        assert (seen.body, seen.is_running) == (b'"queued"', True)
+        assert not await there.cancel(KEY), "it does not run there"
+        there.unfinished.request_cancel("a1", "owner")
+        await until_async(lambda: answer.is_over)
+        await until_async(lambda: not unfinished(there).is_running)
+        assert unfinished(there).body == b'"queued, cancelled"'
+
+    asyncio.run(run())
+
+
+def unfinished(at: BackgroundAnswers) -> Any:
+    return at.unfinished.get("a1", "owner")
+
+
+def test_an_answer_whose_process_died_is_overdue() -> None:
+    now = [1000.0]
+    stored = UnfinishedAnswers(open_state_file(), seconds=500, clock=lambda: now[0])
+    stored.put("a1", "owner", b"{}", may_take=60)
+    first = stored.get("a1", "owner")
+    assert first is not None
+    assert (first.is_running, first.is_overdue) == (True, False)
+    now[0] += 61
+    later = stored.get("a1", "owner")
+    assert later is not None
+    assert (later.is_running, later.is_overdue) == (False, True)
+    assert stored.get("a1", "another") is None
+    now[0] += 500
+    assert stored.get("a1", "owner") is None
+
+
+def test_a_follower_elsewhere_learns_that_the_worker_died(monkeypatch: Any) -> None:
+    monkeypatch.setattr(background, "SHARE_SECONDS", 0.01)
+    now = [1000.0]
+    stored = UnfinishedAnswers(open_state_file(), seconds=500, clock=lambda: now[0])
+    stored.put("a1", "owner", b"{}", may_take=60)
+    stored.add_events("a1", "owner", 0, [b"one", b"two"])
+
+    async def follow() -> list[bytes]:
+        seen = []
+        async for piece in background.follow_stored(stored, KEY, 0, comment=b":", silence=0.01, cut=b"cut"):
+            seen.append(piece)
+            if piece == b":":
+                now[0] = 1061.0
+        return seen
+
+    assert asyncio.run(follow()) == [b"two", b":", b"cut"]
+
+
+def test_an_answer_that_takes_too_long_fails() -> None:
+    async def run() -> None:
+        here = answers()
+        answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=0.05)
+        await answer.wait()
+        await until_async(lambda: unfinished(here).body != b'"queued"')
+        assert b"failed: the answer was not complete after 0.05 s" in unfinished(here).body
+
+    asyncio.run(run())
+
+
+def test_a_deleted_answer_stays_deleted() -> None:
+    async def run() -> None:
+        here = answers()
+        await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
+        here.unfinished.drop("a1", "owner")
+        assert await here.cancel(KEY)
+        assert unfinished(here) is None
+
+    asyncio.run(run())
+
+
+def test_a_slow_follower_gets_everything_later() -> None:
+    async def run() -> None:
+        gate = asyncio.Event()
+        here = answers()
+        pieces = [b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"]
+        answer = await here.start(KEY, Shape(), respond_with(*pieces, gate=gate), seconds=20)
+        slow, late = Reader(), Reader()
+        follower = answer.follow()
+        follower.pause()
+        follower.start(slow)
+        await until_async(lambda: len(answer.events) == 3)
+        assert slow.data == b""
+        follower.resume()
+        assert slow.data == b"".join(pieces)
+        gate.set()
+        await until_async(lambda: slow.is_ended)
+        answer.follow(after=1).start(late)
+        assert (late.data, late.is_ended) == (pieces[2], True)
+
+    asyncio.run(run())
+
+
+def test_closing_cancels_all() -> None:
+    async def run() -> None:
+        here = answers()
+        answer = await here.start(KEY, Shape(), respond_with(gate=asyncio.Event()), seconds=20)
+        await here.aclose()
+        assert (answer.is_over, answer.ending) == (True, "cancelled")
+
+    asyncio.run(run())

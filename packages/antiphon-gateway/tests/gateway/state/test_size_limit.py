@@ -1,0 +1,140 @@
+"""What is stored is counted by client and in all, in files of the version before too; above the limit there is an error."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from antiphon.errors import UnknownResponse
+from antiphon.parts import Text
+from antiphon.wire.output import ModelOutput
+from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.state.conversations import ConversationStore
+from antiphon_gateway.state.file import open_state_file
+from antiphon_gateway.state.size_limit import SizeLimit, StateLimitReached
+from antiphon_gateway.state.store import ResponseStore
+from antiphon_gateway.state.unfinished import UnfinishedAnswers
+from gateway.rig import FAST, rig
+
+LIMIT = SizeLimit(200_000, is_shared=lambda: True)
+_CONTENT = {
+    "responses": ("owner", "input", "output", "body"),
+    "unfinished": ("owner", "body", "request"),
+    "unfinished_events": ("owner", "event"),
+    "conversation_items": ("(SELECT owner FROM conversations c WHERE c.number = conversation)", "item"),
+}
+
+
+def store(state: ResponseStore, name: str, size: int, owner: str = "a") -> None:
+    request = ModelRequest(messages=(Message("user", (Text("x" * size),)),))
+    state.store(name, request, ModelOutput(parts=(Text("yes"),)), owner=owner)
+
+
+def is_known(state: ResponseStore, name: str, owner: str = "a") -> bool:
+    try:
+        state.get(name, owner=owner)
+    except UnknownResponse:
+        return False
+    return True
+
+
+def counted(db: Any) -> dict[str, int]:
+    return {owner: size for owner, size in db.execute("SELECT owner, bytes FROM stored_bytes") if size}
+
+
+def counted_again(db: Any) -> dict[str, int]:
+    """The same from the rows themselves."""
+    sizes: dict[str, int] = {}
+    for table, (owner, *columns) in _CONTENT.items():
+        lengths = " + ".join(f"coalesce(length({column}), 0)" for column in columns)
+        for name, size in db.execute(f"SELECT {owner}, 256 + {lengths} FROM {table}"):
+            sizes[name] = sizes.get(name, 0) + size
+    return sizes
+
+
+def fill(path: str | Path) -> ResponseStore:
+    """A store with rows of every kind, some of them replaced, changed and deleted."""
+    state = ResponseStore(path)
+    conversations = ConversationStore(state.file, seconds=100, limit=10)
+    unfinished = UnfinishedAnswers(state.file, seconds=100)
+    for number, owner in enumerate("aab"):
+        store(state, f"r{number}", 1000, owner)
+    store(state, "r0", 3000)  # the same again
+    state.delete("r1", owner="a")
+    kept, dropped = (
+        conversations.create("a", {}, [{"id": "i1", "content": "x" * 500}]),
+        conversations.create("b", {}, ["x"]),
+    )
+    conversations.add(kept.id, "a", [{"id": "i1", "content": "y" * 700}, {"id": "i2", "content": "z"}])
+    conversations.delete_item(kept.id, "a", "i2")
+    conversations.delete(dropped.id, "b")
+    for name in ("u1", "u2", "u1"):
+        unfinished.put(name, "b", b"queued", may_take=10, request=b"x" * 400)
+        unfinished.add_events(name, "b", 0, [b"one", b"two"])
+    unfinished.end("u1", "b", b"cancelled")
+    unfinished.drop("u2", "b")
+    return state
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_every_row_is_counted(tmp_path: Path, place: str) -> None:
+    with fill("" if place == "memory" else tmp_path / "state.db") as state, state.file.reading() as db:
+        assert counted(db) == counted_again(db)
+        assert set(counted(db)) == {"a", "b"}
+
+
+def test_rows_of_the_version_before_are_counted_when_the_file_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path).close()
+    with sqlite3.connect(path) as old:
+        for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            old.execute(f"DROP TRIGGER {name}")
+        old.execute("DROP TABLE stored_bytes")
+        old.execute("PRAGMA user_version = 3")
+    with ResponseStore(path) as state, state.file.reading() as db:
+        assert counted(db) == counted_again(db)
+        assert set(counted(db)) == {"a", "b"}
+
+
+def test_old_answers_make_room_and_one_client_has_half() -> None:
+    with ResponseStore(sizes=LIMIT) as state:
+        for name in ("first", "second", "third"):
+            store(state, name, 40_000)
+        store(state, "of another", 40_000, "b")
+        assert [is_known(state, name) for name in ("first", "second", "third")] == [False, True, True]
+        assert is_known(state, "of another", "b")
+        with pytest.raises(StateLimitReached, match=r"100,000 \(gateway.state_bytes\)"):
+            store(state, "too large", 120_000)
+        assert is_known(state, "third"), "nothing was deleted for what was not stored"
+
+
+def test_conversations_and_background_answers_are_refused_above_the_limit() -> None:
+    file = open_state_file()
+    conversations = ConversationStore(file, seconds=100, limit=10, sizes=LIMIT)
+    made = conversations.create("a", {}, [{"content": "x" * 60_000}])
+    with pytest.raises(StateLimitReached, match="of this client"):
+        conversations.add(made.id, "a", [{"content": "x" * 60_000}])
+    assert len(conversations.items(made.id, "a")) == 1
+    with pytest.raises(StateLimitReached):
+        UnfinishedAnswers(file, seconds=100, sizes=LIMIT).put("u", "a", b"", may_take=1, request=b"x" * 60_000)
+    for owner in "bc":
+        conversations.create(owner, {}, [{"content": "x" * (60_000 if owner == "b" else 10_000)}])
+    with pytest.raises(StateLimitReached, match="of all clients"):
+        conversations.create("d", {}, [{"content": "x" * 80_000}])
+
+
+def test_items_above_the_limit_get_413() -> None:
+    with rig(structs.replace(FAST, state_bytes=100_000)) as gateway, gateway.client() as client:
+        items = {"items": [{"role": "user", "content": "x" * 60_000}]}
+        made = client.post("/v1/conversations", items)
+        assert made.status == 200
+        path = f"/v1/conversations/{made.json['id']}"
+        refused = client.post(f"{path}/items", items)
+        assert refused.status == 413
+        assert "gateway.state_bytes" in refused.error("openai-responses").message
+        assert client.request("DELETE", path).status == 200
+        assert client.post("/v1/conversations", items).status == 200

@@ -1,0 +1,430 @@
+"""The state of the Responses API: chains, branches, references, owners, expiry, the limit, and many at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.errors import StoreDamaged, UnknownResponse, WireError
+from antiphon.history import SqliteStore
+from antiphon.parts import Native, Text, Thinking, ToolCallRequest
+from antiphon.wire import formats
+from antiphon.wire.output import ModelOutput
+from antiphon.wire.request import Message, ModelRequest
+from antiphon_gateway.endpoints.responses_api.stored import deletion_body, list_input_items
+from antiphon_gateway.errors import error_response
+from antiphon_gateway.routes import Endpoint, match_route
+from antiphon_gateway.state.store import (
+    DAY,
+    ResponseStore,
+    previous_response_id,
+    should_store,
+    to_provider_error,
+)
+from providers.scripted_server import Received, Reply, ScriptedServer
+
+RESPONSES = formats["openai-responses"]
+
+
+class Clock:
+    """A clock that is advanced by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asked(text: str | list[Any], previous: str | None = None, **fields: Any) -> ModelRequest:
+    body: dict[str, Any] = {"model": "m", "input": text, **fields}
+    if previous is not None:
+        body["previous_response_id"] = previous
+    return RESPONSES.read_request(msgspec.json.encode(body))
+
+
+def text_output(text: str) -> ModelOutput:
+    return ModelOutput(parts=(Text(text),), stop_reason="end", model="m")
+
+
+def words(request: ModelRequest) -> list[tuple[str, str]]:
+    return [
+        (message.role, "".join(part.text for part in message.parts if isinstance(part, Text)))
+        for message in request.messages
+    ]
+
+
+@pytest.fixture(params=["memory", "file"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ResponseStore]:
+    with ResponseStore("" if request.param == "memory" else tmp_path / "state.db") as state:
+        yield state
+
+
+def test_a_follow_up_becomes_a_full_request(state: ResponseStore) -> None:
+    state.store("resp_1", asked("Hi.", instructions="Be kind."), text_output("Hello."))
+    state.store("resp_2", asked("How are you?", "resp_1"), text_output("Well."))
+    third = asked("Good.", "resp_2", instructions="Be brief.", temperature=0.5, include=["x"])
+    full = state.expand(third)
+    assert words(full) == [
+        ("system", "Be brief."),
+        ("user", "Hi."),
+        ("assistant", "Hello."),
+        ("user", "How are you?"),
+        ("assistant", "Well."),
+        ("user", "Good."),
+    ]
+    assert full.temperature == 0.5
+    assert full.native == {"openai-responses": {"include": ["x"]}}
+    body, losses = formats["anthropic"].write_request(full)
+    assert not [loss for loss in losses if "previous" in loss.path]
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant"] * 2 + ["user"]
+
+
+def test_a_request_without_a_previous_response_is_the_same_object(state: ResponseStore) -> None:
+    request = asked("Hi.", store=True)
+    assert state.expand(request) is request
+    assert previous_response_id(request) == ""
+
+
+def test_branches_share_what_they_have_in_common(state: ResponseStore) -> None:
+    state.store("resp_1", asked("Root."), text_output("One."))
+    state.store("resp_a", asked("Left.", "resp_1"), text_output("L."))
+    state.store("resp_b", asked("Right.", "resp_1"), text_output("R."))
+    assert [text for _, text in words(state.expand(asked("?", "resp_a")))] == ["Root.", "One.", "Left.", "L.", "?"]
+    assert [text for _, text in words(state.expand(asked("?", "resp_b")))] == ["Root.", "One.", "Right.", "R.", "?"]
+    assert len(state) == 3
+
+
+def test_a_system_item_is_kept_and_instructions_are_not(state: ResponseStore) -> None:
+    items = [{"role": "system", "content": "An item."}, {"role": "user", "content": "Hi."}]
+    state.store("resp_1", asked(items, instructions="Not carried over."), text_output("Hello."))
+    full = state.expand(asked("Go on.", "resp_1"))
+    assert words(full)[0] == ("system", "An item.")
+    body, _ = RESPONSES.write_request(full)
+    assert "instructions" not in body
+    assert "previous_response_id" not in body
+    assert body["input"][0] == {"role": "system", "content": "An item."}
+
+
+def test_calls_and_opaque_reasoning_go_back_to_where_they_came_from(state: ResponseStore) -> None:
+    thinking = Thinking("Hm.", native={"anthropic": {"signature": "proof"}})
+    output = ModelOutput(parts=(thinking, ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')), format="anthropic")
+    state.store("resp_1", asked("Rain?"), output)
+    result = [{"type": "function_call_output", "call_id": "call_1", "output": "No."}]
+    body, _ = formats["anthropic"].write_request(state.expand(asked(result, "resp_1", max_output_tokens=99)))
+    assert body["messages"][1]["content"][0] == {"type": "thinking", "thinking": "Hm.", "signature": "proof"}
+    assert body["messages"][1]["content"][1]["id"] == body["messages"][2]["content"][0]["tool_use_id"] == "call_1"
+
+
+def test_items_may_be_referred_to(state: ResponseStore) -> None:
+    thinking = Thinking("Hm.", native={"anthropic": {"signature": "proof"}})
+    image = Native("gemini", {"unsayable": 1})
+    call = ToolCallRequest("weather", "call_1", "{}")
+    output = ModelOutput(parts=(thinking, Text("A"), Text("B"), image, call, Text("C")))
+    body, _ = RESPONSES.encode_response(output)
+    state.store("resp_1", asked("Rain?"), output, body=body)
+    ids = [item["id"] for item in msgspec.json.decode(body)["output"]]
+    assert len(ids) == 4
+    references: list[Any] = [{"type": "item_reference", "id": item} for item in ids[:3]] + [{"id": ids[3]}]
+    full = state.expand(asked([{"role": "user", "content": "Rain?"}, *references, {"role": "user", "content": "So?"}]))
+    assert full.messages[1] == Message("assistant", (thinking, Text("A"), Text("B"), call, Text("C")))
+    assert words(full)[2] == ("user", "So?")
+    with pytest.raises(UnknownResponse, match=r"^Item with id 'rs_none' not found\. Items are not persisted"):
+        state.expand(asked([{"type": "item_reference", "id": "rs_none"}]))
+    with pytest.raises(UnknownResponse):
+        state.expand(asked([{"type": "item_reference", "id": ids[0]}]), owner="another")
+
+
+def test_references_inside_a_kept_response_are_followed(state: ResponseStore) -> None:
+    body, _ = RESPONSES.encode_response(text_output("Hello."))
+    state.store("resp_1", asked("Hi."), text_output("Hello."), body=body)
+    item = msgspec.json.decode(body)["output"][0]["id"]
+    state.store(
+        "resp_2", asked([{"type": "item_reference", "id": item}, {"role": "user", "content": "?"}]), text_output("!")
+    )
+    assert words(state.expand(asked("On.", "resp_2")))[0] == ("assistant", "Hello.")
+
+
+def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
+    with pytest.raises(UnknownResponse, match=r"^Previous response with id 'resp_none' not found\.$") as raised:
+        state.expand(asked("Hi.", "resp_none"))
+    answer = error_response("openai-responses", to_provider_error(raised.value), status=raised.value.status)
+    assert isinstance(answer.body, bytes)
+    assert answer.status == 400
+    assert msgspec.json.decode(answer.body)["error"] == {
+        "message": "Previous response with id 'resp_none' not found.",
+        "type": "invalid_request_error",
+        "param": "previous_response_id",
+        "code": "previous_response_not_found",
+    }
+    for act in (state.get, state.delete, state.chain):
+        with pytest.raises(UnknownResponse, match=r"^Response with id 'resp_none' not found\.$"):
+            act("resp_none")
+    with pytest.raises(UnknownResponse):
+        state.store("resp_2", asked("Hi.", "resp_none"), text_output("!"))
+    assert len(state) == 0
+
+
+def test_one_key_cannot_reach_what_another_kept(state: ResponseStore) -> None:
+    state.store("resp_1", asked("Mine."), text_output("Yes."), owner="ann")
+    state.store("resp_1", asked("Also mine."), text_output("No."), owner="bob")
+    assert words(state.expand(asked("?", "resp_1"), owner="ann"))[0] == ("user", "Mine.")
+    assert words(state.expand(asked("?", "resp_1"), owner="bob"))[0] == ("user", "Also mine.")
+    for act in (state.get, state.delete, state.chain):
+        with pytest.raises(UnknownResponse):
+            act("resp_1", owner="eve")
+    with pytest.raises(UnknownResponse):
+        state.expand(asked("?", "resp_1"), owner="eve")
+    with pytest.raises(UnknownResponse):
+        state.store("resp_2", asked("?", "resp_1"), text_output("!"), owner="eve")
+    assert len(state) == 2
+
+
+def test_a_deleted_response_is_gone_and_those_that_build_on_it_are_whole(state: ResponseStore) -> None:
+    state.store("resp_1", asked("One."), text_output("1"))
+    state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
+    state.store("resp_3", asked("Three.", "resp_2"), text_output("3"))
+    state.delete("resp_2")
+    state.delete("resp_1")
+    for gone in ("resp_1", "resp_2"):
+        with pytest.raises(UnknownResponse):
+            state.get(gone)
+        with pytest.raises(UnknownResponse):
+            state.expand(asked("?", gone))
+    assert len(words(state.expand(asked("?", "resp_3")))) == 7
+    state.delete("resp_3")
+    assert len(state) == 0
+
+
+def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: ResponseStore) -> None:
+    state.store("resp_1", asked("One."), text_output("1"))
+    state.store("resp_1", asked("Two.", "resp_1"), text_output("2"))
+    state.store("resp_1", asked("Three.", "resp_1"), text_output("3"))
+    assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == [
+        "One.",
+        "1",
+        "Two.",
+        "2",
+        "Three.",
+        "3",
+        "?",
+    ]
+    state.store("resp_1", asked("Fresh."), text_output("0"))
+    assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == ["Fresh.", "0", "?"]
+    assert len(state) == 1
+
+
+def test_what_is_too_old_is_forgotten_but_not_what_younger_ones_need() -> None:
+    clock = Clock()
+    with ResponseStore(seconds=DAY, clock=clock) as state:
+        state.store("resp_1", asked("One."), text_output("1"))
+        state.store("resp_lone", asked("Alone."), text_output("0"))
+        clock.now += DAY / 2
+        state.store("resp_2", asked("Two.", "resp_1"), text_output("2"))
+        clock.now += DAY / 2
+        for gone in ("resp_1", "resp_lone"):
+            with pytest.raises(UnknownResponse):
+                state.get(gone)
+        assert len(words(state.expand(asked("?", "resp_2")))) == 5
+        state.store("resp_other", asked("Other."), text_output("9"))
+        assert len(state) == 3  # the lone one went
+        clock.now += DAY
+        state.store("resp_last", asked("Last."), text_output("9"))
+        assert len(state) == 1
+
+
+def test_over_the_limit_the_oldest_go_and_never_the_one_that_just_grew() -> None:
+    clock = Clock()
+    with ResponseStore(limit=4, clock=clock) as state:
+        for number in range(6):
+            clock.now += 1
+            state.store(f"resp_{number}", asked(f"{number}"), text_output("."))
+        assert len(state) == 4
+        with pytest.raises(UnknownResponse):
+            state.get("resp_1")
+        previous = "resp_2"  # the oldest that is left; it grows, and the others make room
+        for number in range(6, 12):
+            clock.now += 1
+            state.store(f"resp_{number}", asked(f"{number}", previous), text_output("."))
+            previous = f"resp_{number}"
+        assert len(words(state.expand(asked("?", previous)))) == 2 * 7 + 1
+        assert len(state) == 7  # a conversation longer than the limit is kept while it grows
+        clock.now += 1
+        state.store("resp_new", asked("New."), text_output("."))
+        assert len(state) == 4
+
+
+def test_a_long_conversation_grows_linearly(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    sizes = []
+    with ResponseStore(path) as state:
+        previous: str | None = None
+        for number in range(1, 61):
+            state.store(f"resp_{number}", asked("word " * 200, previous), text_output("word " * 200))
+            previous = f"resp_{number}"
+            if number % 30 == 0:
+                with state._file.writing() as db:
+                    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                sizes.append(os.path.getsize(path))
+        assert len(words(state.expand(asked("?", previous)))) == 121
+    assert sizes[1] < 2.5 * sizes[0]
+
+
+def test_a_file_is_found_again_and_others_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with ResponseStore(path) as state:
+        state.store("resp_1", asked("Hi."), text_output("Hello."))
+    with ResponseStore(path) as state:
+        assert state.get("resp_1").output == text_output("Hello.")
+    with SqliteStore(tmp_path / "chats.db"), pytest.raises(StoreDamaged, match="another program"):
+        ResponseStore(tmp_path / "chats.db")
+
+
+def test_concurrent_threads_and_files(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with ResponseStore(path, timeout=60) as one, ResponseStore(path, timeout=60) as other:
+        troubles: list[BaseException] = []
+
+        def talk(owner: str, state: ResponseStore) -> None:
+            try:
+                previous: str | None = None
+                for number in range(8):
+                    request = asked(f"{owner} {number}", previous)
+                    assert [text for _, text in words(state.expand(request, owner=owner))][::2] == [
+                        f"{owner} {earlier}" for earlier in range(number + 1)
+                    ]
+                    previous = f"resp_{number}"
+                    state.store(previous, request, text_output(owner), owner=owner)
+            except BaseException as trouble:
+                troubles.append(trouble)
+
+        threads = [threading.Thread(target=talk, args=(f"key{n}", (one, other)[n % 2])) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not troubles
+        assert len(one) == 32
+
+
+steps = st.lists(st.tuples(st.sampled_from("kkkkd"), st.integers(0, 9), st.integers(0, 9)), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) -> None:
+    """Whatever is kept, deleted and kept again under the same id: what is found is right, and no unreachable data stays."""
+    known: dict[str, list[str]] = {}
+    with ResponseStore() as state:
+        for place, (act, which, before) in enumerate(plan):
+            name, previous = f"resp_{which}", f"resp_{before}"
+            if act == "d":
+                if name in known:
+                    state.delete(name)
+                    del known[name]
+                continue
+            goes_on = previous in known
+            state.store(name, asked(f"{place}", previous if goes_on else None), text_output("."))
+            known[name] = [*(known[previous] if goes_on else []), f"{place}", "."]
+        for name, texts in known.items():
+            assert [text for _, text in words(state.expand(asked("?", name)))] == [*texts, "?"]
+        for name in list(known):
+            state.delete(name)
+        assert len(state) == 0
+
+
+@pytest.mark.parametrize(("store", "is_kept"), [(None, True), (True, True), (False, False)])
+def test_a_response_is_stored_unless_the_client_opts_out(store: bool | None, is_kept: bool) -> None:
+    assert should_store(ModelRequest(store=store)) is is_kept
+
+
+def conversation(state: ResponseStore) -> None:
+    items = [{"role": "user", "content": "Hi."}, {"role": "developer", "content": "Be kind."}]
+    state.store("resp_1", asked(items), text_output("Hello."))
+    state.store(
+        "resp_2", asked("How are you?", "resp_1", metadata={"a": "b"}, instructions="Be brief."), text_output("Well.")
+    )
+
+
+def test_the_input_items_are_everything_it_was_made_from() -> None:
+    with ResponseStore() as state:
+        conversation(state)
+        page = list_input_items(state.chain("resp_2"), {"order": "asc"})
+        assert [item["role"] for item in page["data"]] == ["user", "developer", "assistant", "user"]
+        assert [item["content"][0]["text"] for item in page["data"]] == ["Hi.", "Be kind.", "Hello.", "How are you?"]
+        assert list_input_items(state.chain("resp_2"))["data"] == page["data"][::-1]
+        assert list_input_items(state.chain("resp_1"), {"order": "asc"})["data"] == page["data"][:2]
+        found: list[Any] = []
+        query = {"limit": "1"}
+        while True:
+            one = list_input_items(state.chain("resp_2"), query)
+            found += one["data"]
+            if not one["has_more"]:
+                break
+            query["after"] = one["last_id"]
+        assert found == page["data"][::-1]
+        for wrong in ({"order": "up"}, {"limit": "0"}, {"after": "msg_none"}):
+            with pytest.raises(WireError):
+                list_input_items(state.chain("resp_2"), wrong)
+
+
+def test_input_items_without_an_id_get_one_of_their_type() -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "4"}
+    with ResponseStore() as state:
+        state.store("resp_1", asked([{"role": "user", "content": "2 + 2?"}, call, result]), text_output("4"))
+        page = list_input_items(state.chain("resp_1"), {"order": "asc"})
+    assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
+    assert [item["id"].partition("_")[0] for item in page["data"]] == ["msg", "fc", "fco"]
+
+
+def test_a_response_without_input_has_no_items() -> None:
+    with ResponseStore() as state:
+        state.store("resp_1", asked([]), text_output("Hello."))
+        page = list_input_items(state.chain("resp_1"))
+        assert page == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+
+
+def test_openai_reads_and_deletes_what_is_kept() -> None:
+    openai = pytest.importorskip("openai")
+    with ResponseStore() as state:
+        conversation(state)
+
+        def answer(received: Received) -> Reply:
+            path, _, query = received.target.partition("?")
+            endpoint = match_route(received.method, path, received.headers)
+            assert isinstance(endpoint, Endpoint)
+            given = dict(pair.split("=") for pair in query.split("&") if pair)
+            status, body = 200, b""
+            try:
+                if endpoint.action == "get_response":
+                    body = state.get(endpoint.resource).body
+                elif endpoint.action == "list_items":
+                    body = msgspec.json.encode(list_input_items(state.chain(endpoint.resource), given))
+                else:
+                    state.delete(endpoint.resource)
+                    body = msgspec.json.encode(deletion_body(endpoint.resource))
+            except UnknownResponse as unknown:
+                raised = error_response(endpoint.format, to_provider_error(unknown), status=unknown.status)
+                assert isinstance(raised.body, bytes)
+                status, body = raised.status, raised.body
+            return Reply(status=status, body=body, content_type="application/json", has_length=True)
+
+        with ScriptedServer(answer) as server, openai.OpenAI(api_key="n", base_url=server.url, max_retries=0) as client:
+            response = client.responses.retrieve("resp_2")
+            assert (response.id, response.output_text) == ("resp_2", "Well.")
+            assert (response.previous_response_id, response.instructions) == ("resp_1", "Be brief.")
+            assert response.metadata == {"a": "b"}
+            items = list(client.responses.input_items.list("resp_2", limit=1))
+            assert [item.content[0].text for item in items] == ["How are you?", "Hello.", "Be kind.", "Hi."]
+            client.responses.delete("resp_2")
+            with pytest.raises(openai.NotFoundError, match="Response with id 'resp_2' not found"):
+                client.responses.retrieve("resp_2")

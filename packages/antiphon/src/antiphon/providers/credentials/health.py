@@ -1,0 +1,401 @@
+"""`KeyHealth`: the state machine of one key. Its transitions are a table in
+`tests/providers/credentials/test_health.py`.
+
+A key has a state for the whole key (healthy, exhausted, rejected) and one per model (healthy, cooling, rejected). Each has a
+deadline that only moves forward; after it the state is half-open, and one call at a time probes it. A failure for one model
+does not affect another, but a second rejected model rejects the key. A cooldown is what the provider asks for, or a default;
+a call that began after it and failed again doubles it. Of calls that fail together only the first counts. A reload waives the
+deadline of a rejection without changing it, so that another process cannot bring it back; so does a pool that has no other key,
+`retry_rejected` seconds after the rejection: a person who replaced the key at the provider can try again.
+
+Calls have growing numbers; the caller passes the time. Nothing here locks: the pool does. `shared_state` merges processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.providers.credentials.secret import Credential, mask
+from antiphon.providers.credentials.shared_state import (
+    EXHAUSTED,
+    REFUSED,
+    RETENTION_SECONDS,
+    SharedHealth,
+    cooling_scope,
+    is_rejection,
+    is_sharable,
+    model_of,
+    rejected_scope,
+)
+from antiphon.wire.output import ErrorKind, ProviderError
+
+KeyState: TypeAlias = Literal["healthy", "cooling", "exhausted", "half_open", "invalid", "disabled"]
+_BY_SEVERITY: tuple[KeyState, ...] = ("healthy", "half_open", "cooling", "exhausted", "invalid", "disabled")
+
+_CLOCK_STEP = 0.001
+"""Deadlines that come back from another process are rounded to this many seconds."""
+_MAX_COOLDOWNS = 256
+"""Above this many, cooldowns that are over are removed, and the oldest recovery is forgotten."""
+
+
+class CooldownPolicy(Struct, frozen=True, kw_only=True):
+    """Cooldown lengths in seconds, used if the provider does not send one; and the limits of doubling."""
+
+    rate_limit: float = 1.0
+    permission: float = 300.0
+    max_model_cooldown: float = 900.0
+    exhausted: float = 600.0
+    max_exhausted: float = 21_600.0
+    max_retry_after: float = 86_400.0
+    """A longer Retry-After is shortened to this."""
+    probe: float = 600.0
+    """A probe without a result after this time is lost; the next call probes."""
+    rejected: float = 120.0
+    """For a key that the provider rejected (401)."""
+    max_rejected: float = 3600.0
+    retry_rejected: float = 5.0
+    """A rejected key is probed this long after the rejection if no other key is usable."""
+
+
+class ModelStatus(Struct, frozen=True):
+    """A key's state for a model it is not healthy for. `seconds` is what is left of the cooldown."""
+
+    state: KeyState
+    seconds: float
+
+
+class CredentialStatus(Struct, frozen=True, kw_only=True):
+    """The health of one key; contains no secret."""
+
+    name: str
+    masked: str
+    state: KeyState
+    """Its state for every model."""
+    weight: int
+    seconds: float = 0.0
+    """What is left of the cooldown of an exhausted or rejected key."""
+    models: Mapping[str, ModelStatus] = {}
+    """The models it is not healthy for."""
+    calls: int = 0
+    successes: int = 0
+    failures: int = 0
+    last_error: ProviderError | None = None
+
+    is_unproven: bool = False
+    """Whether it was rejected for a model, and no call succeeded since."""
+
+    @property
+    def health(self) -> ModelStatus:
+        """The worst of its states, for every model or for one: what people and alarms need to see.
+
+        A model whose cooldown is over counts only if the key was rejected for it and has not worked since.
+        """
+        models = [held for held in self.models.values() if held.state != "half_open" or self.is_unproven]
+        states = [ModelStatus(self.state, self.seconds), *models]
+        return max(states, key=lambda known: (_BY_SEVERITY.index(known.state), known.seconds))
+
+
+class Cooldown(Struct):
+    """One cooldown, and the call that probes whether it is over."""
+
+    began: int
+    """The number of the last call when it began."""
+    until: float = 0.0
+    wait: float = 0.0
+    probe: int = 0
+    """The number of the call that probes it; 0 if none does."""
+    lost_at: float = 0.0
+    waived: float = 0.0
+    """Deadlines up to this one no longer count, because the configuration was reloaded."""
+
+    @property
+    def deadline(self) -> float:
+        """When it ends; 0 if its deadline was waived."""
+        return self.until if self.until > self.waived else 0.0
+
+    def available_at(self) -> float:
+        """When a call may probe it."""
+        return max(self.deadline, self.lost_at) if self.probe else self.deadline
+
+    def extend(self, number: int, last_call_number: int, now: float, seconds: float, longest: float) -> None:
+        """A call failed; `seconds` is the cooldown for that failure alone."""
+        if number > self.began:
+            self.began = last_call_number
+            seconds = max(seconds, min(longest, self.wait * 2))
+        self.wait = max(seconds, self.wait)
+        self.until = max(self.until, now + seconds)
+
+    def merge_remote(self, last_call_number: int, now: float, until: float) -> None:
+        """Another process has a deadline for it. Calls that run now began without knowing it."""
+        self.began = last_call_number
+        self.until = max(self.until, until)
+        self.wait = max(self.wait, until - now)
+
+    def cleared_by(self, number: int, now: float) -> bool:
+        """Whether the success of this call ends it."""
+        if self.probe != number:
+            return False
+        self.probe = 0
+        return self.deadline <= now
+
+    def state(self, now: float, active: KeyState) -> KeyState:
+        return active if now < self.deadline else "half_open"
+
+
+class KeyHealth:
+    """One credential and its health."""
+
+    def __init__(self, credential: Credential, secret: str, name: str, policy: CooldownPolicy) -> None:
+        self.credential = credential
+        self.secret = secret
+        self.name = name
+        self.weight_credit = 0
+        self.is_disabled = False
+        self.calls = self.successes = self.failures = 0
+        self.last_error: ProviderError | None = None
+        self._rejected_at = -inf
+        self._policy = policy
+        self._generation = 0
+        self._rejected_models: set[str] = set()
+        """Models it was rejected for since the last success; two of them reject the key."""
+        self._cooldowns: dict[str, Cooldown] = {}
+        self._cleared: dict[str, float] = {}
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the provider rejected it, for every model or for one."""
+        return bool(self._cooldowns) and any(map(is_rejection, self._cooldowns))
+
+    def available_at(self, model: str) -> float | None:
+        """When it can be used for the model; None if waiting does not help."""
+        if self.is_disabled:
+            return None
+        return max((cooldown.available_at() for cooldown in self._cooldowns_for(model).values()), default=0.0)
+
+    def is_free(self, model: str, now: float) -> bool:
+        """Whether it can be used for the model now."""
+        if not self._cooldowns:
+            return not self.is_disabled
+        at = self.available_at(model)
+        return at is not None and at <= now
+
+    def begin_call(self, model: str, number: int, now: float) -> bool:
+        """A call begins; whether it is a probe."""
+        self.calls += 1
+        if not self._cooldowns:
+            return False
+        cooldowns = self._cooldowns_for(model)
+        for cooldown in cooldowns.values():
+            cooldown.probe, cooldown.lost_at = number, now + self._policy.probe
+        return bool(cooldowns)
+
+    def on_success(self, model: str, number: int, now: float) -> None:
+        self.successes += 1
+        self._rejected_models.clear()
+        if not self._cooldowns:
+            return
+        for scope, cooldown in self._cooldowns_for(model).items():
+            if cooldown.cleared_by(number, now):
+                del self._cooldowns[scope]
+                # Other processes may still wait for a deadline that was waived here.
+                self._clear(scope, max(now, cooldown.until))
+
+    def on_failure(self, model: str, number: int, last_call_number: int, now: float, error: ProviderError) -> None:
+        self.failures += 1
+        self.last_error = error
+        self.on_release(model, number)
+        policy = self._policy
+        if error.kind == "authentication":
+            self._rejected_at = now
+            scope = self._rejected(model)
+            self._cooldown(scope, last_call_number, now).extend(
+                number, last_call_number, now, policy.rejected, policy.max_rejected
+            )
+        elif error.kind == "billing":
+            seconds = self._seconds(error, policy.exhausted)
+            self._cooldown(EXHAUSTED, last_call_number, now).extend(
+                number, last_call_number, now, seconds, policy.max_exhausted
+            )
+        elif error.kind in ("rate_limit", "permission"):
+            seconds = self._seconds(error, policy.rate_limit if error.kind == "rate_limit" else policy.permission)
+            self._cooldown(cooling_scope(model), last_call_number, now).extend(
+                number, last_call_number, now, seconds, policy.max_model_cooldown
+            )
+
+    def on_release(self, model: str, number: int) -> None:
+        for cooldown in self._cooldowns_for(model).values():
+            if cooldown.probe == number:
+                cooldown.probe = 0
+
+    def retry_rejection_at(self, model: str) -> float | None:
+        """When it may be probed for the model although it is rejected; None if that is not what keeps it from being used."""
+        if self.is_disabled:
+            return None
+        cooldowns = self._cooldowns_for(model)
+        if not any(map(is_rejection, cooldowns)):
+            return None
+        times = [
+            cooldown.lost_at * bool(cooldown.probe) if is_rejection(scope) else cooldown.available_at()
+            for scope, cooldown in cooldowns.items()
+        ]
+        return max(self._rejected_at + self._policy.retry_rejected, *times)
+
+    def disable(self) -> None:
+        """Stop using it, in every process."""
+        self.is_disabled = True
+        self._generation += 1
+
+    def enable(self) -> None:
+        """Use it again with a clean state, in every process."""
+        self._reset()
+        self._generation += 1
+
+    def waive_rejection(self) -> None:
+        """The next call probes what was rejected."""
+        for scope, cooldown in self._cooldowns.items():
+            if is_rejection(scope):
+                cooldown.waived = cooldown.until + _CLOCK_STEP
+                cooldown.probe = 0
+
+    def replace(self, secret: str, name: str) -> None:
+        """It has a new secret, with a clean state."""
+        self.secret, self.name = secret, name
+        self._reset()
+        self._generation = 0
+
+    def export(self, now: float) -> SharedHealth:
+        """What other processes should know about it."""
+        since = now - RETENTION_SECONDS
+        self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
+        return SharedHealth(
+            generation=self._generation,
+            is_disabled=self.is_disabled,
+            until={
+                scope: cooldown.until
+                for scope, cooldown in self._cooldowns.items()
+                if cooldown.until > since and is_sharable(scope)
+            },
+            cleared={scope: at for scope, at in self._cleared.items() if is_sharable(scope)},
+        )
+
+    def merge(self, remote: SharedHealth, last_call_number: int, now: float) -> None:
+        """Add what other processes know about it."""
+        if remote.generation < self._generation:
+            return
+        if remote.generation > self._generation:
+            self._reset()
+            self._generation = remote.generation
+        self.is_disabled = self.is_disabled or remote.is_disabled
+        for scope, at in remote.cleared.items():
+            self._clear(scope, at)
+            cooldown = self._cooldowns.get(scope)
+            if cooldown is not None and cooldown.until <= at:
+                del self._cooldowns[scope]
+        for scope, until in remote.active.items():
+            cooldown = self._cooldowns.get(scope)
+            if until > self._cleared.get(scope, 0.0) and (cooldown is None or until > cooldown.until):
+                self._cooldown(scope, last_call_number, now).merge_remote(last_call_number, now, until)
+                if is_rejection(scope) and (model := model_of(scope)) is not None:
+                    self._note_rejected(model)
+
+    def error_kind(self, model: str) -> ErrorKind:
+        """The kind of the error if this key cannot be used for the model."""
+        if self.is_disabled:
+            return "permission"
+        cooldowns = self._cooldowns_for(model)
+        if any(map(is_rejection, cooldowns)):
+            return "authentication"
+        return "billing" if EXHAUSTED in cooldowns else "rate_limit"
+
+    def unusable_reason(self, model: str, now: float) -> str:
+        """Why it cannot be used now, as text."""
+        if self.is_disabled:
+            return "is disabled"
+        cooldowns = self._cooldowns_for(model)
+        until = max((cooldown.deadline for cooldown in cooldowns.values()), default=0.0)
+        if until <= now:
+            return "is being probed by another call"
+        if any(is_rejection(scope) and now < cooldown.deadline for scope, cooldown in cooldowns.items()):
+            return f"is rejected for {until - now:.1f} s"
+        return f"{'is exhausted' if EXHAUSTED in cooldowns else 'is rate limited'} for {until - now:.1f} s"
+
+    def status(self, now: float) -> CredentialStatus:
+        """Its health, for display."""
+        whole = [cooldown.deadline for scope, cooldown in self._cooldowns.items() if model_of(scope) is None]
+        return CredentialStatus(
+            name=self.name,
+            masked=mask(self.secret),
+            state=self._state(now),
+            weight=self.credential.weight,
+            seconds=max(0.0, max(whole, default=0.0) - now),
+            models=self._model_statuses(now),
+            calls=self.calls,
+            successes=self.successes,
+            failures=self.failures,
+            last_error=self.last_error,
+            is_unproven=bool(self._rejected_models) and self.is_rejected,
+        )
+
+    def _model_statuses(self, now: float) -> dict[str, ModelStatus]:
+        """The models it is not healthy for. Of a model that is both rejected and cooling, the longer one is shown."""
+        statuses: dict[str, ModelStatus] = {}
+        for scope, cooldown in self._cooldowns.items():
+            model = model_of(scope)
+            if model is not None:
+                state = cooldown.state(now, "invalid" if is_rejection(scope) else "cooling")
+                status = ModelStatus(state, max(0.0, cooldown.deadline - now))
+                if model not in statuses or statuses[model].seconds < status.seconds:
+                    statuses[model] = status
+        return statuses
+
+    def _state(self, now: float) -> KeyState:
+        if self.is_disabled:
+            return "disabled"
+        states: tuple[tuple[str, KeyState], ...] = ((REFUSED, "invalid"), (EXHAUSTED, "exhausted"))
+        for scope, state in states:
+            if scope in self._cooldowns:
+                return self._cooldowns[scope].state(now, state)
+        return "healthy"
+
+    def _cooldowns_for(self, model: str) -> dict[str, Cooldown]:
+        """The cooldowns that concern a call for the model."""
+        if not self._cooldowns:
+            return {}
+        scopes = (REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
+        return {scope: self._cooldowns[scope] for scope in scopes if scope in self._cooldowns}
+
+    def _cooldown(self, scope: str, last_call_number: int, now: float) -> Cooldown:
+        """The cooldown of a scope; a new one if there is none."""
+        if len(self._cooldowns) >= _MAX_COOLDOWNS:
+            self._cooldowns = {
+                name: cooldown for name, cooldown in self._cooldowns.items() if cooldown.available_at() > now
+            }
+        return self._cooldowns.setdefault(scope, Cooldown(last_call_number))
+
+    def _rejected(self, model: str) -> str:
+        """The scope that an authentication error rejects: the model, or the whole key if it is the second model."""
+        self._note_rejected(model)
+        is_whole = REFUSED in self._cooldowns or len(self._rejected_models) > 1
+        return REFUSED if is_whole else rejected_scope(model)
+
+    def _note_rejected(self, model: str) -> None:
+        if len(self._rejected_models) < 2:
+            self._rejected_models.add(model)
+
+    def _clear(self, scope: str, at: float) -> None:
+        if scope not in self._cleared and len(self._cleared) >= _MAX_COOLDOWNS:
+            del self._cleared[next(iter(self._cleared))]
+        self._cleared[scope] = max(at, self._cleared.get(scope, at))
+
+    def _reset(self) -> None:
+        self.is_disabled = False
+        self._cooldowns.clear()
+        self._cleared.clear()
+        self._rejected_models.clear()
+
+    def _seconds(self, error: ProviderError, default: float) -> float:
+        return default if error.retry_after is None else min(error.retry_after, self._policy.max_retry_after)

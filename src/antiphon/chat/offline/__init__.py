@@ -1,5 +1,0 @@
-"""The guided tour that answers without a key and without a network: `OfflineModel`, the provider `offline`."""
-
-from antiphon.chat.offline.model import OfflineModel
-
-__all__ = ["OfflineModel"]

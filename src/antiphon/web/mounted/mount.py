@@ -1,4 +1,0 @@
-"""What `antiphon serve` finds by name: the chat page of a gateway, in one process or shared by several."""
-
-from antiphon.web.mounted.gateway_chat import chat_factory as chat_factory
-from antiphon.web.mounted.shared_chat import shared_chat_factory as shared_chat_factory
