@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sessions.real_programs import REAL_PROGRAMS, Stage, install_programs
 from terminal_picture import draw_terminal
 
 from clients.run import MARKER, NOTE, SECRET
 from gateway.strict_upstream import StrictUpstream, text_answer
-from sessions.real_programs import REAL_PROGRAMS, Stage, install_programs
 
 _COLUMNS = 118
 _PROMPT = "Read note.txt. What colour is the lamp?"
