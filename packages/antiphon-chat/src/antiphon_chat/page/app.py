@@ -337,7 +337,7 @@ class PageFiles:
     """The files of a folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(__file__).with_name("page")
+        self._folder = folder or Path(__file__).with_name("assets")
 
     def answer(self, request: ClientRequest, name: str) -> Response:
         """The file of that name, or 304 if the browser has it."""
