@@ -97,7 +97,8 @@ def draw() -> str:
                     f'<text x="{x + wide / 2:.0f}" y="{y + 29}" font-size="10" fill="#777" text-anchor="middle">'
                     f"{lines_of(package, folder):,}</text>"
                 )
-        needed = ", ".join(sorted(other.replace("_", "-") for other in imports(package))) or "none of the others"
+        others = sorted(other.replace("_", "-") for other in imports(package))
+        needed = "all of the others" if len(others) == len(ROWS) - 1 else ", ".join(others) or "none of the others"
         shapes.append(f'<text x="{left + 14}" y="{height - 24}" font-size="12">imports {escape(needed)}</text>')
     body = "\n".join(shapes)
     font = "font-family=\"system-ui, 'Segoe UI', sans-serif\""
