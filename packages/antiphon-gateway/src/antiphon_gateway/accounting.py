@@ -96,6 +96,10 @@ class RequestAccounting:
                 self._is_publishing_soon = True
                 asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self._publish_now)
 
+    def record_tool_call(self, tool: str, outcome: str, seconds: float) -> None:
+        """Record a tool call of the chat page; `tool` is empty if there is none of that name."""
+        self._metrics.tool_call(tool, outcome, seconds)
+
     def refuse(self, trace: RequestTrace, peer: str, *, is_logged: bool = False) -> None:
         """Record a refused request, one of any number: its client is not known, or over a limit.
 

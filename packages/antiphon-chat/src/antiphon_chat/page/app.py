@@ -285,7 +285,7 @@ class ChatApp(Application):
         return turns if self._token_limit is None else structs.replace(turns, token_limit=self._token_limit)
 
     def _open_chat(self, history: AgentHistory, owner: str) -> Conversation:
-        return open_conversation(
+        chat = open_conversation(
             history,
             self._models(),
             self._toolboxes.of(owner).registry,
@@ -294,6 +294,9 @@ class ChatApp(Application):
             turns=self._turns(),
             partial_answers=self._toolboxes.partial_answers,
         )
+        if self._meter is not None:
+            chat.executor.on_call = self._meter.count_tool_calls(chat.registry)
+        return chat
 
     async def _write_title(self, chat: Conversation, owner: str) -> str:
         return await write_title(chat.history, self._metered(owner), chat.model)

@@ -226,3 +226,21 @@ def test_the_page_shows_the_prices_of_the_configuration_that_the_ledger_charges(
     assert [Decimal(cost) for cost in streamed] == [expected]
     assert Decimal(shown["spending"]["cost"]) == expected
     assert Decimal(shown["entries"][-1]["cost"]) == expected
+
+
+def test_tool_calls_of_the_page_are_in_the_metrics(tmp_path: Path, upstream: CountingUpstream) -> None:
+    with gateway(config_for(upstream, tmp_path), tmp_path / "chats.db", {"UPSTREAM": "sk-up"}) as (browser, _):
+        ada = Browser(browser.port, "sk-ada")
+        conversation = ada.create(model="clever")
+        calls = [("c1", "list_plans", "{}"), ("c2", "get_plan", '{"plan_id": "plan-9"}'), ("c3", "invented", "{}")]
+        upstream.next = ModelOutput(
+            parts=tuple(ToolCallRequest(name, call_id, arguments) for call_id, name, arguments in calls),
+            stop_reason="tool_calls",
+        )
+        ada.ask(conversation, "look at the plans")
+        page = browser.request("GET", "/metrics", headers={"authorization": "Bearer sk-root"}).body.decode()
+    assert 'antiphon_tool_calls_total{tool="list_plans",outcome="success"} 1' in page
+    assert 'antiphon_tool_calls_total{tool="get_plan",outcome="failed"} 1' in page
+    assert 'antiphon_tool_calls_total{tool="other",outcome="failed"} 1' in page
+    assert 'antiphon_tool_seconds_count{tool="list_plans"} 1' in page
+    assert "invented" not in page

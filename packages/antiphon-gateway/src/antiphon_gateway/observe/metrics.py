@@ -126,6 +126,12 @@ class Metrics:
                 ("provider", "kind"),
             )
         )
+        self._tool_calls = self._register(
+            Counter("antiphon_tool_calls_total", "Tool calls of the chat page that ended.", ("tool", "outcome"))
+        )
+        self._tool_seconds = self._register(
+            Histogram("antiphon_tool_seconds", "Time of a tool call of the chat page.", ("tool",), _SECONDS)
+        )
         self._reloads = self._register(Counter("antiphon_reloads_total", "Configuration reloads.", ("outcome",)))
         self._log_failures = self._register(
             Counter("antiphon_log_failures_total", "Log lines that could not be written.")
@@ -236,6 +242,11 @@ class Metrics:
             self._attempts.add((attempt.provider,))
             if attempt.error is not None:
                 self._failures.add((attempt.provider, attempt.error.kind))
+
+    def tool_call(self, tool: str, outcome: str, seconds: float) -> None:
+        """A tool call of the chat page ended. `tool` is empty if there is none of that name: models invent them."""
+        self._tool_calls.add((tool or OTHER, outcome))
+        self._tool_seconds.observe((tool or OTHER,), seconds)
 
     def reloaded(self, *, is_applied: bool) -> None:
         """The configuration was reloaded or rejected."""

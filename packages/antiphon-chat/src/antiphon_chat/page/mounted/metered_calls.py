@@ -21,6 +21,7 @@ from antiphon.http.request_ids import new_request_ids
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.routes import Target
+from antiphon.tools import CallOutcome, ToolRegistry
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 from antiphon_chat.page.request import ApiError
@@ -54,6 +55,15 @@ class ChatMeter:
         allowed = _allowed_targets(key, model, self._loaded())
         if isinstance(allowed, ProviderError):
             raise ApiError(allowed.message, 403, allowed.code or "forbidden")
+
+    def count_tool_calls(self, tools: ToolRegistry) -> Callable[[CallOutcome], None]:
+        """Counts the calls of these tools, which an executor reports as they end."""
+
+        def count(call: CallOutcome) -> None:
+            known = call.tool_name if tools.get(call.tool_name) is not None else ""
+            self._accounting.record_tool_call(known, "cached" if call.is_cached else call.status, call.seconds)
+
+        return count
 
     def calls_of(self, owner: str, models: Callable[[], ChatModels]) -> MeteredCalls:
         """The models, metered for the client that owns a conversation."""
