@@ -126,6 +126,7 @@ class ChatApp(Application):
             store,
             self._open_chat,
             bounds=lambda history: bounds_for(history.snapshot(), self._turns()),
+            agents=lambda: self._turns().agents,
             partial_answers=toolboxes.partial_answers,
             write_title=self._write_title if writes_titles else None,
             prices=prices,

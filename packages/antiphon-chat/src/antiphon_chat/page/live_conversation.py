@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import aclosing
 from typing import TypeAlias, TypeVar
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Agent, Bounds, Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.replay import Replay
 from antiphon.conversation.turn import TurnIndex
@@ -67,6 +67,7 @@ class LiveConversation:
         events: EventBuffer | None = None,
         is_local: bool = True,
         bounds: Bounds | None = None,
+        agents: Sequence[Agent] = (),
         partial_answers: PartialAnswers | None = None,
         write_title: TitleWriter | None = None,
         prices: Callable[[], PriceTable | None] = lambda: None,
@@ -75,7 +76,7 @@ class LiveConversation:
         self._prices = prices
         self._write_title = write_title
         self.owner = owner
-        self.loop = ToolLoop(chat, bounds=bounds)
+        self.loop = ToolLoop(chat, bounds=bounds, agents=agents)
         self.events = events or EventBuffer()
         self.places = TurnIndex()
         self.writing = asyncio.Lock()

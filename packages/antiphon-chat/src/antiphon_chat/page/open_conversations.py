@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from antiphon.conversation import Bounds, Conversation
+from antiphon.conversation import Agent, Bounds, Conversation
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.store import ConversationInfo
@@ -41,6 +41,7 @@ class OpenConversations:
         make: Callable[[AgentHistory, str], Conversation],
         *,
         bounds: Callable[[AgentHistory], Bounds] = lambda _: Bounds(),
+        agents: Callable[[], Sequence[Agent]] = lambda: (),
         partial_answers: PartialAnswers | None = None,
         write_title: Callable[[Conversation, str], Awaitable[str]] | None = None,
         prices: Callable[[], PriceTable | None] = lambda: None,
@@ -50,6 +51,7 @@ class OpenConversations:
         self.store = store
         self._make = make
         self._bounds = bounds
+        self._agents = agents
         self._partial_answers = partial_answers
         self._write_title = write_title
         self.prices = prices
@@ -120,6 +122,7 @@ class OpenConversations:
             owner,
             is_local=self.store.is_local,
             bounds=self._bounds(history),
+            agents=self._agents(),
             partial_answers=self._partial_answers,
             write_title=self._add_title if self._write_title is not None else None,
             prices=self.prices,

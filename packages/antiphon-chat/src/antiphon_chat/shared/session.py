@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Agent, Bounds, Conversation, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
 from antiphon.conversation.replay import Replay
 from antiphon.errors import DocumentFolderError, HistoryError, StoreError, UnknownConversation
@@ -60,6 +60,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     """Where the earlier turns are replaced by a summary: `auto` is 80 % of the model's context window; None is never."""
     has_memory_tool: bool = False
     """Whether the model may read and edit its notebook."""
+    agents: tuple[Agent, ...] = ()
+    """The agents that take part; the first begins."""
     can_raise_limits: bool = True
     """Whether a user may set higher limits for a conversation than `bounds`."""
 
@@ -295,7 +297,7 @@ class ChatSession:
             partial_answers=self._toolboxes.partial_answers,
         )
         self.partial_answer = self._toolboxes.partial_answers.writer(history)
-        self.loop = ToolLoop(self.chat, bounds=self.settings.turns.bounds)
+        self.loop = ToolLoop(self.chat, bounds=self.settings.turns.bounds, agents=self.settings.turns.agents)
 
     def _delete_if_created_and_empty(self) -> None:
         try:

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from antiphon.cli.options import add_store, whole_number
 from antiphon.conversation import Bounds
 from antiphon.errors import ConversationError
@@ -46,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="your own tools: a Python file (repeatable)",
+        help="your own tools and agents: a Python file (repeatable)",
     )
     parser.add_argument(
         "--mcp",
@@ -71,6 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Chat in the terminal, through a pipe or in the browser."""
+    own = own_tools(arguments.tools, arguments.mcp)
     settings = ChatSettings(
         store=store_location(arguments.store),
         model=arguments.model,
@@ -79,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         has_tools=not arguments.no_tools,
         asks_before_changes=arguments.ask,
         folder=arguments.folder,
-        turns=turn_settings(arguments),
-        tools=own_tools(arguments.tools, arguments.mcp),
+        turns=structs.replace(turn_settings(arguments), agents=own.agents),
+        tools=own.tools,
     )
     if arguments.web:
         if arguments.prompt is not None or arguments.json:

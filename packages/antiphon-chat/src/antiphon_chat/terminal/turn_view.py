@@ -90,6 +90,7 @@ class TurnView:
         self._thinking_since = self._waiting_since = self._turn_since = 0.0
         self._running: dict[str, _Running] = {}
         self._model = ""
+        self._agent = ""
         self._retry = ""
         self._last_kind = ""
         self._drawn: tuple[Any, str] = ((), "")
@@ -108,6 +109,7 @@ class TurnView:
                 self._thinking_since = self._thinking_since or monotonic()
                 self._thoughts.append(event.text)
             case RoundStarted():
+                self._show_agent(event.agent)
                 self._model = event.model
                 self._retry = ""
                 self._waiting_since = monotonic()
@@ -148,6 +150,7 @@ class TurnView:
                 self._end_output()
             case LoopFinished():
                 self._finished(event)
+                self._agent = ""
 
     async def flush(self) -> None:
         """Commit what is finished and draw."""
@@ -171,6 +174,13 @@ class TurnView:
             self._screen.commit("")
         self._screen.commit(text)
         self._last_kind = kind
+
+    def _show_agent(self, agent: str) -> None:
+        """Say who speaks, where that changes."""
+        if agent and agent != self._agent:
+            self._end_output()
+            self.commit(self._renderer.one_line(f"{agent}:", "bold cyan"), "agent")
+        self._agent = agent
 
     def _open_lines(self, text: str) -> list[str]:
         room = max(3, self._renderer.rows - _INPUT_ROWS)
@@ -301,6 +311,7 @@ class PlainView:
         self._has_written = False
         self._is_in_line = False
         self._model = ""
+        self._agent = ""
 
     def handle(self, event: LoopEvent) -> None:
         match event:
@@ -312,6 +323,9 @@ class PlainView:
                 self._end_line()
                 if self._has_written and not self._shows_calls:
                     self._write("\n")
+                if event.agent and event.agent != self._agent:
+                    self._line(f"{event.agent}:")
+                self._agent = event.agent
             case RetryScheduled() if retry := format_retry(event):
                 sys.stdout.flush()
                 write_error(f"antiphon: {retry}")

@@ -65,7 +65,9 @@ def test_a_file_without_tools_is_refused_with_the_reason(tmp_path: Path, source:
 
 def test_the_command_of_an_mcp_server_is_read_like_a_shell_line(tmp_path: Path) -> None:
     async def names() -> tuple[str, ...]:
-        async with ToolRegistry(own_tools([], [f"{sys.executable} '{MCP_PROGRAM}' stdio {tmp_path}"])) as registry:
+        async with ToolRegistry(
+            own_tools([], [f"{sys.executable} '{MCP_PROGRAM}' stdio {tmp_path}"]).tools
+        ) as registry:
             return registry.names
 
     assert any(name.endswith("echo") for name in asyncio.run(names()))

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         has_tools=not arguments.no_tools,
         folder=arguments.folder,
         turns=turn_settings(arguments),
-        tools=own_tools(arguments.tools, arguments.mcp),
+        tools=own_tools(arguments.tools, arguments.mcp).tools,
     )
     comparison = asyncio.run(_replayed(settings, arguments))
     if arguments.json:

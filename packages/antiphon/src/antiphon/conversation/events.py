@@ -79,11 +79,13 @@ def without_text(reason: str, output: ModelOutputEntry | None) -> str:
 
 
 class RoundStarted(Struct, frozen=True, tag=True, gc=False):
-    """The model is called. Rounds count from 1 in each turn; `is_last` when it must answer without tools."""
+    """The model is called. Rounds count from 1 in each turn; `is_last` when it must answer without tools; `agent` is the agent
+    that speaks, if there are agents."""
 
     round: int
     model: str
     is_last: bool = False
+    agent: str = ""
 
 
 class ModelSwitched(Struct, frozen=True, tag=True, gc=False):

@@ -232,7 +232,9 @@ class TurnRunner:
         model = participants.model
         if self._has_listener:
             called = chat.model_or_client if model is None else model
-            self._emit(RoundStarted(turn.rounds + 1, called if isinstance(called, str) else called.name, bool(bound)))
+            name = called if isinstance(called, str) else called.name
+            agent = participants.source.removeprefix(AGENT_PREFIX)
+            self._emit(RoundStarted(turn.rounds + 1, name, bool(bound), agent))
         if compaction is not None:
             self._emit(compaction)
         model_call = chat.start_model_call(

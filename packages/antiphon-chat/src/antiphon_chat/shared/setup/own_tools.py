@@ -1,4 +1,7 @@
-"""Your own tools in a chat: those of a Python file (`--tools`) and those of MCP servers (`--mcp`). Approvals apply to them."""
+"""Your own tools and agents in a chat: those of a Python file (`--tools`) and the tools of MCP servers (`--mcp`).
+
+Approvals apply to them. A tool that an agent of the file has is that agent's alone; the others are for every agent.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from antiphon.conversation import Agent
 from antiphon.errors import InvalidTool
 from antiphon.tools.registry import ToolLike
 from antiphon.tools.tool import Tool
@@ -18,8 +24,20 @@ if TYPE_CHECKING:
     from antiphon.tools.mcp import McpServer
 
 
+class OwnFile(Struct, frozen=True):
+    """What a Python file defines: tools with `@antiphon.tool`, and `Agent` objects, the one that begins first."""
+
+    tools: tuple[Tool, ...]
+    agents: tuple[Agent, ...]
+
+
 def load_tools(path: Path) -> list[Tool]:
-    """The tools that a Python file defines with `@antiphon.tool`. Raises `InvalidTool`."""
+    """The tools that a Python file defines. Raises `InvalidTool`."""
+    return list(load_file(path).tools)
+
+
+def load_file(path: Path) -> OwnFile:
+    """The tools and agents that a Python file defines. Raises `InvalidTool`."""
     if not path.is_file():
         raise InvalidTool(f"--tools {path}: no such file")
     spec = importlib.util.spec_from_file_location(f"antiphon_tools_{path.stem}", path)
@@ -31,15 +49,31 @@ def load_tools(path: Path) -> list[Tool]:
         spec.loader.exec_module(module)
     except Exception as error:
         raise InvalidTool(f"--tools {path}: {type(error).__name__}: {error}{_line_of(error, path)}") from error
-    tools = _tools_in(module)
-    if not tools:
-        raise InvalidTool(f"--tools {path}: no tools; define functions with @antiphon.tool")
-    return tools
+    found = _public_values(module)
+    agents = {agent.name: agent for agent in found if isinstance(agent, Agent)}
+    of_agents = {id(tool) for agent in agents.values() for tool in agent.tools}
+    tools = {tool.name: tool for tool in found if isinstance(tool, Tool) and id(tool) not in of_agents}
+    if not tools and not agents:
+        raise InvalidTool(f"--tools {path}: no tools; define functions with @antiphon.tool, or Agent objects")
+    for agent in agents.values():
+        if unknown := sorted(set(agent.hand_offs) - agents.keys()):
+            raise InvalidTool(
+                f"--tools {path}: the agent {agent.name} may hand off to {', '.join(unknown)}; "
+                "give that agent a name of its own in the file"
+            )
+    return OwnFile(tuple(tools.values()), _first_begins(list(agents.values())))
 
 
-def _tools_in(module: ModuleType) -> list[Tool]:
-    found = (value for name, value in vars(module).items() if not name.startswith("_"))
-    return list({tool.name: tool for tool in found if isinstance(tool, Tool)}.values())
+def _public_values(module: ModuleType) -> list[Any]:
+    """The values of the names of a module; those of a list, too."""
+    values = [value for name, value in vars(module).items() if not name.startswith("_")]
+    return [one for value in values for one in (value if isinstance(value, list | tuple) else (value,))]
+
+
+def _first_begins(agents: list[Agent]) -> tuple[Agent, ...]:
+    """The agent to which no other hands off begins: a file defines it after those it names."""
+    targets = {name for agent in agents for name in agent.hand_offs if name != agent.name}
+    return tuple(sorted(agents, key=lambda agent: agent.name in targets))
 
 
 def _line_of(error: BaseException, path: Path) -> str:
@@ -72,6 +106,19 @@ def _name(text: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in text)[:32] or "mcp"
 
 
-def own_tools(files: Sequence[Path], commands: Sequence[str]) -> tuple[ToolLike, ...]:
-    """The tools of these files and servers. A server is started when its tools are first needed."""
-    return (*(tool for file in files for tool in load_tools(file)), *map(mcp_server, commands))
+class OwnTools(Struct, frozen=True):
+    """The tools and agents of the command line."""
+
+    tools: tuple[ToolLike, ...]
+    agents: tuple[Agent, ...] = ()
+
+
+def own_tools(files: Sequence[Path], commands: Sequence[str]) -> OwnTools:
+    """The tools and agents of these files and servers. A server is started when its tools are first needed."""
+    loaded = [load_file(file) for file in files]
+    tools: tuple[ToolLike, ...] = (*(tool for file in loaded for tool in file.tools), *map(mcp_server, commands))
+    agents = [agent for file in loaded for agent in file.agents]
+    names = [agent.name for agent in agents]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidTool(f"--tools: two files define the agent {', '.join(twice)}; names must be unique")
+    return OwnTools(tools, tuple(agents))

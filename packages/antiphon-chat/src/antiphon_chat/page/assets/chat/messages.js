@@ -103,7 +103,8 @@ export class Thought {
 
 /** The output of a model, from the log. `chipOf(call)` makes the chip of a call; `used` is what its turn used so far. */
 export function outputMessage(entry, { api, path, fork, regenerate, compare, chipOf, used }) {
-  const body = element("div", { class: "body" });
+  const agent = agentOf(entry);
+  const body = element("div", { class: "body" }, agent && agentName(agent));
   let chips = null;
   for (const [index, part] of entry.content.entries()) {
     if (part.type === "tool_call") {
@@ -135,11 +136,22 @@ export function outputMessage(entry, { api, path, fork, regenerate, compare, chi
   );
   return element(
     "article",
-    { class: "message output", "aria-label": modelOf(entry) || say("answer"), "data-sequence": entry.sequence_number },
+    { class: "message output", "aria-label": agent || modelOf(entry) || say("answer"), "data-sequence": entry.sequence_number },
     body,
     element("div", { class: "plans-here" }),
     actions,
   );
+}
+
+/** The agent an entry is from, if one wrote it. */
+export function agentOf(entry) {
+  const source = entry.metadata?.source ?? "";
+  return source.startsWith("agent:") ? source.slice("agent:".length) : "";
+}
+
+/** The line that names the agent who speaks. */
+export function agentName(agent) {
+  return element("p", { class: "agent" }, agent);
 }
 
 /** The model an output came from, as it is named in the menu. */

@@ -9,7 +9,7 @@ import { ApprovalCard } from "./approval_card.js";
 import { button, element, fill } from "../ui/dom.js";
 import { drawn, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
-import { branchSwitch, inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
+import { agentName, agentOf, branchSwitch, inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
 import { announce, showFault } from "../ui/notifications.js";
 import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
@@ -171,9 +171,12 @@ export class Thread {
     this._openDraft();
   }
 
-  _onRoundStarted() {
+  _onRoundStarted({ agent = "" }) {
     this._setEnding(null);
-    this._openDraft();
+    const { node, body } = this._openDraft();
+    if (!agent || body.querySelector(".agent")) return;
+    node.setAttribute("aria-label", agent);
+    body.prepend(agentName(agent));
   }
 
   /** The call waits before another attempt: why, and until when. Waits that are too short to read about are left out. */
@@ -341,8 +344,14 @@ export class Thread {
     );
   }
 
-  _draw_set_system_instruction() {
-    if (this._node.childElementCount) this._insert(note(say("systemChanged")));
+  /** An agent that takes over sets its instructions; only what a person set is reported as such. */
+  _draw_set_system_instruction(entry) {
+    const agent = agentOf(entry);
+    const handOff = entry.metadata?.extra?.hand_off;
+    if (handOff) {
+      const words = { before: handOff.from, after: agent, reason: handOff.reason ?? "" };
+      this._insert(note(say(handOff.reason ? "handedOffBecause" : "handedOff", words)));
+    } else if (!agent && this._node.childElementCount) this._insert(note(say("systemChanged")));
   }
 
   _draw_set_memory_notebook() {

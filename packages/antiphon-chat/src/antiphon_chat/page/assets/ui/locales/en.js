@@ -210,6 +210,8 @@ export const ENGLISH = {
   rolledBack: "Rolled back to version {to}. Later entries stay in the history.",
   compacted: "Entries up to version {to} are replaced by this summary",
   systemChanged: "The system instruction changed",
+  handedOff: "{before} → {after}",
+  handedOffBecause: "{before} → {after}: {reason}",
   memoryChanged: "The memory notebook changed",
   cancel: "Cancel",
   save: "Save",

@@ -210,6 +210,8 @@ export const CHINESE = {
   rolledBack: "已回滚到版本 {to}，之后的内容仍保留在历史中。",
   compacted: "版本 {to} 及之前的内容已替换为这份摘要",
   systemChanged: "系统指令已更改",
+  handedOff: "{before} → {after}",
+  handedOffBecause: "{before} → {after}：{reason}",
   memoryChanged: "记忆笔记已更改",
   cancel: "取消",
   save: "保存",
