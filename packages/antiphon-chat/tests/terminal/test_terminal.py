@@ -37,7 +37,7 @@ def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path)
         terminal.sees("offline/plain: not a language model, needs no key and no network.", "Ctrl-D: quit")
         terminal.send("find IELTS tips, then make me a plan")
         screen = terminal.sees("3 rounds")
-        for words in ("✓ search_web", "lines, Ctrl-O]", "✓ create_plan", "○ t1 Read the title", " 0/5"):
+        for words in ("✓ search_web", "lines, Ctrl-O]", "✓ create_plan", "○ t1 Read the title", " 0/6"):
             assert words in screen
         terminal.send("/history")
         screen = terminal.sees("version 8, ")
@@ -45,9 +45,9 @@ def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path)
         assert re.search(r"^7 +ToolCallResults +1\.2 ", screen, re.MULTILINE)
         assert re.search(r"^8 +ModelOutput +1\.3 +[\d:]+ +[\d,]+\+\d+ ", screen, re.MULTILINE)
         terminal.type(EXPAND)  # the last result, which was folded
-        terminal.sees("t5: Check what you learned, and decide the next step (due", "Created plan-1.")
+        terminal.sees("t6: Check what you learned, and decide the next step (due", "Created plan-1.")
         terminal.send("/plans")
-        terminal.sees("plan-1 active 0/5 IELTS tips")
+        terminal.sees("plan-1 active 0/6 IELTS tips")
         terminal.send("/tools")
         terminal.sees("search_web read")
         terminal.send("/tokens")

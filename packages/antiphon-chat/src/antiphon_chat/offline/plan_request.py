@@ -189,7 +189,8 @@ _NUMBERED = re.compile(r"^\s*(?:\d+\.\s+|[-*]\s+)?")
 _ACTION = re.compile(
     r"第\s*\d|先|在题|每[天周]|动笔|一段只|练习|留[一二三四五\d]|注意|限时|列|写|读|划|做|订|定|查|按|把|用|算|目标要|宁可|出发前|"
     r"(?:Weeks?\s+\d|Read|Underline|Take|Note|Work|Learn|Plan|Prefer|Keep|Have|Practice|Say the goal|Measure|Count|Cut|Put|Once|"
-    r"Stay|Leave|Look|Choose|Book|List|Write|Matching|Two or three|Six to|Four weeks|Two weeks|The week|The day)\b"
+    r"Stay|Do not|One paragraph|Leave|Look|Choose|Book|List|Write|Matching|Two or three|"
+    r"Six to|Four weeks|Two weeks|The week|The day)\b"
 )
 _OWN = re.compile(r"\bantiphon(?:\.zh)?\.md$")
 _MAX_DOCUMENTS = 3

@@ -17,7 +17,7 @@ from antiphon.http.server.listener import Listener, bind_socket
 from antiphon.http.server.stopping import stop_on_signals
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import OFFLINE
-from antiphon.tools.registry import ToolLike
+from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon_chat.page.app import ChatApp
 from antiphon_chat.shared.mcp.servers import McpServers
 from antiphon_chat.shared.session import TurnSettings, open_chat_store, resume_conversation
@@ -68,6 +68,10 @@ def serve_chat(
         tools=(*tools, servers) if with_tools else tools,
         with_tour=setup.models.choice.model == OFFLINE,
     )
+    for agent in (
+        turns.agents if turns else ()
+    ):  # a name that is taken is better reported now than by the first conversation
+        ToolRegistry([*toolboxes.of("").registry, *agent.tools])
     with open_chat_store(store) as conversations:
         shown = ""
         if resume:

@@ -179,7 +179,7 @@ class TurnView:
         """Say who speaks, where that changes."""
         if agent and agent != self._agent:
             self._end_output()
-            self.commit(self._renderer.one_line(f"{agent}:", "bold cyan"), "agent")
+            self.commit(self._renderer.one_line(f"{agent}:", "bold"), "agent")
         self._agent = agent
 
     def _open_lines(self, text: str) -> list[str]:

@@ -11,9 +11,10 @@ import pytest
 from antiphon.errors import InvalidTool
 from antiphon.tools import ToolRegistry
 from antiphon_chat.shared.mcp.settings import McpSettings, ServerChange
-from antiphon_chat.shared.setup.own_tools import load_tools, mcp_server, own_tools
+from antiphon_chat.shared.setup.own_tools import load_file, load_tools, mcp_server, own_tools
 from page.chat_process import antiphon_chat, web_chat
 from support.repository import MCP_PROGRAMS
+from support.terminal import Terminal
 
 MCP_PROGRAM = MCP_PROGRAMS / "server_program.py"
 TOOLS = """
@@ -30,6 +31,23 @@ def save(text: str) -> str:
     return "saved"
 
 def helper() -> None: ...
+"""
+
+TEAM = """
+import antiphon as ap
+
+@ap.tool(effect="read")
+def shout(text: str) -> str:
+    "Write a text in capitals."
+    return text.upper()
+
+@ap.tool(effect="read")
+def today() -> str:
+    "The date."
+    return "Monday"
+
+writer = ap.Agent("writer", "You write.", tools=[shout], description="Writes texts.")
+planner = ap.Agent("planner", "You plan.", hand_offs=[writer])
 """
 
 
@@ -61,6 +79,55 @@ def test_a_file_without_tools_is_refused_with_the_reason(tmp_path: Path, source:
         load_tools(path)
     assert str(refused.value).startswith(f"--tools {path}: ")
     assert words in str(refused.value)
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Path:
+    path = tmp_path / "team.py"
+    path.write_text(TEAM)
+    return path
+
+
+def test_the_agents_of_a_file(team: Path) -> None:
+    """The one to which no other hands off begins; a tool of an agent is its own."""
+    own = load_file(team)
+    assert [agent.name for agent in own.agents] == ["planner", "writer"]
+    assert [tool.name for tool in own.tools] == ["today"]
+    with pytest.raises(InvalidTool, match="two files define the agent planner, writer"):
+        own_tools([team, team], [])
+    team.write_text('import antiphon as ap\na = ap.Agent("a", hand_offs=["b"])')
+    with pytest.raises(InvalidTool, match="the agent a may hand off to b"):
+        load_file(team)
+
+
+def test_agents_of_a_file_answer_in_the_terminal(tmp_path: Path, team: Path) -> None:
+    code, out, err = antiphon_chat(
+        tmp_path, "--tools", str(team), "-p", "use hand_off_to_writer, then shout text=hello"
+    )
+    assert (code, err) == (0, "")
+    planner, _, writer = out.partition("\nwriter:\n")
+    assert planner.startswith("planner:\n")
+    assert "hand_off_to_writer" in planner
+    assert "HELLO" in writer
+    with Terminal(tmp_path, "chat", "--tools", str(team), columns=100, rows=40) as terminal:
+        terminal.sees("Ctrl-D: quit")
+        terminal.send("use hand_off_to_writer, then shout text=hello")
+        screen = terminal.sees("✓ shout", "3 rounds")
+        assert screen.index("planner:") < screen.index("planner → writer") < screen.index("writer:")
+        terminal.send("hello")  # the writer is still active
+        terminal.sees("1 round")
+        assert terminal.text.count("writer:") == 2
+
+
+def test_agent_whose_tool_has_a_name_that_is_taken_is_refused_at_the_start(tmp_path: Path, team: Path) -> None:
+    team.write_text(
+        "import antiphon as ap\n\ndef search_web(q: str) -> str:\n    'Mine.'\n    return q\n\n"
+        "a = ap.Agent('a', tools=[search_web])\n"
+    )
+    for door in (("-p", "hi"), ("--web", "--port", "0")):
+        code, _, err = antiphon_chat(tmp_path, "--tools", str(team), *door)
+        assert code == 1
+        assert "two tools called 'search_web'" in err
 
 
 def test_the_command_of_an_mcp_server_is_read_like_a_shell_line(tmp_path: Path) -> None:
