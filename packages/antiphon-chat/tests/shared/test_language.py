@@ -28,6 +28,7 @@ def texts_in_calls() -> Iterator[str]:
     for module in [
         *(CHAT / "terminal").glob("*.py"),
         DEVTOOLS / "cli" / "replay.py",
+        *CHAT.glob("*.py"),
         *(CHAT / "shared").glob("*.py"),
     ]:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
