@@ -110,12 +110,12 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
 
 
 WORKER = """
-import asyncio, sys, time
+import asyncio, os, sys, time
 from pathlib import Path
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.history import SqliteStore
 from antiphon.tools import ToolContext, tool
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = sys.argv[3].split(os.pathsep)
 from support.planned_turns import planned
 
 trace = open(sys.argv[2], "a", buffering=1)
