@@ -1,6 +1,6 @@
 """`python -m bench memory [--limit MIB] [TREE ...]`: what attacks do to the memory of a gateway, as a table.
 
-Each TREE is a folder with the source of an Antiphon (`src/antiphon`), or an `antiphon` program; without one it is this one. So
+Each TREE is a folder with the source of an Antiphon, or an `antiphon` program; without one it is this one. So
 two states of the code are measured with the same attacks. `max_buffered_bytes` is 64 MiB, or MIB; each attack sends several times
 that to a gateway of its own, twice. Columns: how many MiB the process grew at the worst moment, how many after the client left,
 and whether another client was answered meanwhile.
@@ -8,6 +8,7 @@ and whether another client was answered meanwhile.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -36,13 +37,18 @@ def _row(growth: Growth) -> str:
     return f"{peak:7.0f} {after:7.0f}  {'answered' if growth.serves_another else 'NOT answered'}"
 
 
+def _sources(tree: Path) -> str:
+    """The source folders of a tree: four packages, or one before version 0.2."""
+    return os.pathsep.join(str(folder.resolve()) for folder in [*sorted(tree.glob("packages/*/src")), tree / "src"])
+
+
 def _attacked(place: Path, attack: Attack, limit: int) -> Growth:
     with tempfile.TemporaryDirectory() as folder, Provider() as provider:
         port = free_port()
         config = Path(folder) / "antiphon.toml"
         config.write_text(configuration(provider, limit, port=port))
         program = (str(place),) if place.is_file() else (sys.executable, "-m", "antiphon")
-        environ = {**KEYS, **({} if place.is_file() else {"PYTHONPATH": str((place / "src").resolve())})}
+        environ = {**KEYS, **({} if place.is_file() else {"PYTHONPATH": _sources(place)})}
         command = (*program, "serve", "--config", str(config))
         gateway = RunningGateway(Contestant("antiphon", command, port, (), environ), Path(folder))
         try:
