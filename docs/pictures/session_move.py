@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sessions.real_programs import REAL_PROGRAMS, Stage, install_programs
+from together.real_programs import REAL_PROGRAMS, Stage, install_programs
 from terminal_picture import draw_terminal
 
 from clients.run import MARKER, NOTE, SECRET
