@@ -1,6 +1,6 @@
 """The picture of a session that moves: made by the real Claude Code, continued by the real Codex, on one machine.
 
-Run it with `PYTHONPATH=tests python docs/pictures/session_move.py`. Both programs come from npm; a scripted upstream on this
+Run it with `PYTHONPATH=tests:packages/antiphon-gateway/tests python docs/pictures/session_move.py`. Both programs come from npm; a scripted upstream on this
 machine answers them. Folders are shown from the home folder on; of the programs' output, only the end.
 """
 
@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from together.real_programs import REAL_PROGRAMS, Stage, install_programs
 from terminal_picture import draw_terminal
 
 from clients.run import MARKER, NOTE, SECRET
 from gateway.strict_upstream import StrictUpstream, text_answer
+from together.real_programs import REAL_PROGRAMS, Stage, install_programs
 
 _COLUMNS = 118
 _PROMPT = "Read note.txt. What colour is the lamp?"
