@@ -1,7 +1,8 @@
 """The picture of a session that moves: made by the real Claude Code, continued by the real Codex, on one machine.
 
 Run it with `PYTHONPATH=tests:packages/antiphon-gateway/tests python docs/pictures/session_move.py`. Both programs come from npm;
-a scripted upstream on this machine answers them. Folders are shown from the home folder on; of the programs' output, only the end.
+a scripted upstream on this machine answers them.
+Folders are shown from the home folder on; of the programs' output, only the end.
 """
 
 from __future__ import annotations
