@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
@@ -13,21 +15,23 @@ from antiphon.providers.default_model import ModelChoice
 from antiphon_chat.shared.models import ChatModels
 from page.rig import served
 from page.window import window
-from seeds.test_seed_002 import plain_host
+from providers.scripted_server import ScriptedServer
+from seeds.test_seed_002 import plain_host, tool_host
 
 
-def test_search_then_plan_on_the_page(chromium: Chromium, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [plain_host, tool_host], ids=["a host without tools", "a host with tools"])
+def test_search_then_plan_on_the_page(chromium: Chromium, tmp_path: Path, kind: Callable[..., ScriptedServer]) -> None:
     plan = {"tool": "create_plan", "title": "雅思 7 分", "goal": "三个月", "tasks": ["词汇", "真题"]}
     answers = [
         '好的，我先搜索<tool_call>{"tool": "search_web", "query": "IELTS"}</tool_call>',
         f"根据搜索结果，我来制定计划：<tool_call>{msgspec.json.encode(plan).decode()}</tool_call>请稍等",
         "计划已经做好。",
     ]
-    with plain_host(*answers) as host:
+    with kind(*answers) as host:
         router = ap.ProviderRouter(
             default="ollama/doubao", environ={"OLLAMA_HOST": host.url, "OLLAMA_BASE_URL": host.url}
         )
-        models = ChatModels(router, ModelChoice("ollama/doubao", "a host without tools", "There is only this one."))
+        models = ChatModels(router, ModelChoice("ollama/doubao", "a host", "There is only this one."))
         with (
             served(tmp_path / "chats.db", models, with_builtin=True) as browser,
             window(chromium, browser.port) as shown,

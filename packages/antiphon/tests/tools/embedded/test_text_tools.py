@@ -121,16 +121,16 @@ def test_closed_tag_is_a_call_by_default() -> None:
 def test_broken_tag_is_an_error_the_model_receives(written: str, error: str) -> None:
     model = PlainModel(f"Let me see. {written}", "I could not search.", refuses=False)
     chat = ap.Conversation(model, tools=[search_web])
-    shown: list[PartDelta] = []
+    shown: list[ap.TextDelta] = []
 
     async def play() -> None:
-        shown.extend([event async for event in ap.ToolLoop(chat).stream("Go.") if isinstance(event, PartDelta)])
+        shown.extend([event async for event in ap.ToolLoop(chat).stream("Go.") if isinstance(event, ap.TextDelta)])
 
     asyncio.run(play())
     (result,) = [r for e in chat.history.entries if isinstance(e, ap.ToolCallResultsEntry) for r in e.results]
     assert str(result.status) == "failed"
     assert error in result.result_markdown
-    assert "<tool_call>" not in "".join(delta.text for delta in shown)
+    assert "".join(delta.text for delta in shown) == "Let me see.I could not search."
 
 
 def test_approval_holds_for_a_call_in_text() -> None:
