@@ -34,6 +34,14 @@ def test_model_edits_its_notebook() -> None:
     assert "[Memory Notebook]" in str(chat.history.to_messages()[0])
 
 
+def test_notebook_result_follows_the_language_of_the_conversation() -> None:
+    history = ap.AgentHistory()
+    model = ScriptedModel(call("read_memory"), call("edit_memory", action="append", text="六月考试"), "好。")
+    ap.ToolLoop(ap.Conversation(model, history=history, tools=memory_tools(history))).run_sync("我六月考试。")
+    results = [r for e in history.entries if isinstance(e, ap.ToolCallResultsEntry) for r in e.results]
+    assert [result.result_markdown for result in results] == ["（笔记是空的。）", "笔记现在的内容：\n六月考试"]
+
+
 def test_clear_keeps_the_notebook_by_default() -> None:
     chat = ap.Conversation(ScriptedModel(), system="Be brief.")
     chat.history.set_memory_notebook("IELTS in July")

@@ -81,3 +81,13 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: tuple[str, 
     assert (code, out) == (1, "")
     assert reason in err
     assert "Traceback" not in err
+
+
+def test_tour_can_be_named_without_its_model(tmp_path: Path) -> None:
+    """It has its tool, and it writes no titles."""
+    with web_chat(tmp_path, "-m", "offline") as chat:
+        assert "pause" in {tool["name"] for tool in chat.browser.api("GET", "/state")["tools"]}
+        conversation = chat.browser.create()
+        chat.browser.ask(conversation, "你好")
+        chat.browser.ask(conversation, "find IELTS tips")
+        assert chat.browser.show(conversation)["info"]["title"] == "你好"

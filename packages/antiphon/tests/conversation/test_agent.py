@@ -353,3 +353,11 @@ def test_the_sources_of_agents_are_closed_with_the_conversation() -> None:
 
     asyncio.run(main())
     assert (digging.is_open, singing.is_open) == (False, False)
+
+
+def test_hand_off_result_follows_the_language_of_the_conversation() -> None:
+    singer = Agent("singer", "Sing.", model=ScriptedModel("啦", "la"))
+    dog = Agent("dog", "Bark.", model=ScriptedModel(call("hand_off_to_singer", reason="唱歌")), hand_offs=[singer])
+    chat = Conversation()
+    ToolLoop(chat, agents=[dog, singer]).run_sync("请唱歌")
+    assert list(results_in(chat.history.effective).values()) == ["由 singer 接手。原因：唱歌"]

@@ -26,6 +26,7 @@ from antiphon.providers.rendering import ContextRenderer
 from antiphon.tools.builtin import Plan, plans_of
 from antiphon.tools.builtin.plan_text import text_without_data
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire import formats
 from antiphon_chat.language import Language
@@ -76,10 +77,12 @@ _EXAMPLES: dict[Language, str] = {
 
 
 @tool(effect="once", timeout=None)
-async def pause(seconds: Annotated[float, Meta(description="How long to wait", ge=0, le=600)] = PAUSE_SECONDS) -> str:
+async def pause(
+    context: ToolContext, seconds: Annotated[float, Meta(description="How long to wait", ge=0, le=600)] = PAUSE_SECONDS
+) -> str:
     """Wait. The guided tour uses it to show what happens if the process is killed while a tool runs."""
     await asyncio.sleep(seconds)
-    return f"Waited {seconds:g} seconds."
+    return f"等了 {seconds:g} 秒。" if context.language() == "zh" else f"Waited {seconds:g} seconds."
 
 
 TOUR_TOOLS: tuple[Tool, ...] = (pause,)

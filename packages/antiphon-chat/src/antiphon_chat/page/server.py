@@ -16,7 +16,7 @@ from antiphon.http.server.application import Limits
 from antiphon.http.server.listener import Listener, bind_socket
 from antiphon.http.server.stopping import stop_on_signals
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import OFFLINE
+from antiphon.providers.default_model import is_tour
 from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon_chat.page.app import ChatApp
 from antiphon_chat.shared.mcp.servers import McpServers
@@ -66,7 +66,7 @@ def serve_chat(
         folder=folder,
         with_builtin=with_tools,
         tools=(*tools, servers) if with_tools else tools,
-        with_tour=setup.models.choice.model == OFFLINE,
+        with_tour=is_tour(setup.models.choice.model),
     )
     for agent in (
         turns.agents if turns else ()

@@ -327,8 +327,10 @@ class AgentTeam(Participants):
         return ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs])
 
     def _hand_off_to(self, agent: Agent) -> Tool:
-        async def hand_over(reason: Annotated[str, "Why, in a few words."] = "") -> str:
+        async def hand_over(context: ToolContext, reason: Annotated[str, "Why, in a few words."] = "") -> str:
             self.activate(agent, reason)
+            if context.language(reason) == "zh":
+                return f"由 {agent.name} 接手。" + (f"原因：{reason}" if reason else "")
             return f"{agent.name} takes over." + (f" Reason: {reason}" if reason else "")
 
         return tool(

@@ -90,3 +90,8 @@ def _available(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for provider, model in LOCAL_SERVERS:
         if variable := first_set_variable(PRESETS[provider].base_url_variables, environ):
             yield f"{provider}/{model}", variable
+
+
+def is_tour(model: str) -> bool:
+    """Whether a name is that of the guided tour, with or without its model."""
+    return model.partition("/")[0] == "offline"

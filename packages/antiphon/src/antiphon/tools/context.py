@@ -7,15 +7,16 @@ attempt: a retry gets another one, with the same idempotency key and the next `a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from msgspec import Struct
 
 from antiphon.context.model_usage import total_usage
 from antiphon.errors import ToolError
-from antiphon.history import AgentHistory, AgentHistorySnapshot
-from antiphon.parts import TokenUsage
+from antiphon.history import AgentHistory, AgentHistorySnapshot, ModelInputEntry
+from antiphon.parts import TokenUsage, text_of
 from antiphon.telemetry import switch
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ else:
     from typing import TypeVar
 
     State = TypeVar("State")
+
+
+Language: TypeAlias = Literal["en", "zh"]
+
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 class Cancellation:
@@ -72,6 +79,17 @@ class ToolContext(Struct, Generic[State], frozen=True, kw_only=True, eq=False):
         """The tokens that the model calls of the conversation used so far."""
         return total_usage(self.history.entries)
 
+    def language(self, *texts: str) -> Language:
+        """The language of the conversation, as far as it is Chinese or not: that of the latest message that has words; without
+        one, that of `texts`, which the call is about. A person reads what a tool returns, too."""
+        if self.log is not None:
+            for entry in reversed(self.log.snapshot().entries):
+                if isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer"):
+                    words = text_of(entry.content)
+                    if _LETTER.search(words):
+                        return _language_of(words)
+        return _language_of(" ".join(texts))
+
     @property
     def is_cancelled(self) -> bool:
         """Whether the call was given up, at its timeout or by an interruption. A plain function can ask and return early.
@@ -98,3 +116,7 @@ class ToolContext(Struct, Generic[State], frozen=True, kw_only=True, eq=False):
     def __repr__(self) -> str:
         # The state is the application's, and may hold secrets (law L10).
         return f"ToolContext(tool_call_id={self.tool_call_id!r}, round={self.round}, attempt={self.attempt})"
+
+
+def _language_of(text: str) -> Language:
+    return "zh" if _CHINESE.search(text) else "en"

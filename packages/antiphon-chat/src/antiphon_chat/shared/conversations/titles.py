@@ -15,7 +15,7 @@ from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry
 from antiphon.parts import text_of
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import OFFLINE
+from antiphon.providers.default_model import is_tour
 from antiphon.text import shorten
 from antiphon.wire.request import ModelRequest
 from antiphon_chat.shared.conversations.changes import clean_title
@@ -34,7 +34,7 @@ _PROMPT = (
 
 async def write_title(history: AgentHistory, provider: ProviderClient, model: str, seconds: float = SECONDS) -> str:
     """A title for a conversation with an answer; empty if the model writes none in time."""
-    if not model or model == OFFLINE or model.startswith("offline/"):
+    if not model or is_tour(model):
         return ""
     entries = history.effective
     question = next((text_of(entry.content) for entry in entries if isinstance(entry, ModelInputEntry)), "")

@@ -6,28 +6,37 @@ event loop, as the turn does, because a history has one writer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from antiphon.errors import ToolError
 from antiphon.history import AgentHistory, EntryMetadata, SetMemoryNotebookEntry
+from antiphon.tools.context import Language, ToolContext
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
 
 MAX_NOTEBOOK_CHARS = 50_000
+_EMPTY: Mapping[Language, str] = MappingProxyType({"en": "(The notebook is empty.)", "zh": "（笔记是空的。）"})
+_EMPTIED: Mapping[Language, str] = MappingProxyType({"en": "The notebook is empty now.", "zh": "笔记现在是空的。"})
+_CHANGED: Mapping[Language, str] = MappingProxyType(
+    {"en": "The notebook now reads:\n{text}", "zh": "笔记现在的内容：\n{text}"}
+)
 
 
 def memory_tools(history: AgentHistory) -> list[Tool]:
     """The tools `read_memory` and `edit_memory` over the notebook of `history`."""
 
     @tool(effect="read")
-    async def read_memory() -> str:
+    async def read_memory(context: ToolContext) -> str:
         "Read your notebook: what you noted to remember in this conversation."
-        return history.memory_notebook or "(The notebook is empty.)"
+        return history.memory_notebook or _EMPTY[context.language()]
 
     @tool(effect="idempotent")
     async def edit_memory(
+        context: ToolContext,
         action: Annotated[
             Literal["append", "replace", "rewrite"],
             Meta(description="append a note, replace one text by another, or rewrite the whole notebook"),
@@ -42,7 +51,8 @@ def memory_tools(history: AgentHistory) -> list[Tool]:
             raise ToolError(f"the notebook would have {len(after):,} characters; the limit is {MAX_NOTEBOOK_CHARS:,}")
         if after != before:
             history.append(SetMemoryNotebookEntry(after, metadata=EntryMetadata(source="tool:edit_memory")))
-        return f"The notebook now reads:\n{after}" if after else "The notebook is empty now."
+        language = context.language(text)
+        return _CHANGED[language].format(text=after) if after else _EMPTIED[language]
 
     tools: list[Tool] = [read_memory, edit_memory]
     for each in tools:

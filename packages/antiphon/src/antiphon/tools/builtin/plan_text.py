@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
-from antiphon.tools.builtin.conversation_language import Language
 from antiphon.tools.builtin.plan_values import Plan, PlanTask
+from antiphon.tools.context import Language
 
 PLAN_TOOLS = frozenset({"create_plan", "list_plans", "get_plan", "update_plan", "delete_plan"})
 

@@ -14,7 +14,6 @@ from msgspec import Meta, Struct, structs
 from antiphon.errors import PlanError, StoreError, StoreLocked, ToolError
 from antiphon.history.search_text import normalize
 from antiphon.text import one_line
-from antiphon.tools.builtin.conversation_language import language_of
 from antiphon.tools.builtin.plan_text import PLAN_WORDS, one_plan, several_plans
 from antiphon.tools.builtin.plan_values import Plan, PlanStatus, PlanTask
 from antiphon.tools.context import ToolContext
@@ -262,7 +261,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         """Make a plan with a goal and tasks, and keep it for the user. Returns the plan with the ids of its tasks."""
         with _tool_errors():
             plan = store.create(title, goal, tasks or (), key=key_of(context))
-        language = language_of(context, title, goal)
+        language = context.language(title, goal)
         return one_plan(PLAN_WORDS[language].created.format(id=plan.id), plan, language)
 
     @tool(effect="read", lax=True)
@@ -275,14 +274,14 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         """List the user's plans with all their tasks, the oldest first."""
         with _tool_errors():
             plans = store.list(None if status == "all" else status)
-        return several_plans(plans, language_of(context, *(plan.title for plan in plans)))
+        return several_plans(plans, context.language(*(plan.title for plan in plans)))
 
     @tool(effect="read", lax=True)
     def get_plan(context: ToolContext, plan_id: _PlanId) -> str:
         """Show one plan with all its tasks."""
         with _tool_errors():
             plan = store.get(plan_id)
-        language = language_of(context, plan.title)
+        language = context.language(plan.title)
         return one_plan(PLAN_WORDS[language].this.format(id=plan.id), plan, language)
 
     @tool(effect="idempotent", lax=True)
@@ -316,7 +315,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         )
         with _tool_errors():
             plan = store.update(plan_id, change, expected_version=version, key=key_of(context))
-        language = language_of(context, plan.title)
+        language = context.language(plan.title)
         return one_plan(PLAN_WORDS[language].updated.format(id=plan.id), plan, language)
 
     @tool(effect="idempotent", lax=True)
@@ -324,7 +323,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         """Delete a plan for good. To keep it out of sight instead, give it the status archived with update_plan."""
         with _tool_errors():
             plan = store.delete(plan_id, key=key_of(context))
-        words = PLAN_WORDS[language_of(context, plan.title)]
+        words = PLAN_WORDS[context.language(plan.title)]
         return words.deleted.format(id=plan.id, title=plan.title, count=len(plan.tasks))
 
     return [create_plan, list_plans, get_plan, update_plan, delete_plan]

@@ -24,9 +24,8 @@ from antiphon.http.client.request import (
 )
 from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.text import one_line
-from antiphon.tools.builtin.conversation_language import Language, language_of
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
-from antiphon.tools.context import ToolContext
+from antiphon.tools.context import Language, ToolContext
 from antiphon.tools.tool import Tool, tool
 
 TAVILY_URL = "https://api.tavily.com"
@@ -176,7 +175,7 @@ def _web_search(tavily: Tavily) -> Tool:
         """Search the web. Returns titles, addresses and excerpts of the pages found; name the addresses you rely on."""
         checked = _check_query(query)
         pages = await tavily.search(checked, max_results)
-        language = language_of(context, checked)
+        language = context.language(checked)
         return _format_results(
             _WORDS[language].web.format(query=checked),
             [SearchResult(page.title or page.url, page.url, page.content or "") for page in pages[:max_results]],
@@ -195,7 +194,7 @@ def _document_search(index: DocumentIndex, description: str, *, is_guide: bool =
         found = _search_index(index, checked, _ALL if is_guide else max_results)
         if is_guide:
             found = _in_language_of(checked, found, max_results)
-        words = _WORDS["zh" if is_guide and _CHINESE.search(checked) else language_of(context, checked)]
+        words = _WORDS["zh" if is_guide and _CHINESE.search(checked) else context.language(checked)]
         count = words.one_document if found.searched == 1 else words.several_documents.format(count=found.searched)
         return _format_results(
             (words.guide if is_guide else words.documents).format(count=count, query=checked),
