@@ -11,6 +11,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.history import ToolCallResultsEntry
+from antiphon.providers import HttpProviderClient
 from antiphon.wire import formats
 from gateway.strict_upstream import StrictUpstream
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -33,11 +34,11 @@ def call(index: int, call_id: str, query: str) -> dict[str, Any]:
 
 
 def upstream(request: Received) -> Reply:
-    rounds = sum(message["role"] == "assistant" for message in msgspec.json.decode(request.body)["messages"])
-    if rounds == 0:
+    results = sum(message["role"] == "tool" for message in msgspec.json.decode(request.body)["messages"])
+    if results == 0:
         stream = chunk({"content": "我先搜索。"}) + chunk({"tool_calls": [call(0, "c1", "a"), call(1, "c2", "b")]})
         stream += chunk({}, "tool_calls")
-    elif rounds == 1:
+    elif results == 2:
         stream = chunk({"tool_calls": [call(0, "c3", "c")]}) + chunk({}, "tool_calls")
     else:
         stream = chunk({"content": "完成。"}) + chunk({}, "stop")
@@ -55,7 +56,7 @@ def played(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) ->
             result = ap.ToolLoop(chat).run_sync("搜索")
             assert (result.text, result.rounds) == ("完成。", 3)
             sent = [msgspec.json.decode(request.body)["messages"] for request in server.received]
-    return chat, sent, [record.getMessage() for record in caplog.records]
+    return chat, sent, list(caplog.records)
 
 
 def roles(messages: list[dict[str, Any]]) -> list[str]:
@@ -93,9 +94,58 @@ def test_a_strict_server_accepts_each_strategy(played: Any) -> None:
 
 
 def test_appends_are_logged(played: Any) -> None:
-    lines = "\n".join(played[2])
+    lines = "\n".join(record.getMessage() for record in played[2])
     assert "model_output hasText=True toolCallsCount=2" in lines
     assert "tool_call_results toolCallId=c1 contentLength=22" in lines
+
+
+def test_values_are_fields_of_the_records(played: Any) -> None:
+    chat, _, records = played
+    outputs = [record for record in records if record.kind == "model_output"]
+    assert [(record.hasText, record.toolCallsCount) for record in outputs] == [(True, 2), (False, 1), (True, 0)]
+    results = [record for record in records if record.kind == "tool_call_results"]
+    assert [(record.toolCallId, record.contentLength) for record in results] == [("c1", 22), ("c2", 22), ("c3", 22)]
+    assert {record.conversation for record in records} == {"memory"}
+    assert [record.sequenceNumber for record in records][-1] == chat.history.version
+
+
+@pytest.mark.parametrize("strategy", ["merged", "per_part", "iterations"])
+def test_strategy_is_a_setting_of_a_running_conversation(strategy: Any) -> None:
+    """Requests are laid out by it, and it can be changed between two rounds."""
+    with ScriptedServer(upstream) as server:
+        provider = HttpProviderClient("openai", base_url=server.url, keys=["sk-x"])
+        chat = ap.Conversation("gpt-4o", provider=provider, tools=[search], system="Be brief.")
+        chat.call_options.strategy = strategy
+        chat.add("搜索")
+        chat.call_model_sync()
+        chat.execute_tool_calls_sync()
+        written = roles(chat.to_messages())
+        chat.call_model_sync()
+        sent = msgspec.json.decode(server.received[-1].body)
+        assert formats["openai-chat"].check_request(sent) == []
+        expected = {
+            "merged": ["system", "user", "assistant", "tool", "tool"],
+            "per_part": ["system", "user", "assistant", "assistant", "tool", "assistant", "tool"],
+            "iterations": ["system", "user", "assistant", "assistant", "tool", "tool"],
+        }
+        assert roles(sent["messages"]) == written == expected[strategy]
+        chat.execute_tool_calls_sync()
+        chat.call_options.strategy = "merged"
+        chat.call_model_sync()
+        again = roles(msgspec.json.decode(server.received[-1].body)["messages"])
+        assert again == [*expected["merged"], "assistant", "tool"]
+
+
+def test_unknown_strategy_is_named() -> None:
+    with ScriptedServer(upstream) as server:
+        provider = HttpProviderClient("openai", base_url=server.url, keys=["sk-x"])
+        options = ap.ProviderCallOptions(strategy="all")  # type: ignore[arg-type]
+        chat = ap.Conversation("gpt-4o", provider=provider, call_options=options)
+        chat.add("搜索")
+        with pytest.raises(
+            ap.AntiphonError, match="unknown strategy 'all'; expected one of: merged, per_part, iterations"
+        ):
+            chat.call_model_sync()
 
 
 def test_ids_stay_the_same_through_the_whole_conversation(played: Any) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 import antiphon as ap
 from antiphon.errors import InvalidEntry
+from antiphon.providers import HttpProviderClient
 from antiphon.wire import formats
 from antiphon.wire.output import ProviderError
-from gateway.strict_upstream import StrictUpstream
+from gateway.strict_upstream import StrictUpstream, text_answer
 
 
 def search(query: str) -> str:
@@ -92,3 +95,40 @@ def test_a_failed_turn_restores_the_history() -> None:
     with pytest.raises(ap.ModelCallFailed):
         ap.ToolLoop(chat, rolls_back_failures=True).run_sync("More.")
     assert chat.history.to_messages() == before
+
+
+def test_notebook_of_a_new_history_reads_as_empty() -> None:
+    history = ap.AgentHistory()
+    assert (history.memory_notebook, history.memory_notebook_content) == ("", "（尚无内容）")
+    assert ap.render_live_context(history.snapshot()) == []
+    history.set_memory_notebook("雅思：7 分")
+    assert history.memory_notebook_content == "雅思：7 分"
+
+
+def test_options_switch_the_live_context_and_debug_data() -> None:
+    with StrictUpstream("openai-chat") as upstream:
+        upstream.answer = lambda request: text_answer("Hello.", request.model)
+        client = HttpProviderClient("openai", base_url=upstream.base_url, keys=["sk-secret-key"])
+        chat = ap.Conversation("gpt-4o", provider=client, live_screen="now: 12:00")
+        chat.add("Hi.")
+        chat.call_model_sync()
+        assert "now: 12:00" in str(upstream.bodies[-1])
+        chat.call_options = ap.ProviderCallOptions(live_context=False, debug=True)
+        version = chat.history.version
+        chat.call_model_sync()
+        assert "now: 12:00" not in str(upstream.bodies[-1])
+        output, note = list(chat.history.entries)[version:]
+        assert isinstance(output, ap.ModelOutputEntry)
+        assert isinstance(note, ap.DebugLogEntry)
+        assert (note.category, msgspec.json.decode(note.message)) == ("request body", upstream.bodies[-1])
+        assert "sk-secret-key" not in str(chat.history.entries)
+        assert "request body" not in str(chat.context())
+
+        async def call_directly() -> None:
+            options = ap.ProviderCallOptions(model="gpt-4o", live_context=False, debug=True)
+            async for _ in client.call_model(chat.context(), options):
+                pass
+            assert "now: 12:00" not in str(upstream.bodies[-1])
+            assert [msgspec.json.decode(body) for body in options.report.bodies] == [upstream.bodies[-1]]
+
+        asyncio.run(call_directly())

@@ -13,8 +13,10 @@ import antiphon as ap
 from antiphon.context import CharacterEstimate
 from antiphon.conversation.compaction import compact_when_needed
 from antiphon.graph import Conversations, ConversationState, LLMNode, ToolNode
+from antiphon.providers import HttpProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
 from antiphon.wire.output import ProviderError
+from gateway.strict_upstream import StrictUpstream
 
 
 def search(query: str) -> str:
@@ -29,8 +31,35 @@ def test_messages_are_managed() -> None:
     assert len(chat.recent(9)) == 3
     assert [entry.role.value for entry in chat.by_role("user")] == ["model_input"] * 3
     assert isinstance(chat.messages, tuple)
+    assert [message["role"] for message in chat.to_messages()] == ["system", "user", "user", "user"]
     chat.clear()
     assert (chat.messages, chat.history.system_instruction) == ((), "Be brief.")
+
+
+@pytest.mark.parametrize("message", ["", {"role": "user", "content": ""}])
+def test_empty_message_is_refused_however_it_is_written(message: Any) -> None:
+    chat = ap.Conversation(ScriptedModel())
+    with pytest.raises(ap.ConversationError, match="empty user message"):
+        chat.add(message)
+    assert chat.history.version == 0
+
+
+def test_usage_of_all_calls_has_the_figures_of_the_providers() -> None:
+    with StrictUpstream("openai-chat") as openai, StrictUpstream("anthropic") as anthropic:
+        first = HttpProviderClient("openai", base_url=openai.base_url, keys=["k"])
+        second = HttpProviderClient("anthropic", base_url=anthropic.base_url, keys=["k"])
+        chat = ap.Conversation("gpt-4o", provider=first)
+        for _ in range(2):
+            chat.add("Hi.")
+            chat.call_model_sync()
+        assert (chat.usage.prompt_tokens, chat.usage.format) == (22, "openai-chat")
+        assert chat.usage.raw is not None
+        assert (chat.usage.raw["prompt_tokens"], chat.usage.raw["completion_tokens"]) == (22, 14)
+        other = ap.Conversation("claude-sonnet-4-5", provider=second, history=chat.history)
+        other.call_model_sync()
+        raw = other.usage.raw
+        assert raw is not None
+        assert (raw["openai-chat"]["prompt_tokens"], raw["anthropic"]["input_tokens"]) == (22, 11)
 
 
 def test_one_model_call_and_its_tools() -> None:

@@ -266,6 +266,7 @@ class LogHandler(logging.Handler):
         pieces += [
             self._colored(f"{_escape_controls(key)}=", "2") + _escape_controls(_short(plain.value(value)))
             for key, value in _extras(record)
+            if f"{key}={value}" not in pieces[3]
         ]
         if request_id := _id_of(record):
             pieces.append(self._colored(f"[{_escape_controls(plain.text(request_id))}]", "2"))

@@ -98,7 +98,7 @@ def test_usage_adds_up_and_keeps_the_providers_figures() -> None:
     history.append(ModelOutputEntry((Text("b"),), metadata=reported(20, 6, reasoning=2)))
     history.rollback(1)
     total = TokenLedger().usage(history.snapshot())
-    assert total == TokenUsage(30, 10, cached_tokens=8, reasoning_tokens=3, total_tokens=40)
+    assert total == TokenUsage(30, 10, cached_tokens=8, reasoning_tokens=3, total_tokens=40, raw=raw)
     assert first.metadata is not None
     assert first.metadata.usage is not None
     assert first.metadata.usage.raw == raw

@@ -16,7 +16,7 @@ from hashlib import sha256
 from msgspec import Struct, structs
 
 from antiphon.context.live import NOTEBOOK_TITLE
-from antiphon.conversation.interchange import has_content
+from antiphon.conversation.message import has_content
 from antiphon.conversation.turn import Turn
 from antiphon.errors import ConversationError
 from antiphon.history import (

@@ -105,6 +105,12 @@ class LiveContext(list[ContextEntry]):
         self.screen = screen
         self.memo: dict[Hashable, Any] = {} if memo is None else memo
 
+    def without_screen(self) -> LiveContext:
+        """The same context without its LiveScreen."""
+        entries = (entry.entry if isinstance(entry, DecoratedContextEntry) else entry for entry in self)
+        kept = [entry for entry in entries if not isinstance(entry, RenderedContextEntry) or entry.live_screen is None]
+        return LiveContext(kept, self.left_out, self.memo)
+
     def injected(self) -> LiveContextInjectedEntry | None:
         """An entry that records the LiveScreen shown here, to be appended to the log if wanted."""
         if self.screen is None:

@@ -49,6 +49,37 @@ def with_model_calls(metadata: EntryMetadata, calls: Sequence[ModelCallUsage]) -
 
 
 def total_usage(entries: Iterable[HistoryEntry]) -> TokenUsage:
-    """The tokens of all model calls that entries record, as far as providers reported them."""
-    used = (entry.metadata.usage for entry in entries if entry.metadata is not None and entry.metadata.usage)
-    return sum(used, TokenUsage())
+    """The tokens of all model calls that entries record, as far as providers reported them.
+
+    `raw` has the sums of the providers' own figures, in the words of `format`; with several formats `format` is empty and `raw`
+    has the figures of each by its name.
+    """
+    total, by_format = TokenUsage(), dict[str, dict[str, Any]]()
+    for entry in entries:
+        usage = entry.metadata.usage if entry.metadata is not None else None
+        if usage is not None:
+            total += usage
+            if usage.raw is not None:
+                by_format[usage.format] = _add_figures(by_format.get(usage.format, {}), usage.raw)
+    if not by_format:
+        return total
+    name, raw = next(iter(by_format.items())) if len(by_format) == 1 else ("", by_format)
+    return msgspec.structs.replace(total, raw=raw, format=name)
+
+
+def _add_figures(total: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """The sums of the numbers of two objects, also in objects inside them; of anything else the later value."""
+    result = {**total, **added}
+    for name in total.keys() & added.keys():
+        before, value = total[name], added[name]
+        if isinstance(before, dict) and isinstance(value, dict):
+            result[name] = _add_figures(before, value)
+        elif _is_number(before) and _is_number(value):
+            result[name] = before + value
+        elif value is None:
+            result[name] = before
+    return result
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

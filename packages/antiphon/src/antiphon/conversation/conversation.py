@@ -62,7 +62,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
     where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown last and not
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
-    calls that models write into their text (`antiphon.tools.embedded`). `state` is what tools get as
+    calls that models write into their text (`antiphon.tools.embedded`). `call_options` switches the live context, debug data and
+    the layout of messages (`strategy`); change them on `chat.call_options`. `state` is what tools get as
     `ToolContext.state`; `Conversation[MyState]` tells a type checker its type. An `executor` brings its own tools, state,
     approval and hooks.
     """
@@ -83,6 +84,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         counter: TokenCounter | None = None,
         live_screen: LiveScreenSource = None,
         context_options: LiveContextOptions | None = None,
+        call_options: ProviderCallOptions | None = None,
         embedded_calls: EmbeddedSetting = "auto",
         executor: ToolExecutor | None = None,
         state: State | None = None,
@@ -108,6 +110,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self.active_turn: ActiveTurn | None = None
         """The running turn, if any. A conversation has one at a time."""
         self._context_options = context_options or LiveContextOptions()
+        self.call_options = call_options or ProviderCallOptions()
         self._ledger = TokenLedger(counter)
         ThreadView.__init__(self, LiveContextRenderer(self._ledger))
         self._compaction_callbacks = CompactionCallbacks()
@@ -265,13 +268,15 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         tools are open, and the tokens were checked.
         """
         client, name = self.resolve_model(self._model if model is None else check_model(model))
-        options = ProviderCallOptions(
+        options = structs.replace(
+            self.call_options,
+            report=CallReport(),
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
             settings=settings or self.settings,
             request_id=f"{self._name}:{self.history.snapshot().version + 1}",
         )
-        context = self.context(notice)
+        context = self.context(notice) if options.live_context else self.context(notice).without_screen()
         self.report = options.report
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
@@ -311,6 +316,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             if for_approval:
                 request_approval(self.history, for_approval, model_call.source)
         self.history.append(entry)
+        for note in self._record.debug_notes(model_call.options.report):
+            self.history.append(note)
 
     def call_model_sync(
         self,

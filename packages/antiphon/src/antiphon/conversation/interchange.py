@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.context import render_live_context
+from antiphon.conversation.message import has_content
 from antiphon.errors import ConversationError, WireError
 from antiphon.history import (
     AgentHistory,
@@ -35,9 +36,8 @@ from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.wire import formats
 from antiphon.wire.detect import detect_format
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.layouts import Layout
 from antiphon.wire.openai_chat.layouts import write_messages as write_chat_messages
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Layout, Message, ModelRequest
 
 STRATEGIES: tuple[Layout, ...] = ("merged", "per_part", "iterations")
 _OPERATORS = ("system", "developer")
@@ -144,8 +144,6 @@ def write_messages(history: AgentHistory, format: str = "openai-chat", strategy:
     followed by its result; `iterations` gives the messages of each round a common name.
     """
     wire = _format(format)
-    if strategy not in STRATEGIES:
-        raise WireError(f"unknown strategy {strategy!r}; expected one of: {', '.join(STRATEGIES)}")
     if strategy != "merged" and format != "openai-chat":
         raise WireError(f"strategy {strategy!r} exists for openai-chat only; {format} has one layout")
     losses: list[Loss] = []
@@ -168,11 +166,6 @@ def write_messages(history: AgentHistory, format: str = "openai-chat", strategy:
         name: value for name, value in body.items() if name in _INSTRUCTION_KEYS or name == wire.module.messages_key
     }
     return MessagesWritten(kept, list(body[wire.module.messages_key]), tuple(actions), (*losses, *lost))
-
-
-def has_content(parts: Sequence[Part]) -> bool:
-    """Whether an answer has anything a model or a person could read."""
-    return any(not isinstance(part, Text) or part.text for part in parts)
 
 
 def _repair_for_history(request: ModelRequest, format_name: str, *, is_logged: bool = True) -> Repaired:

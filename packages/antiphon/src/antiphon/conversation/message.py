@@ -22,6 +22,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.parts import InputPart, Part, Text, ToolCallResult, as_parts
+from antiphon.providers.call import ProviderCallOptions
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
@@ -59,13 +60,18 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
         return ToolCallResultsEntry(parts)
     if role not in ("user", "assistant"):
         raise ConversationError(f"unknown role {role!r}: expected {', '.join(ROLES)}")
-    if not parts:
+    if not has_content(parts):
         raise ConversationError(f"empty {role} message")
     allowed: Any = InputPart if role == "user" else Part
     for part in parts:
         if not isinstance(part, allowed) or isinstance(part, ToolCallResult):
             raise ConversationError(f"a {type(part).__name__} cannot be part of a message of the {role}")
     return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
+
+
+def has_content(parts: Sequence[Part]) -> bool:
+    """Whether a message has anything a model or a person could read."""
+    return any(not isinstance(part, Text) or part.text for part in parts)
 
 
 def make_entries(role: str, messages: Sequence[Any]) -> list[HistoryEntry]:
@@ -120,6 +126,7 @@ class ThreadView:
     """The messages of a thread: what a conversation has in it."""
 
     history: AgentHistory
+    call_options: ProviderCallOptions
 
     def __init__(self, renderer: LiveContextRenderer) -> None:
         self._renderer = renderer
@@ -142,6 +149,11 @@ class ThreadView:
     def messages(self) -> tuple[ContextEntry, ...]:
         """The messages of the thread, oldest first, as an immutable copy."""
         return tuple(entry for entry in self._render() if isinstance(entry, HistoryEntry))
+
+    def to_messages(self, format: str = "openai-chat") -> list[dict[str, Any]]:  # noqa: A002
+        """The thread in a provider's format, the system message first; Chat Completions in `call_options.strategy`."""
+        strategy = self.call_options.strategy if format == "openai-chat" else "merged"
+        return self.history.to_messages(format, strategy=strategy)
 
     def recent(self, count: int) -> tuple[ContextEntry, ...]:
         """The last `count` messages, or all if there are fewer."""

@@ -294,6 +294,11 @@ class CallRecorder:
             metadata = with_model_calls(metadata, [ModelCallUsage(report.origin, tracker.usage)])
         return DebugLogEntry("model call", text, metadata=metadata)
 
+    def debug_notes(self, report: CallReport) -> list[DebugLogEntry]:
+        """What the log keeps of a call with `debug`: each body that was sent."""
+        metadata = EntryMetadata(source=report.origin.name)
+        return [DebugLogEntry("request body", body.decode(), metadata=metadata) for body in report.bodies]
+
     def _report_notes(self, report: CallReport) -> dict[str, Any]:
         """What the log keeps of a report: failed attempts, and losses and repairs not recorded before."""
         extra: dict[str, Any] = {}

@@ -181,6 +181,11 @@ class AgentHistory:
         """The text of the memory notebook, or an empty string."""
         return self._current.memory_notebook
 
+    @property
+    def memory_notebook_content(self) -> str:
+        """The notebook as a person reads it: `（尚无内容）` while it is empty. No model is sent that."""
+        return self.memory_notebook or "（尚无内容）"
+
     def snapshot(self) -> AgentHistorySnapshot:
         """The history as it is now, to hold and read while it grows. Copies nothing."""
         return self._current
@@ -420,23 +425,17 @@ class AgentHistory:
 
 
 def log_append(conversation: str, entry: HistoryEntry) -> None:
-    """One DEBUG line for an entry, or one for each of its results: sizes and ids, never text."""
-    name, number = conversation or "memory", entry.sequence_number
+    """One DEBUG line for an entry, or one for each of its results: sizes and ids, never text; as fields of the record, too."""
+    told: list[dict[str, object]] = [{}]
     if isinstance(entry, ToolCallResultsEntry):
-        for result in entry.results:
-            logger.debug(
-                "[%s] append %d %s toolCallId=%s contentLength=%d",
-                name,
-                number,
-                entry.kind,
-                result.tool_call_id,
-                len(result.result_markdown),
-            )
+        told = [{"toolCallId": one.tool_call_id, "contentLength": len(one.result_markdown)} for one in entry.results]
     elif isinstance(entry, ModelOutputEntry):
-        has_text, calls = bool(entry.response_markdown), len(entry.tool_calls)
-        logger.debug("[%s] append %d %s hasText=%s toolCallsCount=%d", name, number, entry.kind, has_text, calls)
-    else:
-        logger.debug("[%s] append %d %s", name, number, entry.kind)
+        told = [{"hasText": bool(entry.response_markdown), "toolCallsCount": len(entry.tool_calls)}]
+    name, number, kind = conversation or "memory", entry.sequence_number, str(entry.kind)
+    for values in told:
+        text = "".join([f" {field}={value}" for field, value in values.items()])
+        fields = {"conversation": name, "sequenceNumber": number, "kind": kind, **values}
+        logger.debug("[%s] append %d %s%s", name, number, kind, text, extra=fields)
 
 
 def _not_appendable(value: object) -> str:

@@ -16,7 +16,7 @@ from antiphon.history import Origin
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon.wire.request import Layout, ModelRequest, ToolDefinition
 
 
 class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +71,8 @@ class CallReport(Struct, kw_only=True):
     provider_request_id: str = ""
     base_url: str = ""
     """The address of the provider that was called last, if it has one."""
+    bodies: list[bytes] = field(default_factory=list)
+    """With `ProviderCallOptions.debug`: the body for each target, as it was sent. No headers, so no key."""
 
 
 class ProviderCallOptions(Struct, kw_only=True):
@@ -79,6 +81,10 @@ class ProviderCallOptions(Struct, kw_only=True):
     `settings` has all other request fields (temperature, reasoning, output format, …); its messages, model and tools are
     ignored. `request_id` is in every log line of the call; `headers` are sent with its HTTP requests (`traceparent`); `on_retry`
     is called before each wait for another attempt.
+
+    `live_context=False` leaves out what is true only now: the live screen. `debug` keeps the bodies that are sent in the report;
+    a conversation records them as `DebugLogEntry`s after the answer. `strategy` is the layout of the messages in OpenAI's Chat
+    Completions, as of `AgentHistory.to_messages`; other formats have one layout.
     """
 
     model: str = ""
@@ -87,6 +93,9 @@ class ProviderCallOptions(Struct, kw_only=True):
     request_id: str = ""
     report: CallReport = field(default_factory=CallReport)
     headers: Mapping[str, str] | None = None
+    live_context: bool = True
+    debug: bool = False
+    strategy: Layout = "merged"
     on_retry: Callable[[RetryScheduled], None] | None = None
 
 

@@ -200,6 +200,8 @@ class HttpProviderClient(ProviderClient):
         rendered = render_call(context, self._with_replayable_reasoning(options), origin, **provider.wire_options)
         report.losses += rendered.losses
         report.repairs += rendered.repairs
+        if options.debug:
+            report.bodies.append(b"".join(rendered.chunks))
         url, restorer = provider.url_for(model), self._restorer(rendered.request)
         return UpstreamRequest(provider, model, url, rendered.chunks, options.headers, restorer=restorer)
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
+from antiphon.context.live import LiveContext
 from antiphon.history import ContextEntry, ContextEntryRole, DecoratedContextEntry, ModelOutputEntry, Origin
 from antiphon.history.entries import ModelInputEntry
 from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
@@ -96,6 +97,8 @@ class ContextRenderer:
 
     def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> RenderedRequest:
         """The body for `context`, which asks for a stream."""
+        if not options.live_context:
+            context = LiveContext(context).without_screen()
         if list(context[: len(self._entries)]) != self._entries:
             self._reset()
         volatile = self._render_new(context[len(self._entries) :])
@@ -114,6 +117,10 @@ class ContextRenderer:
             request, repairs = repair(request, self._target.format, request_id=options.request_id)
         request, declared = declare_called_tools(request, self._target.format)
         request, added = add_system_message(request, self._target.format, self._dialect)
+        if options.strategy != "merged" and self._target.format == "openai-chat":
+            from antiphon.wire.openai_chat.layouts import arrange
+
+            request = structs.replace(request, messages=tuple(arrange(request.messages, options.strategy)))
         chunks = self._body.chunks(request)
         losses = [*self._losses, *volatile[1], *self._body.losses]
         return RenderedRequest(chunks, request, losses, repairs + declared + added)

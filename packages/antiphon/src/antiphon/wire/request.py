@@ -19,6 +19,8 @@ from msgspec import Struct
 from antiphon.parts import Native, NativeExtras, Part
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+Layout: TypeAlias = Literal["merged", "per_part", "iterations"]
+"""How Chat Completions lay out the messages of a tool loop (`openai_chat.layouts`)."""
 
 
 class SequenceRule(Struct, frozen=True):

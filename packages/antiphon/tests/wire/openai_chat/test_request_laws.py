@@ -23,10 +23,10 @@ from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.openai_chat.content import canonical_json, read_part
 from antiphon.wire.openai_chat.dialects import DIALECTS
-from antiphon.wire.openai_chat.layouts import Layout, write_messages
+from antiphon.wire.openai_chat.layouts import write_messages
 from antiphon.wire.openai_chat.request import read_request
 from antiphon.wire.openai_chat.rules import check_request, check_sequence
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Layout, Message, ModelRequest
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import safe_name
 from antiphon.wire.vendors import openai

@@ -13,26 +13,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from msgspec import structs
 
+from antiphon.errors import WireError
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import Dialect, get_dialect
 from antiphon.wire.openai_chat.messages import MessageListWriter
-from antiphon.wire.request import Message
-
-Layout: TypeAlias = Literal["merged", "per_part", "iterations"]
+from antiphon.wire.request import Layout, Message
 
 
 def write_messages(
     messages: Sequence[Message], losses: list[Loss], *, layout: Layout = "merged", dialect: str | Dialect = "openai"
 ) -> list[dict[str, Any]]:
     """A history as OpenAI messages, in one of three layouts."""
-    arranged = list(_LAYOUTS[layout](messages))
+    arranged = arrange(messages, layout)
     host = structs.replace(get_dialect(dialect), writes_result_name=layout == "iterations")
     return MessageListWriter(losses, host).write(arranged)
+
+
+def arrange(messages: Sequence[Message], layout: Layout) -> list[Message]:
+    """The messages in a layout. Raises `WireError` for another name."""
+    if layout not in _LAYOUTS:
+        raise WireError(f"unknown strategy {layout!r}; expected one of: {', '.join(_LAYOUTS)}")
+    return list(_LAYOUTS[layout](messages))
 
 
 def _per_part(messages: Sequence[Message]) -> Iterator[Message]:
