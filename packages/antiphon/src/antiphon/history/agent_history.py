@@ -426,13 +426,13 @@ class AgentHistory:
 
 def log_append(conversation: str, entry: HistoryEntry) -> None:
     """One DEBUG line for an entry, or one for each of its results: sizes and ids, never text; as fields of the record, too."""
-    told: list[dict[str, object]] = [{}]
+    lines: list[dict[str, object]] = [{}]
     if isinstance(entry, ToolCallResultsEntry):
-        told = [{"toolCallId": one.tool_call_id, "contentLength": len(one.result_markdown)} for one in entry.results]
+        lines = [{"toolCallId": one.tool_call_id, "contentLength": len(one.result_markdown)} for one in entry.results]
     elif isinstance(entry, ModelOutputEntry):
-        told = [{"hasText": bool(entry.response_markdown), "toolCallsCount": len(entry.tool_calls)}]
+        lines = [{"hasText": bool(entry.response_markdown), "toolCallsCount": len(entry.tool_calls)}]
     name, number, kind = conversation or "memory", entry.sequence_number, str(entry.kind)
-    for values in told:
+    for values in lines:
         text = "".join([f" {field}={value}" for field, value in values.items()])
         fields = {"conversation": name, "sequenceNumber": number, "kind": kind, **values}
         logger.debug("[%s] append %d %s%s", name, number, kind, text, extra=fields)
