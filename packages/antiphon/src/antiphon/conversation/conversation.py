@@ -110,7 +110,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self.active_turn: ActiveTurn | None = None
         """The running turn, if any. A conversation has one at a time."""
         self._context_options = context_options or LiveContextOptions()
-        self.call_options = call_options or ProviderCallOptions()
+        self.call_options = structs.replace(call_options or ProviderCallOptions())  # its own: it may be changed
         self._ledger = TokenLedger(counter)
         ThreadView.__init__(self, LiveContextRenderer(self._ledger))
         self._compaction_callbacks = CompactionCallbacks()

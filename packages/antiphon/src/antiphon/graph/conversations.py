@@ -45,6 +45,7 @@ from antiphon.history.lease import default_holder
 from antiphon.history.location import open_store
 from antiphon.ids import new_id
 from antiphon.parts import InputPart
+from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
@@ -70,6 +71,7 @@ class ConversationOptions(TypedDict, total=False):
     counter: TokenCounter | None
     live_screen: LiveScreenSource
     context_options: LiveContextOptions | None
+    call_options: ProviderCallOptions | None
     embedded_calls: EmbeddedSetting
     executor: ToolExecutor | None
     state: Any
