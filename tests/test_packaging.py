@@ -23,6 +23,7 @@ from support.repository import PACKAGES, ROOT, SOURCES
 PROJECTS: dict[str, dict[str, Any]] = {
     path.parent.name: tomllib.loads(path.read_text())["project"] for path in sorted(PACKAGES.glob("*/pyproject.toml"))
 }
+UV = (sys.executable, "-m", "uv")
 ORDER = ["antiphon", "antiphon-gateway", "antiphon-chat", "antiphon-devtools"]
 CONSTRAINTS = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
@@ -140,7 +141,7 @@ def test_wheels_work_alone_and_source_distributions_build_the_same(tmp_path: Pat
     """Each package with what it needs in an environment of its own; the sdist has what the wheel is built from."""
     for number, name in enumerate(ORDER):
         for kind in ("wheel", "sdist"):
-            command = [sys.executable, "-m", "uv", "build", f"--{kind}", "-q", "-o", str(tmp_path), f"packages/{name}"]
+            command = [*UV, "build", f"--{kind}", "-q", "-o", str(tmp_path), f"packages/{name}"]
             subprocess.run(command, cwd=ROOT, check=True)
         (wheel,) = tmp_path.glob(f"{name.replace('-', '_')}-*.whl")
         source = SOURCES[number]
@@ -152,10 +153,10 @@ def test_wheels_work_alone_and_source_distributions_build_the_same(tmp_path: Pat
         with tarfile.open(archive) as tar:
             assert any(member.endswith("/pyproject.toml") for member in tar.getnames())
         environment = tmp_path / f"env-{name}"
-        subprocess.run([sys.executable, "-m", "uv", "venv", "-q", str(environment)], check=True)
+        subprocess.run([*UV, "venv", "-q", str(environment)], check=True)
         wheels = [str(found) for found in tmp_path.glob("*.whl")]
-        install = [sys.executable, "-m", "uv", "pip", "install", "-q", "-c", "constraints.txt", *wheels]
-        subprocess.run(install, cwd=ROOT, check=True, env={**os.environ, "VIRTUAL_ENV": str(environment)})
+        install = [*UV, "pip", "install", "-q", "--python", str(environment), "-c", "constraints.txt", *wheels]
+        subprocess.run(install, cwd=ROOT, check=True)
         for line in SMOKE[name]:
             done = subprocess.run(
                 [environment / "bin" / "antiphon", *line], capture_output=True, text=True, check=False, cwd=tmp_path
