@@ -23,10 +23,11 @@ from gateway.strict_upstream import CLOSED, StrictUpstream
 from providers.scripted_server import Received, Reply
 
 Outcome: TypeAlias = Literal[
-    "answered", "broken", "broken or stream_cut",
+    "answered", "broken", "broken or stream_cut", "lost",
     "authentication", "rate_limit", "server", "overloaded", "invalid_request", "stream_cut", "unparsable", "timeout",
 ]  # fmt: skip
-"""What a request came to: an answer, an answer that broke after its beginning, or the kind of its failure."""
+"""What a request came to: an answer, an answer that broke after its beginning, a reused connection that closed without a byte, or
+the kind of its failure."""
 
 FAULTS: dict[str, tuple[Outcome, Outcome]] = {
     "": ("answered", "answered"),
@@ -86,8 +87,6 @@ class FaultUpstream(StrictUpstream):
         self.parts: tuple[object, ...] = ()
         """What it answers beside the text."""
         self.usage = TokenUsage()
-        self.lost = 0
-        """How many requests came on a connection that was already given up."""
         self._known: set[int] = set()
         self.answer = lambda request: ModelOutput(
             parts=(Text(self.text), *self.parts),  # type: ignore[arg-type]
@@ -110,18 +109,24 @@ class FaultUpstream(StrictUpstream):
         is_reused = received.connection in self._known
         self._known.add(received.connection)
         fault = self.queue.popleft() if self.queue else ""
+        streams = "stream" in received.target or b'"stream":true' in received.body.replace(b" ", b"")
         if fault in ("lost idle connection", "closed", "reset") and is_reused:
-            # The gateway cannot know whether the request was read: it is sent again on a new connection, and is not a failure.
-            self.lost += 1
+            self._write_down(received, fault, "lost", streams=streams)
             return Reply(status=0, is_reset=fault == "reset")
         reply = self._answered(received)
-        streams = "stream" in received.target or b'"stream":true' in received.body.replace(b" ", b"")
         refusal = self.refused.pop() if self.refused else ""
+        outcome: Outcome
         if refusal:
             fault, outcome = "", "authentication" if reply.status == 401 else "invalid_request"
         else:
             reply = DO[fault](self, received, reply)
             outcome = FAULTS[fault][streams]
+        self._write_down(received, fault, outcome, streams=streams, refusal="" if reply.status == 401 else refusal)
+        return reply
+
+    def _write_down(
+        self, received: Received, fault: str, outcome: Outcome, *, streams: bool, refusal: str = ""
+    ) -> None:
         header, scheme = self.credential
         self.trace.append(
             Attempt(
@@ -130,12 +135,11 @@ class FaultUpstream(StrictUpstream):
                 model=_model(received),
                 streams=streams,
                 fault=fault,
-                outcome=outcome,  # type: ignore[arg-type]
-                refusal="" if reply.status == 401 else refusal,
+                outcome=outcome,
+                refusal=refusal,
                 body=received.body,
             )
         )
-        return reply
 
     def _embedded(self, received: Received) -> Reply:
         reply = super()._embedded(received)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from math import inf
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from laws.gateway_simulation.fault_upstream import RETRY_AFTER, Attempt
 from laws.gateway_simulation.steps import GOOD_NAMES, targets_of
@@ -41,6 +42,24 @@ RETRY_REJECTED = 5.0
 UNCERTAIN = 0.25
 """So many seconds a deadline may be off, between the upstream's clock and the gateway's."""
 ANYTHING = 10**9
+
+
+def judged(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts of a request, with a verdict on the lost ones.
+
+    A request whose reused connection closes at once was not worked on: it is sent again with the same key. That is an attempt
+    that failed, and says nothing of the key or the target. A busy gateway may notice the end too late to be sure of that: then it
+    is a failure as on a new connection. What the upstreams saw next tells which it was.
+    """
+    return [
+        attempt if attempt.outcome != "lost" or _is_same(attempt, after) else structs.replace(attempt, outcome="server")
+        for attempt, after in zip_longest(attempts, attempts[1:])
+    ]
+
+
+def _is_same(attempt: Attempt, after: Attempt | None) -> bool:
+    place = (attempt.provider, attempt.key, attempt.model)
+    return after is not None and place == (after.provider, after.key, after.model)
 
 
 class Client(Struct, frozen=True, kw_only=True):
@@ -245,7 +264,9 @@ class GatewayModel(Struct):
     def _note_outage(self, attempt: Attempt, *, counts: bool) -> None:
         target = (attempt.provider, attempt.model)
         known = self.outages.setdefault(target, Outages())
-        if not counts or attempt.outcome in ("broken", "broken or stream_cut", "unparsable"):
+        if attempt.outcome == "lost":
+            known.most += RETRIES[attempt.provider] > 0  # it may have been a failure that was retried
+        elif not counts or attempt.outcome in ("broken", "broken or stream_cut", "unparsable"):
             known.least, known.most, known.opened_at = 0, known.most + 1, -inf
         elif attempt.outcome in OUTAGES:
             known.least, known.most = known.least + 1, known.most + 1
@@ -306,6 +327,8 @@ class _Walk:
         self._place = 0
         self._tried: set[str] = set()
         self._retries = RETRIES[targets[0][0]]
+        self._may_be_resends = 0
+        """How many attempts at the target were sent again, or retried: nobody can tell."""
         self._last: Attempt | None = None
         self._had_free_keys = True
         self._failed = 0
@@ -359,6 +382,9 @@ class _Walk:
         return self._targets[self._place]
 
     def _repeat(self, attempt: Attempt, last: Attempt) -> None:
+        if last.outcome == "lost":
+            self._may_be_resends += 1
+            return
         if attempt.key != last.key and last.outcome in ROTATED:
             if attempt.key in self._tried:
                 self._problems.append(f"went back to a key of {attempt.provider} that had been refused")
@@ -385,6 +411,7 @@ class _Walk:
             if self._can_be_asked(at, attempt.at):
                 self._problems.append(f"left out {self._targets[at][0]}, which could be asked")
         self._place, self._tried, self._retries = place, set(), RETRIES[attempt.provider]
+        self._may_be_resends = 0
 
     def _check_circuit(self, attempt: Attempt) -> None:
         """A target whose circuit is open is left out while a later one can be asked."""
@@ -405,7 +432,7 @@ class _Walk:
             return f"another key of {last.provider} was free"
         is_too_long = RETRY_AFTER.get(last.fault, 0.0) > 60
         may_have_waited = not self._had_free_keys  # until a key could be used, which is a retry too
-        if self._retries > 0 and last.outcome in RETRIED and not is_too_long and not may_have_waited:
+        if self._retries > self._may_be_resends and last.outcome in RETRIED and not is_too_long and not may_have_waited:
             return f"{last.provider} could be tried again"
         return ""
 

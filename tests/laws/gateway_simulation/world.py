@@ -24,7 +24,7 @@ from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import path_of
 from laws.gateway_simulation.contents import content_problems, error_problems
 from laws.gateway_simulation.fault_upstream import Attempt, FaultUpstream
-from laws.gateway_simulation.model import ANYTHING
+from laws.gateway_simulation.model import ANYTHING, judged
 from laws.gateway_simulation.process import GatewayProcess
 from laws.gateway_simulation.raw_client import Answer, KeptConnection, exchange
 from laws.gateway_simulation.setup import (
@@ -105,7 +105,6 @@ class World:
         for upstream in self._upstreams.values():
             upstream.queue.clear()
             upstream.refused.clear()
-            upstream.lost = 0
             upstream.gone.clear()
             upstream.text, upstream.parts = ANSWER, ()
             upstream.usage = TokenUsage(
@@ -191,7 +190,7 @@ class World:
             if record is not None or step.client != "gemini":  # whose name is in the path, which may then lead nowhere
                 yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
             return
-        attempts = list(self._trace)
+        attempts = judged(self._trace)
         if _is_too_slow(record, attempts):
             self.unjudged += 1
             self.model.forget(name)
@@ -301,7 +300,7 @@ class World:
                 yield f"names: {step.model[:40]!r} is answered with {got.status} for embeddings"
             yield from self._refused_without(got, "openai-chat")
             return
-        attempts = list(self._trace)
+        attempts = judged(self._trace)
         cost = self._upstreams["chat"].usage.prompt_tokens
         ending = self.model.ending(step.model, attempts, got.status, cost, begin)
         for problem in ending.problems:
