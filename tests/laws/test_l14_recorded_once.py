@@ -163,7 +163,7 @@ def observed(settings: GatewaySettings = FAST, **options: Any) -> Iterator[Obser
     stream = io.StringIO()
     root, ours = logging.getLogger(), logging.getLogger("antiphon")
     levels = root.level, ours.level
-    with rig(structs.replace(settings, max_connections=1000), keys=KEYS, **options) as gateway:
+    with rig(structs.replace(settings, max_connections=1000), **{"keys": KEYS, **options}) as gateway:
         handler = configure_logs("json", "info", stream=stream)
         watch = Observed(gateway, stream)
         yield watch

@@ -183,13 +183,7 @@ class Gateway:
             return Response.json({"status": "ok", "version": __version__})
         if action == "ready":
             return readiness(loaded, has_details=find_operator(loaded, request) is not None)
-        if (
-            key.is_limited
-            and (reached := await self.accounting.limit_reached(key, costs=action in _CALLS_PROVIDERS)) is not None
-        ):
-            limited = reached.response(endpoint.format)
-            trace = _new_trace(request, endpoint, key.name, admission.started_at)
-            self._refuse(trace, request, limited, is_logged=True)
+        if key.is_limited and (limited := await self._limit(request, admission)) is not None:
             return limited
         if action == "metrics":
             self.refresh_gauges()
@@ -204,6 +198,18 @@ class Gateway:
             context = RequestContext(loaded, self._services, request, endpoint, key, trace=trace)
             response = await self._finished(self._answer(context), context, admission.started_at)
         return response
+
+    async def _limit(self, request: ClientRequest, admission: Admission) -> Response | None:
+        """The refusal of a request whose client is over a limit, recorded; None if it may be answered, and is counted."""
+        endpoint, key = admission.endpoint, admission.key
+        assert endpoint is not None, "the chat has no limits here"
+        costs = endpoint.action in _CALLS_PROVIDERS
+        if not key.is_limited or (reached := await self.accounting.limit_reached(key, costs=costs)) is None:
+            return None
+        limited = reached.response(endpoint.format)
+        trace = _new_trace(request, endpoint, key.name, admission.started_at)
+        self._refuse(trace, request, limited, is_logged=True)
+        return limited
 
     async def _finished(
         self, answering: Coroutine[Any, Any, Response], context: RequestContext, started_at: float
@@ -271,7 +277,7 @@ class Gateway:
 
         `handler` answers its requests instead of the gateway.
         """
-        return ResponseSocket(handler or self, self.accounting, self._services, request, socket)
+        return ResponseSocket(handler or self, self._limit, self._services, request, socket)
 
     def _refuse(
         self, trace: RequestTrace, request: ClientRequest, response: Response, *, is_logged: bool = False

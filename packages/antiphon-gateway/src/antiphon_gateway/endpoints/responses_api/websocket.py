@@ -3,9 +3,9 @@
 A client sends `response.create` events, whose fields are those of `POST /v1/responses`, and gets the events of the stream as
 messages. Requests with the same `stream_id` are answered one after the other, other lanes at the same time. The answers of the
 connection can be continued although they are not stored (`ConnectionAnswers`). Every request passes the gateway's admission,
-limits and metrics as one over HTTP does. Cancelled is what the client names in `response.cancel`, and everything when it leaves.
-What waits is kept as the bytes that came, which are counted (`Hold`) until the request is answered.
-Input that steers a response in progress is queued for a successor (`steering`).
+limits and metrics as one over HTTP does; a message that is refused is recorded, too. Cancelled is what the client names in
+`response.cancel`, and everything when it leaves. What waits is kept as the bytes that came, which are counted (`Hold`) until the
+request is answered. Input that steers a response in progress is queued for a successor (`steering`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, StoreError, UnknownResponse, WireError
 from antiphon.http.governor import Hold
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.server.websocket import GOING_AWAY, WebSocket
@@ -28,7 +29,6 @@ from antiphon.wire import formats
 from antiphon.wire.openai_responses.response import write_usage
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon_gateway.accounting import RequestAccounting
 from antiphon_gateway.endpoints.answer_shapes import empty_response
 from antiphon_gateway.endpoints.responses_api.lane import Lane, WaitingRequest
 from antiphon_gateway.endpoints.responses_api.steering import (
@@ -41,7 +41,7 @@ from antiphon_gateway.endpoints.responses_api.steering import (
     successor,
     with_steers,
 )
-from antiphon_gateway.errors import INTERNAL_ERROR, error_response, overloaded
+from antiphon_gateway.errors import INTERNAL_ERROR, error_response, overloaded, store_failure
 from antiphon_gateway.runtime.context import Admission, Services
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.store import to_provider_error
@@ -80,18 +80,18 @@ class RequestGateway(Protocol):
 
 
 class ResponseSocket:
-    """One connection. `head` is the request that opened it."""
+    """One connection. `head` is the request that opened it; `limit` gives the refusal of a request over a limit."""
 
     def __init__(
         self,
         gateway: RequestGateway,
-        accounting: RequestAccounting,
+        limit: Callable[[ClientRequest, Admission], Awaitable[Response | None]],
         services: Services,
         head: ClientRequest,
         socket: WebSocket,
     ) -> None:
         self._gateway = gateway
-        self._accounting = accounting
+        self._limit = limit
         self._services = services
         self._head = head
         self._socket = socket
@@ -110,18 +110,18 @@ class ResponseSocket:
 
     def on_refused(self, refusal: str) -> None:
         """A message that was not kept."""
-        self._send_error(error_response(_FORMAT, overloaded(refusal)), "")
+        self._refuse(error_response(_FORMAT, overloaded(refusal)), "")
 
     def _accept(self, data: bytes, hold: Hold) -> bool:
         """Whether the event waits from now on; otherwise it was answered."""
         try:
             event = msgspec.json.decode(data, type=_Envelope)
         except (msgspec.DecodeError, RecursionError) as error:
-            self._send_error(_invalid(f"the message is not a JSON object: {error}"), "")
+            self._refuse(_invalid(f"the message is not a JSON object: {error}"), "")
             return False
         lane_id = event.stream_id or ""
         if not isinstance(lane_id, str):
-            self._send_error(_invalid("stream_id: expected a string", "stream_id"), "")
+            self._refuse(_invalid("stream_id: expected a string", "stream_id"), "")
         elif event.type == "response.create":
             return self._queue(lane_id, WaitingRequest(data, hold))
         elif event.type == "response.cancel":
@@ -131,7 +131,7 @@ class ResponseSocket:
         else:
             kind = str(event.type)[:100]
             message = f"type: unknown event {kind!r}; send response.create, response.steer or response.cancel"
-            self._send_error(_invalid(message, "type"), lane_id)
+            self._refuse(_invalid(message, "type"), lane_id)
         return False
 
     def pause(self) -> None:
@@ -159,6 +159,8 @@ class ResponseSocket:
                 steer.hold.release()
         self._steers.clear()
         for lane in self._lanes.values():
+            for _ in lane.waiting:
+                self._end_unanswered(None)
             lane.close()
             lane.task.cancel()
 
@@ -169,9 +171,9 @@ class ResponseSocket:
         """Whether the request waits for its turn."""
         lane = self._lanes.get(lane_id)
         if lane is None and len(self._lanes) >= MAX_LANES:
-            self._send_error(_busy(f"at most {MAX_LANES} lanes (stream_id) at a time"), lane_id)
+            self._refuse(_busy(f"at most {MAX_LANES} lanes (stream_id) at a time"), lane_id)
         elif lane is not None and len(lane.waiting) >= MAX_WAITING:
-            self._send_error(_busy(f"at most {MAX_WAITING} requests may wait in a lane"), lane_id)
+            self._refuse(_busy(f"at most {MAX_WAITING} requests may wait in a lane"), lane_id)
         elif lane is not None:
             lane.waiting.append(request)
             return True
@@ -190,7 +192,7 @@ class ResponseSocket:
             if not lane.is_cancelled and (lane.response_id == response_id if response_id else lane.id == lane_id)
         ]
         if not lanes:
-            self._send_error(_invalid("there is no response in progress to cancel", "response_id"), lane_id)
+            self._refuse(_invalid("there is no response in progress to cancel", "response_id"), lane_id)
         for lane in lanes:
             lane.cancel()
 
@@ -266,6 +268,8 @@ class ResponseSocket:
             if not self._is_closed:
                 raise
         finally:
+            for _ in lane.waiting:
+                self._refuse(_connection_ends(), lane.id)
             lane.close()
             del self._lanes[lane.id]
             if not self._lanes:
@@ -275,7 +279,12 @@ class ResponseSocket:
 
     async def _answer(self, lane: Lane, waiting: WaitingRequest) -> None:
         lane.hold.take_over(waiting.hold)
-        event = msgspec.json.decode(waiting.data, type=dict[str, Any])
+        try:
+            event = msgspec.json.decode(waiting.data, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:  # in a field that was not parsed before its turn
+            self._refuse(_invalid(f"the message cannot be read: {error}"), lane.id)
+            self._socket.give_back(lane.hold.move())
+            return
         del waiting
         previous = event.get("previous_response_id")
         lane.begin(event)
@@ -291,7 +300,7 @@ class ResponseSocket:
         try:
             if is_background:
                 refusal = _invalid("background is not supported over WebSocket; send POST", "background")
-                self._send_error(refusal, lane.id)
+                self._refuse(refusal, lane.id)
                 is_answered = False
             else:
                 is_answered = await self._respond(lane, body, previous, warms_up=warms_up)
@@ -311,8 +320,8 @@ class ResponseSocket:
         self._socket.give_back(lane.hold.move())
         lane.is_cancelled = False
 
-    async def _respond(self, lane: Lane, body: bytes, previous: Any, *, warms_up: bool) -> bool:
-        """Answer one request. Returns whether that succeeded."""
+    def _admit(self, body: bytes = b"") -> tuple[ClientRequest, Admission | Response]:
+        """The next message as a request of its own, and whether it may be answered."""
         self._count += 1
         request = structs.replace(
             self._head,
@@ -320,14 +329,30 @@ class ResponseSocket:
             body=body,
             request_id=f"{self._head.request_id}-{self._count}",
             begin_early=None,  # a head of HTTP has no place between messages
+            is_recorded=False,
         )
-        admission = self._gateway.admit(request)
+        return request, self._gateway.admit(request)
+
+    def _end_unanswered(self, response: Response | None) -> Response | None:
+        """Record a message that is refused before it is a request; None: the client left. Returns what the client gets."""
+        request, admission = self._admit()
+        if isinstance(admission, Response):  # recorded by that
+            return admission
+        admission.end(request, response)
+        return response
+
+    def _refuse(self, refusal: Response, lane_id: str) -> None:
+        """Refuse a message."""
+        self._send_error(self._end_unanswered(refusal) or refusal, lane_id)
+
+    async def _respond(self, lane: Lane, body: bytes, previous: Any, *, warms_up: bool) -> bool:
+        """Answer one request. Returns whether that succeeded."""
+        request, admission = self._admit(body)
         if isinstance(admission, Response):
             self._send_error(admission, lane.id)
             return False
         seconds = admission.loaded.config.gateway.request_seconds
         request.deadline = time.monotonic() + seconds
-        refusal: Response | None = None
         try:
             self._check_results(_wire.read_request(body), previous)
             lane.use_body(body)
@@ -335,32 +360,36 @@ class ResponseSocket:
                 admission.end(request, None)
                 lane.end_cancelled()
                 return False
-            if warms_up:
-                is_warm = await self._warm_up(lane, body, admission)
-                admission.end(request, Response())
-                return is_warm
-        except UnknownResponse as unknown:
-            refusal = error_response(_FORMAT, to_provider_error(unknown), status=400)
-        except AntiphonError as error:
-            refusal = _invalid(str(error))
-        if refusal is not None:
-            admission.end(request, refusal)
-            self._send_error(refusal, lane.id)
-            return False
-        try:
             lane.is_active = True
             async with asyncio.timeout(seconds):
-                response = await self._gateway.handle(request, structs.replace(admission, connection=self._answers))
-                if isinstance(response.body, bytes):
-                    self._send_error(response, lane.id)
-                    return False
-                return await lane.relay(response.body)
+                if warms_up:
+                    response = await self._warm_up(lane, request, admission)
+                else:
+                    response = await self._gateway.handle(request, structs.replace(admission, connection=self._answers))
+                if not isinstance(response.body, bytes):
+                    return await lane.relay(response.body)
         except TimeoutError:
             message = f"request timed out after {seconds:g} s (gateway.request_seconds)"
-            self._send_error(error_response(_FORMAT, ProviderError(message, "timeout")), lane.id)
-            return False
+            response = error_response(_FORMAT, ProviderError(message, "timeout"))
+        except UnknownResponse as unknown:
+            response = error_response(_FORMAT, to_provider_error(unknown), status=400)
+        except StoreError as error:
+            response = error_response(_FORMAT, store_failure(error))
+        except AntiphonError as error:
+            response = _invalid(str(error))
+        except Exception:
+            admission.end(request, error_response(_FORMAT, INTERNAL_ERROR))
+            raise
+        except asyncio.CancelledError:
+            admission.end(request, None)
+            raise
         finally:
             lane.is_active = False
+        admission.end(request, response)  # unless its handler has recorded it
+        if response.status < 400:
+            return True
+        self._send_error(response, lane.id)
+        return False
 
     def _check_results(self, request: ModelRequest, previous: Any) -> None:
         """Raises `UnknownResponse` for a result without its call, in a request that continues an answer of this connection.
@@ -377,30 +406,26 @@ class ResponseSocket:
                 message = f"No tool call found for function call output with call_id {part.tool_call_id}."
                 raise UnknownResponse(message, status=400, param="input")
 
-    async def _warm_up(self, lane: Lane, body: bytes, admission: Admission) -> bool:
-        """Keep a request that later ones continue, without an answer to it (`generate: false`). Returns whether it is kept."""
-        request, owner = _wire.read_request(body), admission.key.name
-        if admission.key.is_limited and (
-            (reached := await self._accounting.limit_reached(admission.key, costs=True)) is not None
-        ):
-            self._send_error(reached.response(_FORMAT), lane.id)
-            return False
-        expanded = self._answers.expand(request)
+    async def _warm_up(self, lane: Lane, request: ClientRequest, admission: Admission) -> Response:
+        """Keep a request that later ones continue, without an answer to it (`generate: false`)."""
+        if (limited := await self._limit(request, admission)) is not None:
+            return limited
+        parsed, owner = _wire.read_request(request.body), admission.key.name
+        expanded = self._answers.expand(parsed)
         if expanded is None:
-            expanded = await STATE.run(self._services.state.expand, request, owner=owner)
+            expanded = await STATE.run(self._services.state.expand, parsed, owner=owner)
         response_id = f"resp_{new_id()}"
         lane.hold.release()  # what is kept counts instead
-        if refusal := self._answers.store(response_id, request, expanded, ModelOutput()):
-            self._send_error(error_response(_FORMAT, overloaded(refusal)), lane.id)
-            return False
-        empty = empty_response(response_id, body)
+        if refusal := self._answers.store(response_id, parsed, expanded, ModelOutput()):
+            return error_response(_FORMAT, overloaded(refusal))
+        empty = empty_response(response_id, request.body)
         started = {**empty, "status": "in_progress"}
         usage = write_usage(TokenUsage())
         completed = {**empty, "status": "completed", "completed_at": int(time.time()), "usage": usage}
         for number, (kind, response) in enumerate((("created", started), ("completed", completed))):
             event = {"type": f"response.{kind}", "sequence_number": number, "response": response}
             self._socket.send_text(lane.with_id(msgspec.json.encode(event)))
-        return True
+        return Response()
 
     def _send_error(self, response: Response, lane_id: str) -> None:
         body = response.body if isinstance(response.body, bytes) else b"{}"
@@ -422,3 +447,10 @@ def _invalid(message: str, param: str | None = None) -> Response:
 
 def _busy(message: str) -> Response:
     return error_response(_FORMAT, ProviderError(message, "rate_limit"))
+
+
+def _connection_ends() -> Response:
+    error = ProviderError(
+        "the connection ends before the request has its turn; connect and send it again", "overloaded"
+    )
+    return error_response(_FORMAT, error)

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -50,7 +50,7 @@ class Connection:
             websockets.connect(url, additional_headers=headers, compression="deflate", proxy=None)
         )
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
