@@ -30,7 +30,7 @@ from gateway.endpoints.responses_api.test_websocket import Connection
 MODEL = "to-openai-chat"
 CANCEL = '{"type": "response.cancel"}'
 OUT_OF_RANGE = '{"type": "response.create", "model": "to-openai-chat", "input": "x", "temperature": 1e999}'
-RESULT = {"type": "function_call_output", "call_id": "call_missing", "output": "nobody asked"}
+RESULT = {"type": "function_call_output", "call_id": "call_missing", "output": "not asked for"}
 
 
 class Conversation(Connection):

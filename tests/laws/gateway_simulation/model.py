@@ -328,7 +328,7 @@ class _Walk:
         self._tried: set[str] = set()
         self._retries = RETRIES[targets[0][0]]
         self._may_be_resends = 0
-        """How many attempts at the target were sent again, or retried: nobody can tell."""
+        """How many attempts at the target were sent again, or retried: the upstream sees no difference."""
         self._last: Attempt | None = None
         self._had_free_keys = True
         self._failed = 0
