@@ -48,9 +48,9 @@ def test_rounds_of_tools_make_a_plan_that_is_ticked_and_edited_in_place(chromium
         expect(chips.first.locator(".arguments")).to_be_hidden()
 
         card = shown.thread.locator(".plan")
-        expect(card.locator("li")).to_have_count(4)
+        expect(card.locator("li")).to_have_count(6)
         card.get_by_role("checkbox").first.check()
-        expect(card).to_contain_text("1 of 4 done")
+        expect(card).to_contain_text("1 of 6 done")
         card.locator("li .editable button").nth(1).click()
         shown.page.keyboard.press("Control+a")
         shown.page.keyboard.type("Read one text a day")
@@ -58,13 +58,13 @@ def test_rounds_of_tools_make_a_plan_that_is_ticked_and_edited_in_place(chromium
         expect(card).to_contain_text("Read one text a day")
         card.get_by_label("New task").fill("Book the test")
         card.get_by_label("New task").press("Enter")
-        expect(card.locator("li")).to_have_count(5)
+        expect(card.locator("li")).to_have_count(7)
 
         (plan,) = browser.api("GET", "/plans")["plans"]
         assert [task.get("done", False) for task in plan["tasks"]].count(True) == 1
         assert {"Read one text a day", "Book the test"} <= {task["title"] for task in plan["tasks"]}
         shown.page.reload()
-        expect(shown.thread.locator(".plan")).to_contain_text("1 of 5 done")  # the store, not the log
+        expect(shown.thread.locator(".plan")).to_contain_text("1 of 7 done")  # the store, not the log
         expect(shown.page.locator("#conversations a")).to_contain_text("IELTS")
 
 

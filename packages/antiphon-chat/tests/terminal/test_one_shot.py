@@ -44,7 +44,7 @@ def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:
     assert "\x1b" not in out
     assert out.endswith("\n")
     assert "I call `search_web`: IELTS tips\n\nI call `create_plan`" in out
-    assert "I made the plan “IELTS tips: 4-week plan” with 4 tasks" in out
+    assert "I made the plan “IELTS tips: 4-week plan” with 6 tasks" in out
     code, out, _ = antiphon(tmp_path, "--resume", "-p", "use list_plans")
     assert code == 0
     assert "IELTS tips: 4-week plan" in out

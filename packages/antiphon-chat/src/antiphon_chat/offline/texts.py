@@ -105,7 +105,7 @@ _SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "计划“{title}”已创建，共 {count} 个通用任务，没有搜索。\n\n目标：{goal}\n\n{tasks}\n\n"
             "用 `/plans` 或页面的“计划”查看。",
         ),
-        "plans": ("You have {count} plans:\n\n{list}", "你有 {count} 个计划：\n\n{list}"),
+        "plans": ("Your plans ({count}):\n\n{list}", "你有 {count} 个计划：\n\n{list}"),
         "plan_line": (
             "{number}. **{title}** ({id}), {done} of {count} tasks done{goal}",
             "{number}. **{title}**（{id}），{count} 个任务完成了 {done} 个{goal}",
