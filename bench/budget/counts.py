@@ -21,8 +21,9 @@ from typing import Any
 from msgspec import Struct
 
 import antiphon
+import antiphon_gateway
 
-_OURS = str(Path(antiphon.__file__).parent)
+_OURS = tuple(str(Path(package.__path__[0])) for package in (antiphon, antiphon_gateway))
 
 
 class Counts(Struct, frozen=True, array_like=True):
