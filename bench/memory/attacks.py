@@ -122,8 +122,8 @@ class Victim(Struct, frozen=True):
         try:
             headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
             client.request("POST", path, body, headers)
-            answer = client.getresponse()
-            return answer.status, answer.read()
+            with client.getresponse() as answer:
+                return answer.status, answer.read()
         except ConnectionError:  # it was refused, and the connection closed before all was sent
             return 0, b""
         finally:

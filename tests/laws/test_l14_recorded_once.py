@@ -187,9 +187,9 @@ def asking(
         sent = given if route.method in ("POST", "PUT", "PATCH") else None
         try:
             connection.request(route.method, target_of(route, model), sent, request.headers(headers))
-            response = connection.getresponse()
-            request.status = response.status
-            response.read()
+            with connection.getresponse() as response:  # which has the socket, as the connection is to be closed
+                request.status = response.status
+                response.read()
         except (http.client.HTTPException, OSError):
             pass  # it was cut
         finally:

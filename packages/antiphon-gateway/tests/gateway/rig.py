@@ -92,9 +92,9 @@ class Client:
         if self._key:
             sent_headers.setdefault("authorization", f"Bearer {self._key}")
         self._connection.request(method, path, body, sent_headers)
-        response = self._connection.getresponse()
-        got = {name.lower(): value for name, value in response.getheaders()}
-        return Got(response.status, got, response.read())
+        with self._connection.getresponse() as response:  # which has the socket, if the connection is to be closed
+            got = {name.lower(): value for name, value in response.getheaders()}
+            return Got(response.status, got, response.read())
 
     def get(self, path: str, **headers: str) -> Got:
         return self.request("GET", path, headers=headers)
