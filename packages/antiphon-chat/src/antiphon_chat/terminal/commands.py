@@ -1,4 +1,4 @@
-"""The slash commands of the terminal: names, arguments, help and output. `chat/conversations/` has what the page shares.
+"""The slash commands of the terminal: names, arguments, help and output. `shared/conversations/` has what the page shares.
 
 A command is a method of `Commands` with its name. It shows its result through the chat, and raises an error if it fails.
 """
