@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -67,7 +68,7 @@ def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, ch
         box = shown.page.get_by_role("checkbox", name="Check what you learned, and decide the next step", exact=True)
         box.focus()
         shown.page.keyboard.press("Space")
-        expect(shown.thread.locator(".plan")).to_contain_text("1 of 4 done")
+        expect(shown.thread.locator(".plan")).to_contain_text(re.compile(r"1 of \d done"))
         expect(box).to_be_focused()  # the card was redrawn while it had the focus
         expect(shown.page.locator("#meter")).to_contain_text("of 20,000 tokens")
 
@@ -117,7 +118,7 @@ def test_the_page_is_chinese_by_browser_language_and_by_choice(chromium: Chromiu
         expect(shown.page.locator("#new-chat")).to_have_text("新对话")
         shown.page.locator("#language").click()
         expect(shown.page.locator("#new-chat")).to_have_text("New conversation")
-        expect(shown.thread.locator(".plan")).to_contain_text("of 4 done")
+        expect(shown.thread.locator(".plan")).to_contain_text(re.compile(r"of \d done"))
 
 
 def test_axe_finds_no_violations(chromium: Chromium, chat: tuple[Browser, str], axe: str) -> None:

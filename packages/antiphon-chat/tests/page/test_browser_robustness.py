@@ -81,9 +81,9 @@ def test_an_entry_that_cannot_be_drawn_is_reported_and_the_others_are_shown(chro
         replace_in_page(
             shown,
             "chat/messages.js",
-            '  const body = element("div", { class: "body" });\n  let chips = null;',
+            "  const agent = agentOf(entry);\n",
             '  if (entry.content[0].text === "Answer 1.") throw new Error("broken on purpose");\n'
-            '  const body = element("div", { class: "body" });\n  let chips = null;',
+            "  const agent = agentOf(entry);\n",
         )
         shown.open(conversation)
         shown.sees("second")
