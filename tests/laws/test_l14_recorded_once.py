@@ -187,7 +187,7 @@ def asking(
         sent = given if route.method in ("POST", "PUT", "PATCH") else None
         try:
             connection.request(route.method, target_of(route, model), sent, request.headers(headers))
-            with connection.getresponse() as response:  # which has the socket, as the connection is to be closed
+            with connection.getresponse() as response:  # which has the socket, as the connection closes
                 request.status = response.status
                 response.read()
         except (http.client.HTTPException, OSError):

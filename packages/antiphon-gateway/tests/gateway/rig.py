@@ -92,7 +92,7 @@ class Client:
         if self._key:
             sent_headers.setdefault("authorization", f"Bearer {self._key}")
         self._connection.request(method, path, body, sent_headers)
-        with self._connection.getresponse() as response:  # which has the socket, if the connection is to be closed
+        with self._connection.getresponse() as response:  # which has the socket, if the connection closes
             got = {name.lower(): value for name, value in response.getheaders()}
             return Got(response.status, got, response.read())
 
