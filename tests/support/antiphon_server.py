@@ -17,6 +17,7 @@ import sys
 import termios
 import time
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 PRELOADED = (
@@ -91,7 +92,8 @@ def become(command: dict[str, Any], files: list[int]) -> None:
 
 if __name__ == "__main__":
     for name in PRELOADED:
-        __import__(name)
+        if find_spec(name.partition(".")[0]) is not None:  # the tests of one package have only what it needs
+            __import__(name)
     gc.freeze()
     become(*serve(socket.socket(fileno=int(sys.argv[1]))))
     runpy.run_module("antiphon", run_name="__main__", alter_sys=True)

@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.cli import main
 from antiphon.wire.capabilities import capability_data
+from support.installed import needs_gateway
 
 
 def test_all_families_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +60,7 @@ def test_an_unknown_model_is_reported_as_unknown(capsys: pytest.CaptureFixture[s
     assert "[[capabilities]]" in shown.err
 
 
+@needs_gateway
 def test_a_configuration_with_capabilities_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "antiphon.toml"
     path.write_text('[[capabilities]]\nmodel = "prod"\nlike = "gpt-5"\nmax_output_tokens = 99\n', encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli import main
+from support.installed import needs_gateway
 
 
 def test_shows_the_prices_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,6 +22,7 @@ def test_an_unknown_price_says_what_to_do(capsys: pytest.CaptureFixture[str]) ->
     assert "the price of mine is unknown; set it in [[prices]]" in capsys.readouterr().err
 
 
+@needs_gateway
 def test_prices_of_the_config_go_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "antiphon.toml"
     config.write_text('[[prices]]\nmodel = "mine*"\ninput = 0.5\noutput = 2\n')

@@ -51,6 +51,7 @@ from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from support.history_strategies import context_entries, conversations
+from support.installed import needs_chat
 
 systems = st.builds(SetSystemInstructionEntry, st.sampled_from(["Be brief.", ""]))
 
@@ -327,6 +328,7 @@ def test_messages_graph_runs_our_nodes(is_awaited: bool) -> None:
     assert SIGNED in seen[2].content, "what messages cannot say came along"
 
 
+@needs_chat
 def test_messages_node_closes_the_clients_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made, closed = list[ProviderRouter](), list[ProviderRouter]()
     make, close = ProviderRouter.from_environment, ProviderRouter.aclose

@@ -39,6 +39,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from providers.model_calls import Endless, assembled, left
 from providers.sample_answers import QUESTION, deltas_from
+from support.installed import needs_chat
 
 
 def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], ProviderCallOptions]:
@@ -319,6 +320,7 @@ def test_the_environment_chooses_the_model_and_logs_it(environ: dict[str, str], 
     assert ProviderRouter({"mine": ScriptedModel()}).resolve(choice.model) == [Target(*model.split("/", 1))]
 
 
+@needs_chat
 def test_a_router_of_the_environment_needs_no_name() -> None:
     deltas, options = asked(ProviderRouter.from_environment({}), "")
     assert assembled(deltas).is_finished

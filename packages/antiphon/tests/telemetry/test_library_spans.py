@@ -22,6 +22,7 @@ from antiphon import telemetry
 from antiphon.telemetry import switch
 from providers.sample_answers import PRESET_OF, STREAMS
 from providers.scripted_server import Reply, ScriptedServer
+from support.installed import needs_chat
 from support.otlp_receiver import OtlpReceiver, ReceivedSpan
 
 PROGRAM = Path(__file__).parent.parent / "tools" / "mcp" / "server_program.py"
@@ -336,6 +337,7 @@ def test_off_by_default_and_after_disable() -> None:
     assert receiver.spans == []
 
 
+@needs_chat
 def test_the_command_line_exports_where_the_environment_says(tmp_path: Path) -> None:
     with OtlpReceiver() as receiver:
         command = [
