@@ -18,6 +18,7 @@ from antiphon.history import HistoryStore, ModelInputEntry, ModelOutputEntry, Sq
 from antiphon.history.export import copy_conversation
 from antiphon.history.location import open_store
 from antiphon.parts import Image
+from support.installed import needs_chat
 from support.postgres_server import PostgresServer
 
 PASSWORD = "kanarie9"
@@ -125,6 +126,7 @@ def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
     assert shown.endswith("\r\x1b[K")
 
 
+@needs_chat
 def test_the_commands_take_a_server_where_they_take_a_file(
     postgres: str, antiphon: Antiphon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ def test_the_commands_take_a_server_where_they_take_a_file(
     assert "on a server; not asked" in out
 
 
+@needs_chat
 @pytest.mark.parametrize("command", [("history", "list"), ("chat", "-p", "hi", "-m", "offline/plain"), ("doctor",)])
 def test_a_server_that_is_away_is_one_line_without_the_password(
     postgres_server: PostgresServer,

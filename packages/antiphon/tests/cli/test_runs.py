@@ -15,6 +15,7 @@ import pytest
 from antiphon.cli import main
 from antiphon.runs import Runs
 from runs.workers import Place, WorkerProcess, placed
+from support.installed import needs_chat
 from support.waiting import until
 
 
@@ -57,6 +58,7 @@ def test_invalid_title_is_rejected(here: Place, capsys: pytest.CaptureFixture[st
     assert printed(capsys, "list") == "no runs\n"
 
 
+@needs_chat
 def test_worker_without_app_runs_chat(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "list") == "no runs\n"
     run = printed(capsys, "submit", "Find out what IELTS 7 needs, then make me a 3 month plan.").strip()
@@ -82,6 +84,7 @@ def test_worker_without_app_runs_chat(here: Place, capsys: pytest.CaptureFixture
     assert msgspec.json.decode(again)["conversation"] == facts["conversation"]
 
 
+@needs_chat
 def test_unknown_model_fails_run(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     printed(capsys, "submit", "Hello?", "--option", "model=antropic/claude", "--option", "depth=3")
     assert here.antiphon("worker", "--once")[0] == 0
