@@ -26,6 +26,7 @@ from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, Rig, rig
 from gateway.served import PATIENCE, config_text, connected, served
 from gateway.strict_upstream import CLOSED, EMPTY, PAGE, StrictUpstream, cut, gzipped, late, reset, text_answer, trickle
+from support.installed import needs_chat
 from support.waiting import until
 
 
@@ -184,6 +185,7 @@ def test_workers_share_the_ports_and_one_that_dies_is_replaced(config: Path) -> 
         assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
+@needs_chat
 @pytest.mark.parametrize("options", [("--workers", "2"), ()], ids=["workers", "one process"])
 def test_a_hangup_without_a_configuration_file_is_ignored(tmp_path: Path, options: tuple[str, ...]) -> None:
     with served(tmp_path, *options) as running:

@@ -14,6 +14,7 @@ from antiphon_gateway.config.settings import ClientKeySettings, Config, Provider
 from antiphon_gateway.routes import Endpoint, NoRoute, match_route
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from providers.model_calls import Endless
+from support.installed import needs_chat
 
 OFFLINE = (ProviderSettings(name="offline", preset="offline"),)
 KEYS = (ClientKeySettings(name="laptop", key=hash_key("sk-laptop")),)
@@ -36,6 +37,7 @@ HEADS: list[tuple[str, Config, str, str, dict[str, str], str, str | int]] = [
 ]
 
 
+@needs_chat
 @pytest.mark.parametrize(("name", "config", "method", "path", "headers", "peer", "expected"), HEADS)
 def test_who_is_admitted(
     name: str, config: Config, method: str, path: str, headers: dict[str, str], peer: str, expected: str | int

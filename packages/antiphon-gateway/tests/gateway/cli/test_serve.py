@@ -23,6 +23,7 @@ from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.ledger.database import open_operator_database
 from providers.scripted_server import Received, Reply, ScriptedServer
 from support.antiphon_process import AntiphonProcess, run_antiphon
+from support.installed import needs_chat
 from support.repository import ROOT
 from support.waiting import free_port
 
@@ -138,6 +139,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
     return iter(process.stderr.readline, "")
 
 
+@needs_chat
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_it_serves_reloads_and_stops(environ: dict[str, str], tmp_path: Path, workers: str) -> None:
     file = tmp_path / "antiphon.toml"
