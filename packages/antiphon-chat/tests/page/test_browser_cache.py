@@ -20,11 +20,14 @@ from gateway.strict_upstream import echo
 from page.conftest import axe_violations
 from page.rig import Browser, served
 from page.window import PHONE, window
+from support.installed import needs_devtools
 
 RULES = "Answer in one sentence, and name the source of every number. " * 300
 GPT = Origin("openai", "openai-chat", "gpt-5.5")
 OLDER = Origin("openai", "openai-chat", "gpt-4.1")
 CLAUDE = Origin("anthropic", "anthropic", "claude-sonnet-5")
+
+pytestmark = needs_devtools
 
 
 def stored_conversation(path: Path) -> str:

@@ -15,6 +15,7 @@ from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import OPENAI_ITSELF, Dialect
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from antiphon_chat.page.history_view import cache_findings, provider_bodies
+from support.installed import needs_devtools
 
 HOSTS = [*(name for name, preset in PRESETS.items() if preset.format == "openai-chat"), "a-host-of-my-own"]
 FIELDS: dict[str, dict[str, Any]] = {
@@ -79,6 +80,7 @@ def test_the_checker_follows_the_dialect() -> None:
     assert check(body, advisories=True, dialect="vllm") == []
 
 
+@needs_devtools
 def test_cache_findings_are_about_real_models_only() -> None:
     history = AgentHistory()
     history.set_system_instruction("Answer in one sentence. " * 1_000)
