@@ -17,7 +17,7 @@ PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
 # $(2) into the environment $(1), by uv where it can be installed and reaches the index, else by pip, which is slower
 PIP = { [ -x $(BIN)/uv ] && VIRTUAL_ENV=$(abspath $(1)) $(BIN)/uv pip install --quiet $(2); } \
-  || { rm -f $(BIN)/uv; $(1)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' && $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); }
+  || { [ ! -x $(BIN)/uv ] || echo "uv could not install this; pip tries now, which is slower"; rm -f $(BIN)/uv; $(1)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' && $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); }
 INSTALL = $(call PIP,$(VENV),-c constraints.txt $(1))
 # a package and those that it needs
 NEEDED = -e packages/antiphon $(if $(filter-out library,$(1)),-e packages/antiphon-gateway) $(if $(filter chat devtools,$(1)),-e packages/antiphon-chat) $(if $(filter devtools,$(1)),-e packages/antiphon-devtools)
