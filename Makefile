@@ -29,7 +29,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model docs test test-all floors budget checks lint lint-only types page-types format bench pictures fuzz clean
+.PHONY: dist run demo web serve local-model docs test test-all floors budget checks lint lint-only types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -77,6 +77,11 @@ types: $(READY)
 
 page-types: $(TSC)      ## type-check the JavaScript of the page, where npm is installed
 	@if [ -s $(TSC) ]; then $(TSC) -p packages/antiphon-chat/tests/page/tsconfig.json; else echo "npm is not installed: the JavaScript of the page is not type-checked"; fi
+
+dist: $(RUN)          ## wheels and source distributions in dist/, judged by twine and tried in empty environments; TAG=v1.2.3 must name their version
+	@$(call INSTALL,--group release)
+	@rm -rf dist && $(BIN)/python tools/release.py build dist $(TAG) && $(BIN)/python tools/release.py try dist
+	@$(BIN)/zizmor --offline --no-progress .github/workflows
 
 format: $(READY)
 	$(BIN)/ruff format .

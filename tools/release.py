@@ -1,0 +1,86 @@
+"""Build the four packages and try them as a stranger would.
+
+python tools/release.py build dist [v0.2.0]   wheels and source distributions, judged by twine; a tag must name their version
+python tools/release.py try dist              each package, from its wheel and from its sdist, in an empty environment of its own
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ORDER = ("antiphon", "antiphon-gateway", "antiphon-chat", "antiphon-devtools")
+UV = (sys.executable, "-m", "uv")
+SMOKE = {
+    "antiphon": [["--version"], ["models", "claude-sonnet-4-5"]],
+    "antiphon-gateway": [["serve", "--schema"]],
+    "antiphon-chat": [["chat", "-p", "hello"]],
+    "antiphon-devtools": [["conform", "--help"], ["sessions", "--json"]],
+}
+
+
+def version_of(package: str) -> str:
+    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
+    return str(project["version"])
+
+
+def build(folder: Path, tag: str = "") -> None:
+    versions = {version_of(package) for package in ORDER}
+    if len(versions) != 1:
+        raise SystemExit(f"the packages have several versions: {', '.join(sorted(versions))}; see tools/set_version.py")
+    (version,) = versions
+    if tag and tag != f"v{version}":
+        raise SystemExit(f"the tag {tag} does not name the version of the packages, {version}")
+    for package in ORDER:
+        subprocess.run([*UV, "build", "-q", "-o", str(folder), f"packages/{package}"], cwd=ROOT, check=True)
+    built = sorted(str(file) for file in folder.iterdir() if file.suffix in {".whl", ".gz"})
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True)
+
+
+def try_out(folder: Path) -> None:
+    """Our own packages come from the folder only; what they need comes from the index."""
+    for number, package in enumerate(ORDER):
+        needed = ORDER[: number + 1]
+        for pattern in ("-*.whl", "-*.tar.gz"):
+            files = [_only(folder, one, "-*.whl") for one in needed[:-1]] + [_only(folder, package, pattern)]
+            with tempfile.TemporaryDirectory() as home:
+                environment = Path(home) / "env"
+                subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+                subprocess.run(
+                    [*UV, "pip", "install", "-q", "--python", str(environment), *map(str, files)], check=True
+                )
+                for line in SMOKE[package]:
+                    command = [str(environment / "bin" / "antiphon"), *line]
+                    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home)
+                    if done.returncode:
+                        raise SystemExit(f"{files[-1].name}: antiphon {' '.join(line)} failed: {done.stderr}")
+            print(
+                f"{files[-1].name}: installs and runs on Python {sys.version_info[0]}.{sys.version_info[1]}", flush=True
+            )
+
+
+def _only(folder: Path, package: str, pattern: str) -> Path:
+    found = sorted(folder.resolve().glob(package.replace("-", "_") + pattern))
+    if len(found) != 1:
+        raise SystemExit(f"{folder} has {len(found)} files {package.replace('-', '_')}{pattern}; one was expected")
+    return found[0]
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["build", folder, *tag] if len(tag) < 2:
+            build(Path(folder).resolve(), *tag)
+        case ["try", folder]:
+            try_out(Path(folder))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
