@@ -1,8 +1,11 @@
-"""Text for people: on one line, cut to a length or to where it differs, valid Unicode."""
+"""Text for people: on one line, cut to a length or to where it differs, valid Unicode; the names that were probably meant."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
+
+_MOST_NAMES = 1_000
 
 
 def one_line(text: str) -> str:
@@ -35,3 +38,23 @@ def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
 def replace_lone_surrogates(text: str) -> str:
     """The text with a question mark for each lone surrogate, which cannot be written as UTF-8."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def near_misses(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """The names that were probably meant: the same but for case and separators, or close to it, or the end of it."""
+    from difflib import get_close_matches
+
+    # A name is short; what is not, is not worth comparing.
+    wanted = _letters(name[:200])
+    by_letters: dict[str, str] = {}
+    for known in itertools.islice(names, _MOST_NAMES):
+        by_letters.setdefault(_letters(known), known)
+    if wanted in by_letters:
+        return [by_letters[wanted]]
+    close = get_close_matches(wanted, by_letters, limit, 0.6)
+    contained = [letters for letters in by_letters if len(letters) > 2 and (letters in wanted or wanted in letters)]
+    return [by_letters[letters] for letters in dict.fromkeys([*close, *(contained if len(wanted) > 2 else ())])][:limit]
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

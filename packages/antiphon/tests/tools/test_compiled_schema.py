@@ -11,7 +11,6 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from antiphon.tools.argument_errors import describe_errors
 from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema
 
 SUITE = Path(__file__).parent / "json_schema_suite.jsonl.gz"
@@ -53,9 +52,7 @@ def test_every_case_matches_the_suite(name: str) -> None:
         for case in group["tests"]:
             cases += 1
             is_valid = compiled.is_valid(case["data"])
-            if is_valid != case["valid"] or (compiled.first_error(case["data"]) is None) != is_valid:
+            if is_valid != case["valid"] or bool(compiled.problems(case["data"])) is is_valid:
                 wrong.append(f"{place}: {case['description']}")
-            if isinstance(schema, dict) and case["valid"] and describe_errors(schema, case["data"], draft=draft):
-                wrong.append(f"{place}: {case['description']}: words for a value that is right")
     assert not wrong
     assert cases > least

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, inspect
 
-from antiphon.tools.argument_errors import near_misses
+from antiphon.text import near_misses
 from antiphon_gateway.config.settings import ConfigPath
 
 T = TypeVar("T")

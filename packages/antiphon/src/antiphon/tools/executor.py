@@ -23,9 +23,9 @@ from antiphon.errors import InvalidSetting, ToolError
 from antiphon.history import AgentHistory
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.telemetry import switch
-from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
+from antiphon.tools.compiled_schema import preview_text
 from antiphon.tools.context import Cancellation, ToolContext
 from antiphon.tools.hooks import Hook, has_same_arguments, run_after_tool, run_before_tool
 from antiphon.tools.registry import ToolRegistry

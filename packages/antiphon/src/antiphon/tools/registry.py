@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool
-from antiphon.tools.argument_errors import near_misses
+from antiphon.text import near_misses
 from antiphon.tools.tool import FunctionTool, Tool
 from antiphon.wire.request import ToolDefinition
 

@@ -25,10 +25,10 @@ from weakref import WeakKeyDictionary
 
 from antiphon.errors import InvalidTool, ToolError, ToolWarning
 from antiphon.parts import ToolCallRequest
+from antiphon.tools.arguments import SchemaValidator, SignatureValidator, invalid_json_error
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
 from antiphon.tools.threads import run_in_daemon_thread
-from antiphon.tools.validation import SchemaValidator, SignatureValidator, invalid_json_error
 from antiphon.wire.request import ToolDefinition
 
 
