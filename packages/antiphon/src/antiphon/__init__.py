@@ -189,7 +189,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.tools.mcp import (
         McpPrompt as McpPrompt,
-        McpQuestion as McpQuestion,
+        McpElicitation as McpElicitation,
         McpResource as McpResource,
         McpServer as McpServer,
     )
@@ -361,7 +361,7 @@ _EXPORTS = {
     ),
     "antiphon.tools.mcp": (
         "McpPrompt",
-        "McpQuestion",
+        "McpElicitation",
         "McpResource",
         "McpServer",
     ),

@@ -103,7 +103,7 @@ async def main() -> None:
     url, scenario = sys.argv[-1], os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = msgspec.json.decode(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}", type=dict[str, str])
     auth = authorization(url, scenario, context) if scenario.startswith("auth/") else None
-    async with ap.McpServer.http(url, name="suite", auth=auth, on_question=lambda _: {}, timeout=20.0) as server:
+    async with ap.McpServer.http(url, name="suite", auth=auth, on_elicitation=lambda _: {}, timeout=20.0) as server:
         tools = ap.ToolRegistry([server])
         await tools.open()
         calls = [

@@ -189,12 +189,12 @@ def test_older_servers_report_changes_too(recwarn: pytest.WarningsRecorder) -> N
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_question_of_the_server_is_answered_by_the_user(tmp_path: Path, is_async: bool) -> None:
     given: list[dict[str, Any] | None] = [{"cups": 2}, {"cups": 3, "size": "large"}, None]
-    questions: list[ap.McpQuestion] = []
+    questions: list[ap.McpElicitation] = []
 
-    async def answers_later(question: ap.McpQuestion) -> dict[str, Any] | None:
+    async def answers_later(question: ap.McpElicitation) -> dict[str, Any] | None:
         return answers(question)
 
-    def answers(question: ap.McpQuestion) -> dict[str, Any] | None:
+    def answers(question: ap.McpElicitation) -> dict[str, Any] | None:
         questions.append(question)
         return given[len(questions) - 1]
 
@@ -206,7 +206,7 @@ def test_a_question_of_the_server_is_answered_by_the_user(tmp_path: Path, is_asy
         results = [entry for entry in chat.history.entries if isinstance(entry, ap.ToolCallResultsEntry)]
         return [entry.results[0].result_markdown for entry in results]
 
-    server = library(tmp_path, on_question=answers_later if is_async else answers)
+    server = library(tmp_path, on_elicitation=answers_later if is_async else answers)
     assert use(server, work) == ["2 small", "3 large", "decline"]
     assert questions[0].message == "How much coffee?"
     assert questions[0].defaults == {"size": "small", "cups": 1}

@@ -5,7 +5,7 @@ connection  one live connection and the task that owns it; the end of a started 
 content     answers, resources, prompts and questions in our own types
 """
 
-from antiphon.tools.mcp.content import McpPrompt, McpQuestion, McpResource
+from antiphon.tools.mcp.content import McpElicitation, McpPrompt, McpResource
 from antiphon.tools.mcp.server import McpServer
 
-__all__ = ["McpPrompt", "McpQuestion", "McpResource", "McpServer"]
+__all__ = ["McpElicitation", "McpPrompt", "McpResource", "McpServer"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import msgspec
 
-from antiphon.tools.mcp.content import McpQuestion, QuestionHandler
+from antiphon.tools.mcp.content import ElicitationHandler, McpElicitation
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -88,14 +88,14 @@ class Connection:
         open_transport: OpenTransport,
         on_change: Callable[[], None],
         on_update: Callable[[str], None],
-        on_question: QuestionHandler | None = None,
+        on_elicitation: ElicitationHandler | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
         self._open_transport = open_transport
         self._on_end = on_end
         self._on_change = on_change
         self._on_update = on_update
-        self._on_question = on_question
+        self._on_elicitation = on_elicitation
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
@@ -147,7 +147,7 @@ class Connection:
                 self._watch_transport(),
                 message_handler=self._on_message,
                 client_info=Implementation(name="antiphon", version=__version__),
-                elicitation_callback=self._ask if self._on_question is not None else None,
+                elicitation_callback=self._ask if self._on_elicitation is not None else None,
             ) as client:
                 self._ready.set_result(client)
                 listening = self._loop.create_task(self._listen(client), name="mcp changes")
@@ -181,13 +181,13 @@ class Connection:
         """Pass a question of the server to the user."""
         from mcp.types import ElicitResult
 
-        assert self._on_question is not None, "it is offered only then"
-        question = McpQuestion(
+        assert self._on_elicitation is not None, "it is offered only then"
+        question = McpElicitation(
             message=params.message,
             schema=getattr(params, "requested_schema", None) or {},
             url=str(getattr(params, "url", "") or ""),
         )
-        answer = self._on_question(question)
+        answer = self._on_elicitation(question)
         if inspect.isawaitable(answer):
             answer = await answer
         if answer is None:

@@ -37,7 +37,7 @@ class McpPrompt(Struct, frozen=True, kw_only=True):
     optional: tuple[str, ...] = ()
 
 
-class McpQuestion(Struct, frozen=True, kw_only=True):
+class McpElicitation(Struct, frozen=True, kw_only=True):
     """What an MCP server asks the user while a tool runs (elicitation): a text, and the JSON Schema of the answer.
 
     With `url`, the user is to open that page instead; the answer is an empty mapping once they did.
@@ -55,7 +55,7 @@ class McpQuestion(Struct, frozen=True, kw_only=True):
 
 
 McpAnswer: TypeAlias = Mapping[str, Any] | None
-QuestionHandler: TypeAlias = Callable[[McpQuestion], McpAnswer | Awaitable[McpAnswer]]
+ElicitationHandler: TypeAlias = Callable[[McpElicitation], McpAnswer | Awaitable[McpAnswer]]
 """Asks the user. Fields it leaves out get their defaults; None declines."""
 
 

@@ -44,9 +44,9 @@ from antiphon.tools.mcp.connection import (
     tool_called,
 )
 from antiphon.tools.mcp.content import (
+    ElicitationHandler,
     McpPrompt,
     McpResource,
-    QuestionHandler,
     describe_resources,
     prompt_entries,
     resource_part,
@@ -71,13 +71,29 @@ _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 
 
+CONNECT_TIMEOUT = 30.0
+
+
+class McpSettings(ToolSettings, total=False):
+    """How a server is used; those of `ToolSettings` hold for all its tools.
+
+    `connect_timeout` is in seconds. `approve_destructive` lets a person decide about tools not marked as harmless. `on_change` is
+    called when the server reports that its tools have changed. `on_elicitation` answers what the server asks the user while a
+    tool runs; without it the server is not offered that. `resource_tools` adds two tools with which the model lists and reads
+    resources.
+    """
+
+    connect_timeout: float
+    approve_destructive: bool
+    on_change: Callable[[], None] | None
+    on_elicitation: ElicitationHandler | None
+    resource_tools: bool
+
+
 class McpServer(AsyncClosable):
     """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
 
-    `on_change` is called when the server reports that its tools have changed; `revision` counts these reports, and `has_changed`
-    is true until the tools are listed again.
-    `on_question` answers what the server asks the user while a tool runs; without it the server is not offered that.
-    `resource_tools` adds two tools with which the model lists and reads resources.
+    `revision` counts the server's reports that its tools have changed, and `has_changed` is true until they are listed again.
     """
 
     def __init__(
@@ -87,19 +103,14 @@ class McpServer(AsyncClosable):
         name: str,
         where: str,
         secrets: Sequence[str] = (),
-        connect_timeout: float = 30.0,
-        approve_destructive: bool = False,
-        on_change: Callable[[], None] | None = None,
-        on_question: QuestionHandler | None = None,
-        resource_tools: bool = False,
-        **settings: Unpack[ToolSettings],
+        **settings: Unpack[McpSettings],
     ) -> None:
         check_server_name(name)
         self.name = name
         self.revision = 0
         """How often the server reported that its tools have changed."""
         self._listed_revision = 0
-        self.on_change = on_change
+        self.on_change = settings.pop("on_change", None)
         self.on_disconnect: Callable[[], None] | None = None
         """Called when a connection that was up ended, other than by `aclose`: a server that died, or closed it."""
         self.is_retired = False
@@ -108,14 +119,14 @@ class McpServer(AsyncClosable):
         """What is started or reached, without credentials."""
         self.listed: Sequence[Tool] = ()
         """The tools it had when they were last listed."""
-        self._on_question = on_question
-        self._resource_tools = resource_tools
+        self._on_elicitation = settings.pop("on_elicitation", None)
+        self._resource_tools = settings.pop("resource_tools", False)
         self._subscribers: dict[str, list[Callable[[str], None]]] = {}
         self._open_transport = open_transport
         self._secrets = tuple(secrets)
-        self._connect_timeout = connect_timeout
-        self._approve_destructive = approve_destructive
-        self._settings = settings
+        self._connect_timeout = settings.pop("connect_timeout", CONNECT_TIMEOUT)
+        self._approve_destructive = settings.pop("approve_destructive", False)
+        self._settings: ToolSettings = settings
         self._connection: Connection | None = None
         self._is_closed = False
         self._connecting = asyncio.Lock()
@@ -133,12 +144,7 @@ class McpServer(AsyncClosable):
         cwd: str | Path | None = None,
         *,
         name: str,
-        connect_timeout: float = 30.0,
-        approve_destructive: bool = False,
-        on_change: Callable[[], None] | None = None,
-        on_question: QuestionHandler | None = None,
-        resource_tools: bool = False,
-        **settings: Unpack[ToolSettings],
+        **settings: Unpack[McpSettings],
     ) -> McpServer:
         """A server that is started as a program and spoken to over its input and output."""
         if isinstance(args, str):
@@ -165,11 +171,6 @@ class McpServer(AsyncClosable):
             name=name,
             where=f"the program {command!r}",
             secrets=list(given.values()),
-            connect_timeout=connect_timeout,
-            approve_destructive=approve_destructive,
-            on_change=on_change,
-            on_question=on_question,
-            resource_tools=resource_tools,
             **settings,
         )
         return server
@@ -182,12 +183,7 @@ class McpServer(AsyncClosable):
         *,
         name: str,
         auth: Auth | None = None,
-        connect_timeout: float = 30.0,
-        approve_destructive: bool = False,
-        on_change: Callable[[], None] | None = None,
-        on_question: QuestionHandler | None = None,
-        resource_tools: bool = False,
-        **settings: Unpack[ToolSettings],
+        **settings: Unpack[McpSettings],
     ) -> McpServer:
         """A server that is reached over streamable HTTP. Credentials belong in `headers`.
 
@@ -209,7 +205,7 @@ class McpServer(AsyncClosable):
             from mcp.client.streamable_http import streamable_http_client
 
             # The tool's timeout limits how long an answer may take.
-            timeout = httpx2.Timeout(connect_timeout, read=None)
+            timeout = httpx2.Timeout(settings.get("connect_timeout", CONNECT_TIMEOUT), read=None)
             hooks = {"response": [note_failure]}
             async with (
                 httpx2.AsyncClient(headers=given, timeout=timeout, event_hooks=hooks, auth=auth) as client,
@@ -224,11 +220,6 @@ class McpServer(AsyncClosable):
             # A URL may carry credentials, in its query or before its host.
             where=f"{parts.scheme}://{parts.hostname}{port}{parts.path}",
             secrets=[*given.values(), *(word for value in given.values() for word in value.split()), parts.query],
-            connect_timeout=connect_timeout,
-            approve_destructive=approve_destructive,
-            on_change=on_change,
-            on_question=on_question,
-            resource_tools=resource_tools,
             **settings,
         )
         return server
@@ -421,7 +412,11 @@ class McpServer(AsyncClosable):
             ) from None
         self._http_failures.clear()
         connection = Connection(
-            self._open_transport, self._on_tools_changed, self._on_updated, self._on_question, self._on_connection_end
+            self._open_transport,
+            self._on_tools_changed,
+            self._on_updated,
+            self._on_elicitation,
+            self._on_connection_end,
         )
         try:
             await connection.open(self._connect_timeout)
