@@ -16,6 +16,7 @@ from antiphon.history import (
     HistoryEntry,
     ModelOutputEntry,
 )
+from antiphon.model_name import ModelName
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model, make_choice
@@ -113,7 +114,7 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
             shown = ", ".join(fitting[:8]) + (", …" if len(fitting) > 8 else "")
             raise RoutingError(f"{len(fitting)} models match {wanted!r}: {shown}; give more of the name") from None
         offered = [*available, *(f"{provider}/{model}" for provider, model in PREFERRED)]
-        parts = {part: name for name in reversed(offered) for part in (name, name.partition("/")[2])}
+        parts = {part: name for name in reversed(offered) for part in (name, ModelName.parse(name).model)}
         near = dict.fromkeys(parts[part] for part in difflib.get_close_matches(wanted, parts, n=3))
         if not near:
             raise

@@ -29,6 +29,7 @@ from antiphon.conversation.recorded_call import FAILED
 from antiphon.conversation.turn import Turn
 from antiphon.history import AgentHistory, ContextEntryRole, EntryMetadata, ModelOutputEntry, Origin
 from antiphon.history.location import ensure_private_folder
+from antiphon.model_name import ModelName
 from antiphon.parts import Text
 
 try:
@@ -77,7 +78,7 @@ class PartialAnswers:
         start, text = found
         if start.answers != _answered(history) or not Turn.of(history.snapshot()).needs_model:
             return False  # the log has an answer already
-        provider, _, model = start.model.partition("/") if "/" in start.model else ("", "", start.model)
+        provider, model = ModelName.parse(start.model)
         history.append(
             ModelOutputEntry(
                 (Text(text),),

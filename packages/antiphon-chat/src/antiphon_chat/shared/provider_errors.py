@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from antiphon.model_name import ModelName
 from antiphon.providers.call import RetryScheduled
 from antiphon.providers.presets import PRESETS
 from antiphon.text import one_line, shorten
@@ -69,7 +70,7 @@ def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> 
     hints = {name: translate(hint) for name, hint in (INTERACTIVE_HINTS if is_interactive else BATCH_HINTS).items()}
     if error.status is None and error.kind in ("server", "timeout", "unknown"):
         return translate("Check the network connection. {retry}, or {switch}.", **hints)
-    preset = PRESETS.get(model.partition("/")[0])
+    preset = PRESETS.get(ModelName.parse(model).provider or model)
     variables = " or ".join(preset.secret_variables) if preset else ""
     key = translate(" in {variables}", variables=variables) if variables else ""
     return translate(ADVICE[error.kind], key=key, **hints)

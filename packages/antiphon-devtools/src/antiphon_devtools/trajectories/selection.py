@@ -33,6 +33,7 @@ from antiphon.history import (
     encode_entry,
 )
 from antiphon.history.snapshot import ActiveSettings
+from antiphon.model_name import ModelName
 from antiphon.parts import ToolExecutionStatus
 
 BRANCHES = ("current", "abandoned", "all")
@@ -286,4 +287,4 @@ def _model_of(output: ModelOutputEntry) -> str:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) or fnmatchcase(name.partition("/")[2] or name, pattern)
+    return fnmatchcase(name, pattern) or fnmatchcase(ModelName.parse(name).model, pattern)

@@ -16,6 +16,7 @@ from antiphon.errors import AntiphonError, ConversationError, CredentialError, E
 from antiphon.history.location import is_postgres_url
 from antiphon.http.client.client import HttpClient
 from antiphon.http.server.tls import check_certificate
+from antiphon.model_name import ModelName
 from antiphon.prices.table import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
@@ -320,10 +321,10 @@ def _check_routes(config: Config) -> Iterator[Problem]:
 
 
 def _target_problem(target: str, known: list[str]) -> str:
-    provider, slash, model = target.partition("/")
+    provider, model = ModelName.parse(target)
     if not target or "" in known:
         return ""  # `schema` has reported it, and a provider without a name may be the one that is meant
-    if not slash or not model:
+    if not provider or not model:
         return "expected provider/model; provider/* keeps the requested name"
     try:
         check_model_name(model)

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from antiphon.model_name import ModelName
 from antiphon.providers.cloud.settings import find_settings
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
@@ -309,7 +310,7 @@ def _default_models(providers: tuple[ProviderSettings, ...], environ: Mapping[st
     ):  # gpt-5-codex: the suffix is more specific
         yield ModelSettings(name=glob, targets=(f"{name}/*",))
     rest = environ.get(MODEL_VARIABLE, "").strip() if providers else default_model({}).model
-    if not providers or rest.partition("/")[0] in {provider.name for provider in providers}:
+    if not providers or (ModelName.parse(rest).provider or rest) in {provider.name for provider in providers}:
         yield ModelSettings(name="*", targets=(rest,))
 
 

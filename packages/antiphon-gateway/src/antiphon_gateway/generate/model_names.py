@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError
 from antiphon.http.messages import Response
+from antiphon.model_name import ModelName
 from antiphon.providers.routes import Route, Target, check_model_name
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.errors import error_response
@@ -82,7 +83,7 @@ def _names(routes: Sequence[Route], route: Route) -> Iterator[str]:
     target = route.targets[0]
     if "*" in target:
         return
-    for name in (target.partition("/")[2], target):
+    for name in (ModelName.parse(target).model, target):
         if name and _route_of(routes, name) is route:
             yield name
             return
@@ -93,4 +94,4 @@ def _route_of(routes: Sequence[Route], name: str) -> Route | None:
 
 
 def _provider(route: Route) -> str:
-    return route.targets[0].partition("/")[0]
+    return ModelName.parse(route.targets[0]).provider

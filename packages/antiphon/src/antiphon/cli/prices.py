@@ -9,6 +9,7 @@ from typing import Any
 
 from antiphon.cli.options import read_config
 from antiphon.cli.terminal import write, write_error, write_json_lines
+from antiphon.model_name import ModelName
 from antiphon.prices.table import KINDS, ModelPrices, Price, PriceTable, Tiers, price_data
 
 
@@ -26,8 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
         write([f"source: {price_data().version}; `antiphon prices MODEL` shows one"])
         return 0
     table = _table(arguments.config)
-    provider, slash, model = arguments.name.partition("/")
-    found = table.find(arguments.name) or (table.find(model, provider) if slash else None)
+    provider, model = ModelName.parse(arguments.name)
+    found = table.find(arguments.name) or (table.find(model, provider) if provider else None)
     if found is None:
         write_error(
             f"antiphon: the price of {arguments.name} is unknown; set it in [[prices]] of an antiphon.toml, "

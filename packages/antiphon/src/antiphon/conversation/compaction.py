@@ -32,6 +32,7 @@ from antiphon.history import (
 )
 from antiphon.history.transcript import entry_lines
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
+from antiphon.providers.default_model import is_tour
 from antiphon.text import one_line, shorten
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: i
     entries = [entry for entry in snapshot.effective if start < entry.sequence_number <= up_to]
     texts = [line for entry in entries if (line := _line(entry))]
     metadata: EntryMetadata | None = None
-    if chat.model.partition("/")[0] != "offline":
+    if not is_tour(chat.model):
         before = f"Before that: {_clip(done.summary, _MAX_SUMMARY_CHARS)}\n\n" if done is not None else ""
         transcript = "\n\n".join(texts)[-_MAX_TRANSCRIPT_CHARS:]
         answer = await call_aside(chat, _PROMPT, before + transcript, purpose="summary")

@@ -29,6 +29,7 @@ from antiphon.history import (
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
+from antiphon.model_name import ModelName
 from antiphon.parts import InputPart, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.rendering import messages_of
 from antiphon.repair import Action, Repaired, repair
@@ -268,8 +269,8 @@ def _format(name: str) -> Any:
 
 
 def _origin(format_name: str, model: str) -> Origin:
-    provider, slash, name = model.partition("/")
-    return Origin(provider, format_name, name) if slash else Origin("", format_name, model)
+    provider, name = ModelName.parse(model)
+    return Origin(provider, format_name, name)
 
 
 def _fits(origin: Origin | None, format_name: str) -> bool:

@@ -21,6 +21,7 @@ from antiphon.context import LiveContext
 from antiphon.context.model_usage import ModelCallUsage, with_model_calls
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
+from antiphon.model_name import ModelName
 from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -218,10 +219,9 @@ class RecordedCall(Struct, eq=False):
 
     def _start_span(self, active: Telemetry) -> None:
         options = self.options
-        provider, _, _ = options.model.rpartition("/")
         self.span = active.start_model_call(
             options.model,
-            provider.partition("/")[0] or self.client.name,
+            ModelName.parse(options.model).provider or self.client.name,
             settings=options.settings,
             context=self.context if self.sent is None else self.sent,
             tools=options.tools,

@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from antiphon.model_name import ModelName
 from antiphon.providers.presets import PRESETS, first_set_variable
 
 PREFERRED: tuple[tuple[str, str], ...] = (
@@ -94,4 +95,4 @@ def _available(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def is_tour(model: str) -> bool:
     """Whether a name is that of the guided tour, with or without its model."""
-    return model.partition("/")[0] == "offline"
+    return (ModelName.parse(model).provider or model) == "offline"

@@ -25,6 +25,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError
+from antiphon.model_name import ModelName
 
 MAX_NAME_LENGTH = 256
 """Characters. The longest names that providers use have about a hundred."""
@@ -141,8 +142,8 @@ class RouteTable:
 
     def _target(self, name: str) -> Target:
         providers = self._providers()
-        provider, slash, model = name.partition("/")
-        if slash and provider in providers:
+        provider, model = ModelName.parse(name)
+        if provider in providers:
             check_model_name(model)
             return Target(provider, model)
         if name in providers:
@@ -155,13 +156,13 @@ class RouteTable:
         ]
         if owners:
             return Target(min(owners, key=itemgetter(0))[1], name)
-        raise RoutingError(self._not_found_message(name, provider, bool(slash), list(providers)))
+        raise RoutingError(self._not_found_message(name, provider, list(providers)))
 
-    def _not_found_message(self, name: str, provider: str, has_provider: bool, providers: list[str]) -> str:
+    def _not_found_message(self, name: str, provider: str, providers: list[str]) -> str:
         if not name:
             return "no model named; name one, such as anthropic/claude-sonnet-5, or set a default for the router"
-        reason = f"unknown provider {provider!r}" if has_provider else "no provider has it"
-        near = get_close_matches(provider, [*providers, *self._roles], n=3)
+        reason = f"unknown provider {provider!r}" if provider else "no provider has it"
+        near = get_close_matches(provider or name, [*providers, *self._roles], n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         patterns = [route.pattern for route in self._routes]
         known = [
