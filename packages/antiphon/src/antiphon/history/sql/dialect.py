@@ -102,7 +102,3 @@ class Dialect(Database):
     @abstractmethod
     def attachment_text(self, data: Any) -> object:
         """The data of an attachment that was stored."""
-
-    @abstractmethod
-    def announce_deletion(self, db: Any, conversation: str) -> None:
-        """Wake the readers of a conversation's tail."""

@@ -7,7 +7,7 @@ and no entry of the previous one follows. Of a run and its conversation, the con
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from antiphon.history.entries import HistoryEntry
 from antiphon.history.sql.database import PostgresDatabase, with_zone
 from antiphon.history.sql.dialect import Dialect, EntryRow
 from antiphon.history.sql.postgres_connections import Address, Connections
-from antiphon.history.sql.postgres_tail import tail
 from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
 from antiphon.history.sql.schema import migrate
 from antiphon.history.sql.search_index import TsvectorIndex
@@ -37,15 +36,11 @@ _ENTRY_ROW = (
 
 _APPEND = """
 WITH taken AS MATERIALIZED (
-    SELECT number, id, watched_until > clock_timestamp() AS is_watched FROM conversations
-    WHERE number = %(number)s AND {may_write} AND touched BETWEEN
+    SELECT number FROM conversations WHERE number = %(number)s AND {may_write} AND touched BETWEEN
     coalesce(%(at)s::timestamptz, created) - interval '1 minute' AND coalesce(%(at)s::timestamptz, created) FOR SHARE
-), written AS (
-    INSERT INTO entries (number, sequence, at, body, checksum, digest)
-    SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s, %(checksum)s, %(digest)s FROM taken
-    ON CONFLICT DO NOTHING RETURNING sequence
 )
-SELECT CASE WHEN is_watched THEN pg_notify('antiphon_' || id, sequence::text) END FROM written, taken
+INSERT INTO entries (number, sequence, at, body, checksum, digest)
+SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s, %(checksum)s, %(digest)s FROM taken ON CONFLICT DO NOTHING
 """
 _APPEND_FREE = _APPEND.format(may_write="held_until <= clock_timestamp()")
 _APPEND_LEASED = _APPEND.format(may_write="epoch = %(epoch)s")
@@ -143,9 +138,6 @@ ORDER BY r.due, r.id LIMIT 1
     def attachment_text(self, data: Any) -> object:
         return data.decode(errors="replace")
 
-    def announce_deletion(self, db: PostgresConnection, conversation: str) -> None:
-        db.execute("SELECT pg_notify('antiphon_' || %s, '')", (conversation,))
-
 
 class PostgresStore(SqlStore):
     """Conversations in a schema of a PostgreSQL database. Many processes on many machines may have it open."""
@@ -180,6 +172,3 @@ class PostgresStore(SqlStore):
         except BaseException:
             self.close()
             raise
-
-    def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
-        return tail(self._connections, self._log, conversation, after)

@@ -29,7 +29,7 @@ from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, St
 from antiphon.history.sql.database import ConnectionBroken
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection, Connection, Error
+    from psycopg import Connection, Error
 
     PostgresConnection: TypeAlias = Connection[tuple[Any, ...]]
 
@@ -218,28 +218,15 @@ class Connections:
                     raise
         raise AssertionError("the second attempt returns or raises")
 
-    async def listener(self) -> AsyncConnection[tuple[Any, ...]]:
-        """A connection of its own beside the others, to wait on."""
-        try:
-            db: AsyncConnection[tuple[Any, ...]] = await self._driver.AsyncConnection.connect(**self._parameters())
-        except self._driver.Error as error:
-            raise self._refusal(error) from None
-        try:
-            await db.execute(_SETTINGS, self._settings)
-        except self._driver.Error as error:
-            await db.close()
-            raise self.translate_error(error, db) from error
-        return db
-
     @contextmanager
-    def translate_errors(self, db: PostgresConnection | AsyncConnection[tuple[Any, ...]]) -> Iterator[None]:
+    def translate_errors(self, db: PostgresConnection) -> Iterator[None]:
         """Raise errors of the driver in the block as `StoreError`."""
         try:
             yield
         except self._driver.Error as error:
             raise self.translate_error(error, db) from error
 
-    def translate_error(self, error: Error, db: PostgresConnection | AsyncConnection[tuple[Any, ...]]) -> StoreError:
+    def translate_error(self, error: Error, db: PostgresConnection) -> StoreError:
         """An error of the driver as one of ours."""
         message = self._message(error)
         if db.closed:

@@ -128,7 +128,7 @@ CREATE TABLE conversations (
     epoch         bigint NOT NULL DEFAULT 0,                        -- these three are the lease
     holder        text NOT NULL DEFAULT '',
     held_until    timestamptz NOT NULL DEFAULT 'epoch',
-    watched_until timestamptz NOT NULL DEFAULT 'epoch'              -- has listeners: appends notify them
+    watched_until timestamptz NOT NULL DEFAULT 'epoch'              -- not used any more: tails poll
 ) WITH (fillfactor = 80);
 CREATE INDEX conversations_by_tag ON conversations USING gin (tags);
 CREATE TABLE entries (

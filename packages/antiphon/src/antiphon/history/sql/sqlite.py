@@ -212,9 +212,6 @@ ORDER BY r.due, r.id LIMIT 1
     def attachment_text(self, data: Any) -> object:
         return data
 
-    def announce_deletion(self, db: sqlite3.Connection, conversation: str) -> None:
-        pass  # readers of a tail poll
-
 
 class SqliteStore(SqlStore):
     """Conversations in one SQLite file. `:memory:` keeps them until the store is closed."""

@@ -5,11 +5,12 @@ Nothing holds a connection while it waits for the caller: an export reads its en
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from antiphon.errors import SequenceError, StoreDamaged
+from antiphon.errors import SequenceError, StoreDamaged, StoreUnreachable
 from antiphon.history.agent_history import AgentHistory, StoreJournal
 from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
@@ -31,7 +32,11 @@ from antiphon.history.store import (
     check_text,
 )
 
+logger = logging.getLogger("antiphon.history")
+
 _POLL_SECONDS = 0.1
+_GIVE_UP_SECONDS = 120.0
+"""How long a tail waits for a server that is away."""
 
 _DESCRIBE = (
     "UPDATE conversations SET title = coalesce(:title, title), tags = coalesce(:tags, tags) WHERE number = :number"
@@ -134,7 +139,6 @@ class SqlStore(HistoryStore):
                 "DELETE FROM attachment_uses WHERE number = :number",
             ):
                 self._dialect.execute(db, statement, number=row.number)
-            self._dialect.announce_deletion(db, row.id)
 
     def export_lines(self, conversation: str) -> Iterator[bytes]:
         row = self._log.find(conversation)
@@ -208,16 +212,29 @@ class SqlStore(HistoryStore):
     async def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
         import asyncio  # most users of a store never wait for it
 
-        row = self._log.find(conversation)
+        row = self._log.find(conversation) if self.is_local else await asyncio.to_thread(self._log.find, conversation)
+        outage = 0.0
         while True:
-            version = self._log.version(row.number)
-            if version is None:
-                raise self._log.deleted_error(row.id)
-            if version > after:
-                for entry in self._log.read(row.number, row.id, after):
-                    yield entry
-                    after = entry.sequence_number
+            try:
+                new = self._news(row, after) if self.is_local else await asyncio.to_thread(self._news, row, after)
+            except StoreUnreachable as error:
+                if outage > _GIVE_UP_SECONDS:
+                    raise
+                if not outage:
+                    logger.warning("%s; looking again, from entry %d of %s on", error, after, row.id)
+                new, outage = [], outage + _POLL_SECONDS
+            else:
+                outage = 0.0
+            for entry in new:
+                yield entry
+                after = entry.sequence_number
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _news(self, row: ConversationRow, after: int) -> Sequence[HistoryEntry]:
+        version = self._log.version(row.number)
+        if version is None:
+            raise self._log.deleted_error(row.id)
+        return self._log.read(row.number, row.id, after) if version > after else []
 
     def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
         untitled = [row.number for row in found if row.version and not row.info.title]
