@@ -54,7 +54,7 @@ def test_a_server_is_added_used_with_approval_and_removed(tmp_path: Path, comman
         terminal.sees("Calls of old: never (not offered).")
         terminal.send("/tools")
         screen = terminal.sees("create_plan", "old__tell", again=True)
-        assert "old__refuse" not in screen.partition("/tools")[2]
+        assert "old__refuse" not in screen.rpartition("/tools")[2]
         terminal.send("/mcp")
         terminal.sees("old running · tools: 7 never (not offered)")
         terminal.send("/mcp enable nothing")
