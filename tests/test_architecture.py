@@ -25,6 +25,7 @@ context repair telemetry
 prices providers
 tools logs
 conversation
+integrations
 graph runs testing
 cli
 """.strip().splitlines()

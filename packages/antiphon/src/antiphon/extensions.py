@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from antiphon.errors import ExtraMissing
 
 COMMANDS = "antiphon.commands"
 EXTENSIONS = "antiphon.extensions"
+
+_NO_LIBRARIES = frozenset({"builtins", "abc", "typing", "antiphon"})
 
 
 class Part(NamedTuple):
@@ -60,6 +62,7 @@ OURS: dict[str, dict[str, Part]] = {
         "chat_runs": Part("antiphon_chat.shared.worker_runs", "antiphon-chat"),
         "gateway_config": Part("antiphon_gateway.config.file", "antiphon-gateway"),
         "guided_tour": Part("antiphon_chat.offline", "antiphon-chat"),
+        "langchain_core": Part("antiphon.integrations.langchain", "antiphon"),
         "interchange": Part("antiphon.conversation.interchange", "antiphon"),
         "trajectories": Part("antiphon_devtools.cli.trajectories", "antiphon-devtools"),
     },
@@ -84,6 +87,19 @@ def find_part(group: str, name: str) -> ModuleType | None:
     if find_spec(part.module.partition(".")[0]) is None:
         return None
     return import_module(part.module)
+
+
+def adapt(what: Literal["tool", "model"], given: object) -> Any:
+    """What the integration with another library makes of an object of its; None if there is none.
+
+    An extension that has the name of the library (`langchain_core`) is asked: its `adapt_tool` or `adapt_model`.
+    """
+    for library in dict.fromkeys(base.__module__.partition(".")[0] for base in type(given).__mro__):
+        part = None if library in _NO_LIBRARIES else find_part(EXTENSIONS, library)
+        adapted = getattr(part, f"adapt_{what}", lambda _: None)(given)
+        if adapted is not None:
+            return adapted
+    return None
 
 
 def other_parts(group: str) -> Iterator[tuple[str, str]]:

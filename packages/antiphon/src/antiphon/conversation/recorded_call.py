@@ -20,6 +20,7 @@ from msgspec import Struct, field, structs
 from antiphon.context import LiveContext
 from antiphon.context.model_usage import ModelCallUsage, with_model_calls
 from antiphon.errors import ConversationError
+from antiphon.extensions import adapt
 from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
 from antiphon.model_name import ModelName
 from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
@@ -358,8 +359,13 @@ class EmbeddedCallPolicy:
         return True
 
 
-def check_model(model: str | ProviderClient | None) -> str | ProviderClient:
+def check_model(model: object) -> str | ProviderClient:
     """A model as a name or a client; an empty name is the default. Raises `ConversationError`."""
-    if not isinstance(model, str) and not isinstance(model, ProviderClient | None):
-        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
-    return model or ""
+    if model is None or isinstance(model, str | ProviderClient):
+        return model or ""
+    adapted: ProviderClient | None = adapt("model", model)
+    if adapted is None:
+        raise ConversationError(
+            f"a model is a name, a ProviderClient or a LangChain chat model, not {type(model).__name__}"
+        )
+    return adapted

@@ -1,7 +1,6 @@
 """LangGraph nodes that delegate to a Conversation: the graph owns the control flow, the conversation the messages."""
 
 from antiphon.graph.conversations import Conversations
-from antiphon.graph.langchain import from_langchain, to_langchain
 from antiphon.graph.message_nodes import MessagesLLMNode, MessagesToolNode
 from antiphon.graph.nodes import AskNode, ConversationNode, ConversationState, HumanNode, LLMNode, ToolNode
 from antiphon.graph.step import GraphStep
@@ -17,6 +16,4 @@ __all__ = [
     "MessagesLLMNode",
     "MessagesToolNode",
     "ToolNode",
-    "from_langchain",
-    "to_langchain",
 ]

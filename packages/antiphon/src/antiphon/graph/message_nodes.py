@@ -12,13 +12,14 @@ from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation.recorded_call import check_model
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
 from antiphon.graph.conversations import ConversationOptions
-from antiphon.graph.langchain import from_langchain, to_langchain
 from antiphon.graph.nodes import NodeParticipants, RunnableNode
 from antiphon.graph.step import StreamForwarder, current_task
 from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.integrations.langchain_messages import from_langchain, to_langchain
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.tools.registry import ToolLike, ToolRegistry
@@ -40,7 +41,7 @@ class _MessagesNode(RunnableNode):
         bounds: Bounds | None,
         options: Mapping[str, Any],
     ) -> None:
-        self._model = model
+        self._model = check_model(model)
         self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self._key = key
         self._bounds = bounds or Bounds()

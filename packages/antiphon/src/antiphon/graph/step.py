@@ -27,7 +27,6 @@ from antiphon.conversation.agent import Participants
 from antiphon.conversation.recorded_call import INTERRUPTED
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
-from antiphon.graph.langchain import to_langchain
 from antiphon.history import (
     AgentHistory,
     DebugLogEntry,
@@ -38,6 +37,7 @@ from antiphon.history import (
 )
 from antiphon.history.snapshot import SETTING_KINDS
 from antiphon.ids import new_id
+from antiphon.integrations.langchain_messages import to_langchain
 
 MISSING_EXTRA = 'LangGraph is not installed; install the extra: pip install "antiphon[graph]"'
 CATEGORY = "graph"

@@ -8,10 +8,12 @@ sent stays the same and its prompt cache keeps hitting (law L9). Two tools of on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from antiphon.closing import AsyncClosable
 from antiphon.errors import InvalidTool
+from antiphon.extensions import adapt
 from antiphon.text import near_misses
 from antiphon.tools.tool import FunctionTool, Tool
 from antiphon.wire.request import ToolDefinition
@@ -33,7 +35,19 @@ class ToolSource(Protocol):
         ...
 
 
-ToolLike: TypeAlias = Tool | ToolSource | Callable[..., Any]
+class LangChainToolLike(Protocol):
+    """A tool of LangChain, as `@tool` of `langchain_core.tools` makes one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    async def ainvoke(self, input: Any) -> Any: ...  # noqa: A002 - LangChain's name
+
+
+ToolLike: TypeAlias = Tool | ToolSource | LangChainToolLike | Callable[..., Any]
 
 
 class ToolRegistry(AsyncClosable):
@@ -77,15 +91,20 @@ class ToolRegistry(AsyncClosable):
         return near_misses(name, self._tools)
 
     def add(self, offered: ToolLike) -> None:
-        """Offer a tool, a plain function, or what a source has (from the next `open` or `refresh` on)."""
+        """Offer a tool, a plain function, a tool of LangChain, or what a source has (from the next `open` or `refresh` on)."""
         if isinstance(offered, Tool):
             self._add_tool(offered)
         elif isinstance(offered, ToolSource) and not isinstance(offered, type):
             self.sources.append(offered)
+        elif not isinstance(offered, FunctionType) and (adapted := adapt("tool", offered)) is not None:
+            self._add_tool(adapted)
         elif callable(offered):
             self._add_tool(FunctionTool(offered))
         else:
-            raise InvalidTool(f"not a tool: expected a Tool, function or ToolSource, got {type(offered).__name__}")
+            raise InvalidTool(
+                "not a tool: expected a Tool, a function, a ToolSource or a LangChain tool, "
+                f"got {type(offered).__name__}"
+            )
 
     def remove(self, name: str) -> None:
         """Remove this tool. An unknown name is an error."""

@@ -24,8 +24,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from antiphon.conversation import Bounds
 from antiphon.errors import GraphError
-from antiphon.graph import MessagesLLMNode, MessagesToolNode, from_langchain, to_langchain
-from antiphon.graph.langchain import without_metadata
+from antiphon.graph import MessagesLLMNode, MessagesToolNode
 from antiphon.history import (
     AgentHistory,
     DebugLogEntry,
@@ -36,6 +35,7 @@ from antiphon.history import (
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
+from antiphon.integrations.langchain_messages import from_langchain, to_langchain, without_metadata
 from antiphon.parts import (
     Document,
     Image,

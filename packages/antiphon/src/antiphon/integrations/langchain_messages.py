@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from antiphon.context import render_live_context
-from antiphon.graph.content_blocks import LANGCHAIN, from_block, to_block
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -31,6 +30,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.history.entries import KnownEntry
+from antiphon.integrations.langchain_blocks import LANGCHAIN, from_block, to_block
 from antiphon.parts import (
     Part,
     Text,
@@ -335,7 +335,7 @@ def _to_output(message: AIMessage, path: str, losses: list[Loss]) -> ModelOutput
     provider = str(message.response_metadata.get("model_provider", ""))
     calls = [*map(_to_call, message.tool_calls), *map(_invalid_call, message.invalid_tool_calls)]
     parts: list[Any] = []
-    for block in _blocks(message):
+    for block in message_blocks(message):
         call_id = str(block.get("id") or "")
         if block.get("type") not in _CALL_BLOCKS:
             parts.append(from_block(block, provider))
@@ -353,7 +353,7 @@ def _to_output(message: AIMessage, path: str, losses: list[Loss]) -> ModelOutput
     origin = _to_origin(response, provider)
     if response:
         fields |= _json_values({"response_metadata": response}, path, losses)
-    metadata = _to_metadata([fields], _from_usage(message.usage_metadata))
+    metadata = _to_metadata([fields], read_usage(message.usage_metadata))
     return ModelOutputEntry(tuple(parts), stop, origin, metadata=metadata)
 
 
@@ -379,10 +379,10 @@ def _invalid_call(call: Mapping[str, Any]) -> ToolCallRequest:
 
 def _from_content(message: BaseMessage) -> Iterable[Any]:
     provider = str(message.response_metadata.get("model_provider", ""))
-    return (from_block(block, provider) for block in _blocks(message))
+    return (from_block(block, provider) for block in message_blocks(message))
 
 
-def _blocks(message: BaseMessage) -> list[dict[str, Any]]:
+def message_blocks(message: BaseMessage) -> list[dict[str, Any]]:
     """The content as LangChain's standard blocks, whichever provider's blocks it was written in."""
     if isinstance(message.content, str):
         return [{"type": "text", "text": message.content}] if message.content else []
@@ -418,7 +418,7 @@ def _to_metadata(fields: Sequence[dict[str, Any]], usage: TokenUsage | None = No
     return EntryMetadata(usage=usage, extra=extra) if extra or usage else None
 
 
-def _from_usage(usage: Any) -> TokenUsage | None:
+def read_usage(usage: Any) -> TokenUsage | None:
     if not usage:
         return None
     read, written = usage.get("input_token_details") or {}, usage.get("output_token_details") or {}
