@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from langchain.agents import create_agent  # type: ignore[import-not-found]
+from langchain.agents import create_agent
 
 URL, KEY, MODEL, WIRE = (os.environ[name] for name in ("GATEWAY_URL", "GATEWAY_KEY", "GATEWAY_MODEL", "GATEWAY_WIRE"))
 

@@ -26,7 +26,7 @@ def weather(city: str) -> str:
 
 
 class Strict(GenericFakeChatModel):
-    """Refuses what OpenAI refuses: a call without a result right behind it."""
+    """Refuses what OpenAI refuses: a call whose result does not follow."""
 
     seen: list[list[BaseMessage]] = Field(default_factory=list)
 

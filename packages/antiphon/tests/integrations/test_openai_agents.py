@@ -20,7 +20,6 @@ from antiphon.integrations.openai_agents import AntiphonSession
 from antiphon.providers.scripted import ScriptedModel
 from antiphon.testing import assert_accepted, assert_sent
 
-
 set_tracing_disabled(True)  # it would send what is said here to OpenAI
 
 
@@ -47,7 +46,7 @@ class Script(Model):  # type: ignore[misc]  # not installed where types are chec
         raise NotImplementedError
 
 
-def said(text: str) -> ResponseOutputMessage:
+def answer(text: str) -> ResponseOutputMessage:
     content = ResponseOutputText(text=text, type="output_text", annotations=[], logprobs=[])
     return ResponseOutputMessage(id="msg_1", content=[content], role="assistant", status="completed", type="message")
 
@@ -59,7 +58,7 @@ CALL = ResponseFunctionToolCall(
 
 def test_a_session_survives_the_process_and_is_a_conversation(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
-    model = Script(CALL, said("It rains."), said("Sunny."))
+    model = Script(CALL, answer("It rains."), answer("Sunny."))
     agent = Agent("guide", model=model, tools=[weather])
 
     async def first() -> list[Any]:

@@ -188,7 +188,9 @@ def test_what_a_registry_refuses() -> None:
         registry.add(named("one"))
     with pytest.raises(InvalidTool, match="unknown tool 'two': cannot remove it; the tools are one"):
         registry.remove("two")
-    with pytest.raises(InvalidTool, match="not a tool: expected a Tool, function or ToolSource, got int"):
+    with pytest.raises(
+        InvalidTool, match="not a tool: expected a Tool, a function, a ToolSource or a LangChain tool, got int"
+    ):
         registry.add(5)  # type: ignore[arg-type]
 
 

@@ -365,7 +365,5 @@ def check_model(model: object) -> str | ProviderClient:
         return model or ""
     adapted: ProviderClient | None = adapt("model", model)
     if adapted is None:
-        raise ConversationError(
-            f"a model is a name, a ProviderClient or a LangChain chat model, not {type(model).__name__}"
-        )
+        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
     return adapted

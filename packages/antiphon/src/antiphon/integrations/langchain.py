@@ -1,6 +1,6 @@
 """LangChain beside Antiphon: its tools and chat models accepted wherever ours are, and its agents repaired by ours.
 
-`ToolRegistry` and `Conversation` ask `adapt_tool` and `adapt_model` about objects of LangChain; nobody else needs to. A tool gets
+`ToolRegistry` and `Conversation` call `adapt_tool` and `adapt_model` with what is not theirs. A tool gets
 its schema, its name and its description from LangChain, runs with `ainvoke`, and is `once` like every tool that does not say
 otherwise (`LangChainTool(tool, effect="read")`). Arguments that it wants injected come from `Conversation(state=…)`, by name.
 
