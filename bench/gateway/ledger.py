@@ -18,9 +18,8 @@ from antiphon.history.location import is_postgres_url
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceTable
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.recent_spend import RecentSpend
 from antiphon_gateway.ledger.row import UsageRow
-from antiphon_gateway.ledger.spend import spend, spent_by_key
+from antiphon_gateway.ledger.spend import RecentSpend, spend
 from antiphon_gateway.ledger.writer import ALL_KEYS, TOKEN_COLUMNS, LedgerWriter
 
 KEYS, DAYS = 10_000, 30
@@ -58,19 +57,21 @@ def fill(database: Database, rows: int) -> None:
         cases = " ".join(f"WHEN {index} THEN {bucket}" for index, bucket in enumerate(buckets))
         values = f"""INSERT INTO usage (at, request_id, attempt, key_id, client_format_id, operation_id, credential_id,
             model_asked_id, price_version_id, outcome_id, bucket_id, status, seconds, first_token_seconds,
-            {", ".join(TOKEN_COLUMNS)})
+            {", ".join(TOKEN_COLUMNS)}, cost_nanodollars)
             SELECT {first} + (n - 1) * {DAYS * _DAY // rows}, 'request-' || n, 1,
             {lowest} + {remainder("n * 7919", KEYS)}, u.f, u.f, u.f, u.f, u.f, u.f,
             CASE {remainder("n", len(buckets))} {cases} END, 200, 1.5, 0.4, 900 + {remainder("n", 700)},
-            100 + {remainder("n", 300)}, {remainder("n", 500)}, 0, 0, 0
+            100 + {remainder("n", 300)}, {remainder("n", 500)}, 0, 0, 0, 2000000 + {remainder("n", 900)} * 2500
             FROM numbers CROSS JOIN (SELECT {template[4]} AS f) u"""
         run(db, series(1, rows, values))
-        sums = ", ".join(f"sum({column})" for column in TOKEN_COLUMNS)
+        summed = ("cost_nanodollars", *TOKEN_COLUMNS)
+        sums = ", ".join(f"sum({column})" for column in summed)
         for key in ("key_id", str(ALL_KEYS)):
             run(
                 db,
-                f"""INSERT INTO daily (day, key_id, bucket_id, calls, failed_calls, {", ".join(TOKEN_COLUMNS)})
-                SELECT CAST(at / {_DAY} AS integer), {key}, bucket_id, count(*), 0, {sums} FROM usage GROUP BY 1, 2, 3""",
+                f"""INSERT INTO daily (day, key_id, bucket_id, calls, failed_calls, priced_calls, {", ".join(summed)})
+                SELECT CAST(at / {_DAY} AS integer), {key}, bucket_id, count(*), 0, count(*), {sums} FROM usage
+                GROUP BY 1, 2, 3""",
             )
 
 
@@ -110,24 +111,22 @@ def main(arguments: list[str]) -> int:
         if not by_clock:
             print(f"{Path(address).stat().st_size / 1e6:,.0f} MB", end=", ")
         print(f"{rows:,} rows of {KEYS:,} keys made in {time.perf_counter() - began:.0f} s", flush=True)
-        table = PriceTable()
         last, since = FIRST + timedelta(days=DAYS - 1), FIRST
-        all_keys = measure(
-            "one day, by key", lambda: spend(database, ("key",), since=last, table=table), by_clock=by_clock
-        )
+        noon = last + timedelta(hours=12)
+        all_keys = measure("one day, by key", lambda: spend(database, ("key",), since=last), by_clock=by_clock)
         one_key = measure(
             "30 days of one key, by day",
-            lambda: spend(database, ("day",), keys=("client-77",), since=since, table=table),
+            lambda: spend(database, ("day",), keys=("client-77",), since=since),
             by_clock=by_clock,
         )
-        measure("a key since the first of the month", lambda: spent_by_key(database, "client-77", since, table))
-        measure("a key since noon", lambda: spent_by_key(database, "client-77", last + timedelta(hours=12), table))
-        measure("30 days, by model and day", lambda: spend(database, ("model", "day"), since=since, table=table))
-        measure("30 days, by key", lambda: spend(database, ("key",), since=since, table=table))
+        measure("a key since the first of the month", lambda: spend(database, keys=("client-77",), since=since))
+        measure("a key since noon", lambda: spend(database, keys=("client-77",), since=noon))
+        measure("30 days, by model and day", lambda: spend(database, ("model", "day"), since=since))
+        measure("30 days, by key", lambda: spend(database, ("key",), since=since))
         recent = RecentSpend()
         measure(
             "the same again, today being the last day",
-            lambda: recent.by_key(database, since.date(), last.date(), table),
+            lambda: recent.by_key(database, since, last),
         )
         database.close()
     holds = max(one_key, all_keys) < PROMISE_MS

@@ -21,7 +21,7 @@ from antiphon_gateway.access.rate_limits import RateLimits
 from antiphon_gateway.access.refusals import LimitReached
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.observe.charging import metered_usage
-from antiphon_gateway.observe.metering import cost_of_rows, tokens_of, usage_rows
+from antiphon_gateway.observe.metering import tokens_of, usage_rows
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.refusal_log import RefusalLog
@@ -79,13 +79,13 @@ class RequestAccounting:
     def record(self, trace: RequestTrace, key: ClientKey, prices: PriceTable) -> None:
         """Record a finished request of a client."""
         if self._ledger is not None or key.is_limited:
-            rows = usage_rows(trace, *metered_usage(trace))
+            rows = usage_rows(trace, *metered_usage(trace), prices)
             if self._ledger is not None:
                 self._ledger.add_all(rows)
             if key.is_limited:
                 self._limits.charge_tokens(key, tokens_of(rows))
             if key.has_budget:
-                self._budgets.charge(key, tokens_of(rows), cost_of_rows(rows, prices))
+                self._budgets.charge(key, tokens_of(rows), sum(row.cost or 0 for row in rows))
         self._unpublished.append(trace)
         if trace.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()  # the traceback of a defect is dropped when this returns

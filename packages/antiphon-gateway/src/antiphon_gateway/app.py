@@ -127,8 +127,7 @@ class Gateway:
         services.metrics.set_circuits(self._loaded.target_health.status())
         if services.ledger is not None:
             services.metrics.set_ledger(services.ledger.status)
-        if services.spent is not None:
-            services.metrics.add_spend(services.spent.take())
+            services.metrics.add_spend(services.ledger.take_spent())
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 
@@ -325,7 +324,7 @@ class Gateway:
 
     async def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:
         self.accounting.publish()
-        search = RequestFilter.of(request.query)
+        search, has_ledger = RequestFilter.of(request.query), self._services.ledger is not None
         status = build_status(
             version=__version__,
             started=self._started_at,
@@ -337,8 +336,8 @@ class Gateway:
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),
             shared=self._services.shared.status if self._services.shared is not None else None,
-            spend=await self._spend.read(loaded.config, loaded.environ, loaded.prices),
-            ledger=await search_ledger(loaded.config, loaded.environ, search, request.query),
+            spend=await self._spend.read(self._services.database, is_on=has_ledger),
+            ledger=await search_ledger(self._services.database, search, request.query) if has_ledger else None,
         )
         chosen = request.query.get("lang", "")
         view = PageView(

@@ -12,7 +12,6 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ from antiphon_gateway.config.settings import Config
 from antiphon_gateway.ledger.budget_totals import LedgerTotals
 from antiphon_gateway.ledger.database import OperatorDatabase, journal_folder, ledger_address, open_operator_database
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.spend_counters import SpendCounters
 from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
@@ -221,10 +219,9 @@ def _open_services(
     def prices() -> PriceTable:
         return loaded().prices
 
-    database = OperatorDatabase(ledger_address(config, environ))
-    spent = SpendCounters(prices)
-    ledger = _open_ledger(config, environ, prices, spent)
-    totals = LedgerTotals(ledger, database, prices) if ledger is not None else None
+    database = OperatorDatabase(ledger_address(config, environ), prices)
+    ledger = _open_ledger(config, environ, prices)
+    totals = LedgerTotals(ledger, database) if ledger is not None else None
     shared = cluster_sync(settings, environ, lambda: loaded().health_sources, totals)
     governor = Governor(
         lambda: loaded().limits.max_buffered_bytes,
@@ -249,25 +246,23 @@ def _open_services(
         database=database,
         stored_keys=StoredKeys(database),
         ledger=ledger,
-        spent=spent,
         shared=shared,
     )
 
 
 def _open_ledger(
-    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable], spent: SpendCounters
+    config: Config, environ: Mapping[str, str] | None, prices: Callable[[], PriceTable]
 ) -> UsageLedger | None:
     """The ledger of a configuration. The database is opened with the first row, so a missing one does not delay the start."""
     if not config.ledger.enabled:
         return None
     address = ledger_address(config, environ)
     ledger = UsageLedger(
-        partial(open_operator_database, address),
+        lambda: open_operator_database(address, prices()),
         prices=prices,
         location=display_location(address),
         journal=journal_folder(address),
         retention_days=config.ledger.retention_days,
-        on_written=spent.add,
     )
     ledger.recover()
     return ledger

@@ -8,11 +8,14 @@ from decimal import Decimal
 import pytest
 from genai_prices import Usage, calc_price
 from genai_prices.data import providers
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from antiphon.history import EntryMetadata, ModelOutputEntry, Origin
 from antiphon.parts import TokenUsage
 from antiphon.prices import PriceOverride, PriceTable, cost_of, spend_of
+from antiphon.prices.rate_card import MAX_TOKENS, TokenCounts, token_counts
 from antiphon.prices.table import MAX_REMEMBERED, price_data
 
 TABLE = PriceTable()
@@ -85,7 +88,9 @@ def test_overrides_go_first_and_are_named_in_the_version() -> None:
     usage = TokenUsage(1_000_000, 1_000_000)
     cost = cost_of(usage, "claude-opus-4-1", "anthropic", table=table)
     assert cost is not None
-    assert (cost.total, cost.version) == (Decimal("0.3"), f"{price_data().version}+overrides")
+    assert (cost.total, cost.version) == (Decimal("0.3"), table.version)
+    assert table.version.startswith(f"{price_data().version}+overrides-")
+    assert table.version != PriceTable([PriceOverride(model="claude-*", input=0.1)]).version
     elsewhere = cost_of(usage, "claude-opus-4-1", "openrouter", table=table)
     assert elsewhere is None or elsewhere.total != cost.total
 
@@ -101,9 +106,12 @@ def test_an_override_is_found_whatever_the_case_of_its_names() -> None:
 def test_the_prices_that_a_table_remembers_are_bounded() -> None:
     table = PriceTable()
     for number in range(MAX_REMEMBERED + 10):
-        table.depends_on_hours(f"no-such-model-{number}", "openai")
-    assert table._find.cache_info().currsize == MAX_REMEMBERED
-    assert table._has_hours.cache_info().currsize == MAX_REMEMBERED
+        table.card("openai", f"no-such-model-{number}")
+    assert table.card.cache_info().currsize == MAX_REMEMBERED
+    card = table.card("deepseek", "deepseek-chat")
+    for minute in range(3000):
+        card.nanodollars((1, 1, 0, 0, 0, 0), minute * 60_000_000)
+    assert len(card._by_time) <= 1024
 
 
 def test_prices_follow_the_date_and_the_size_of_the_prompt() -> None:
@@ -132,3 +140,42 @@ def test_the_spend_of_a_conversation_is_by_model_and_counts_what_has_no_price() 
     spend = spend_of(entries)
     assert spend.by_model == {"anthropic/claude-opus-4-1": Decimal(30)}
     assert (spend.total, spend.unpriced_calls) == (Decimal(30), 2)
+
+
+COUNTS = st.tuples(*[st.integers(0, 3_000_000)] * 2, *[st.floats(0, 1)] * 4).map(
+    lambda given: (
+        given[0],
+        given[1],
+        cached := int(given[0] * given[2]),
+        written := int((given[0] - cached) * given[3]),
+        int(written * given[4]),
+        int(given[1] * given[5]),
+    )
+)
+MODELS = [(provider.name, model.name) for provider in price_data().providers for model in provider.models]
+VARIANTS = ["", '{"processing":"batch"}', '{"service_tier":"flex"}', '{"service_tier":"priority"}']
+
+
+@given(
+    st.sampled_from(MODELS), st.sampled_from(VARIANTS), COUNTS, st.datetimes(datetime(2024, 1, 1), datetime(2028, 1, 1))
+)
+def test_nanodollars_are_the_rounded_sum_of_the_kinds(
+    model: tuple[str, str], variant: str, tokens: TokenCounts, at: datetime
+) -> None:
+    card, moment = TABLE.card(*model, variant), int(at.replace(tzinfo=UTC).timestamp()) * 1_000_000
+    by_kind, cost = card.dollars(tokens, moment), card.nanodollars(tokens, moment)
+    if by_kind is None:
+        assert cost is None
+    else:
+        assert cost is not None
+        assert abs(sum(by_kind.values(), Decimal(0)) * 10**9 - cost) <= Decimal("0.5")
+
+
+def test_reported_parts_are_at_most_the_whole() -> None:
+    assert token_counts(TokenUsage(100, 10, 150, 50, 20)) == (100, 10, 100, 0, 0, 10)
+    assert token_counts(TokenUsage(-5, 10**15)) == (0, MAX_TOKENS, 0, 0, 0, 0)
+
+
+def test_calls_without_tokens_cost_nothing_whatever_their_price() -> None:
+    assert TABLE.card("openai", "no-such-model").nanodollars((0, 0, 0, 0, 0, 0), 0) == 0
+    assert TABLE.card("openai", "no-such-model").nanodollars((1, 0, 0, 0, 0, 0), 0) is None

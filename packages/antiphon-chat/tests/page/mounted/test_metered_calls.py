@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from antiphon.parts import TokenUsage, ToolCallRequest
-from antiphon.prices.table import PriceOverride, PriceTable
+from antiphon.prices.table import PriceOverride
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from antiphon_gateway.access.client_keys import hash_key
@@ -218,7 +218,7 @@ def test_the_page_shows_the_prices_of_the_configuration_that_the_ledger_charges(
         events = ada.ask(conversation, "hello")
         shown = ada.show(conversation)
     database = open_operator_database(str(tmp_path / "ledger.db"), create=False, read_only=True)
-    (charged,) = spend(database, ("key",), table=PriceTable(config.prices))
+    (charged,) = spend(database, ("key",))
     database.close()
     expected = Decimal(upstream.prompt * 1000 + upstream.completion * 2000) / 1_000_000
     streamed = [event.data["entry"]["cost"] for event in events if "cost" in event.data.get("entry", {})]

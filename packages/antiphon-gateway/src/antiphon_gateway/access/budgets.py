@@ -15,44 +15,36 @@ import logging
 import time
 from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_UP, Decimal
 from math import inf
 from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon.parts import TokenUsage
-from antiphon.prices.cost import cost_of
+from antiphon.prices.rate_card import TokenCounts
 from antiphon.prices.table import PriceTable
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.access.refusals import LimitReached
-from antiphon_gateway.utc_time import DAY_SECONDS, date_of
+from antiphon_gateway.utc_time import DAY_SECONDS, date_of, now_microseconds
 
 logger = logging.getLogger("antiphon.gateway")
 
 INTERVAL_SECONDS = 1.0
 _IDLE_SECONDS = 60.0
-NANO = Decimal("1e-9")
 
 
 class Amount(Struct, frozen=True):
     """Tokens, and money in billionths of a dollar."""
 
     tokens: int = 0
-    nanos: int = 0
-
-    @classmethod
-    def of(cls, tokens: int, cost: Decimal | None) -> Amount:
-        """Tokens and what they cost, rounded up; an unknown cost is 0."""
-        return cls(tokens, 0 if cost is None else int((cost / NANO).to_integral_value(ROUND_UP)))
+    nanodollars: int = 0
 
     def __add__(self, other: Amount) -> Amount:
-        return Amount(self.tokens + other.tokens, self.nanos + other.nanos)
+        return Amount(self.tokens + other.tokens, self.nanodollars + other.nanodollars)
 
     def __sub__(self, other: Amount) -> Amount:
-        return Amount(self.tokens - other.tokens, self.nanos - other.nanos)
+        return Amount(self.tokens - other.tokens, self.nanodollars - other.nanodollars)
 
 
 NOTHING = Amount()
@@ -115,12 +107,12 @@ class Budgets:
             return account.limit_reached(client, self._clock())
         return None
 
-    def charge(self, client: ClientKey, tokens: int, cost: Decimal | None = None) -> None:
+    def charge(self, client: ClientKey, tokens: int, nanodollars: int = 0) -> None:
         """Charge what a request used. A client without a budget is not counted."""
         if not client.has_budget:
             return
         now = self._clock()
-        self._account(client.name, now).add(_day_of(now), Amount.of(max(0, tokens), cost))
+        self._account(client.name, now).add(_day_of(now), Amount(max(0, tokens), nanodollars))
 
     def used(self, client: ClientKey) -> Totals:
         """What a client has used of its day and month, as far as this process knows."""
@@ -226,7 +218,7 @@ class _Account:
             ("day", totals.day, self._today + 1),
         ):
             for limit, amount in (
-                (f"budget_per_{period}", used.nanos * float(NANO)),
+                (f"budget_per_{period}", used.nanodollars / 1e9),
                 (f"tokens_per_{period}", float(used.tokens)),
             ):
                 allowed = getattr(client, limit)
@@ -237,17 +229,20 @@ class _Account:
         return None
 
 
-GENERATED = TokenUsage(prompt_tokens=1, completion_tokens=1)
-EMBEDDED = TokenUsage(prompt_tokens=1)
+GENERATED: TokenCounts = (1, 1, 0, 0, 0, 0)
+EMBEDDED: TokenCounts = (1, 0, 0, 0, 0, 0)
+"""What a call uses at least."""
 
 
 def priced_targets(
-    client: ClientKey, targets: list[Target], table: PriceTable, usage: TokenUsage = GENERATED
+    client: ClientKey, targets: list[Target], table: PriceTable, tokens: TokenCounts = GENERATED
 ) -> list[Target] | ProviderError:
     """The targets a client with a money budget may use: those with a known price, because no call may be free by mistake."""
     if not client.has_money_budget:
         return targets
-    priced = [target for target in targets if cost_of(usage, target.model, target.provider, table=table) is not None]
+    now = now_microseconds()
+    cards = (table.card(target.provider, target.model) for target in targets)
+    priced = [target for target, card in zip(targets, cards, strict=True) if card.nanodollars(tokens, now) is not None]
     if priced:
         return priced
     names = ", ".join(f"{target.provider}/{target.model}" for target in targets)

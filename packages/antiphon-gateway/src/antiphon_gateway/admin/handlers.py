@@ -159,8 +159,8 @@ async def handle_spend(context: RequestContext) -> Response:
     until = _time(query, "until")
     since = _time(query, "since") or (until or datetime.now(UTC)) - timedelta(days=_UNLIMITED_DAYS)
     keys = (query["key"],) if "key" in query else None
-    database, prices = context.services.database, context.loaded.prices
-    rows = await database.read_rows(partial(spend, by=by, since=since, until=until, keys=keys, table=prices))
+    database = context.services.database
+    rows = await database.read_rows(partial(spend, by=by, since=since, until=until, keys=keys))
     limit = query_number(query, "limit", _LARGEST_PAGE, most=100 * _LARGEST_PAGE)
     return Response.json(
         {"since": since, "until": until, "rows": [spend_json(row, by) for row in rows[:limit]], "total": len(rows)}
@@ -178,7 +178,7 @@ async def usage_of(context: RequestContext, client: ClientKey) -> dict[str, Any]
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.replace(day=1)
     starts = {"day": (today, today + timedelta(days=1)), "month": (month, (month + timedelta(days=32)).replace(day=1))}
-    reading = partial(spend, by=("model", "day"), since=month, keys=(client.name,), table=context.loaded.prices)
+    reading = partial(spend, by=("model", "day"), since=month, keys=(client.name,))
     found = await context.services.database.read_rows(reading)  # once: both periods are of the same moment
     usage: dict[str, Any] = {}
     for period, (since, end) in starts.items():

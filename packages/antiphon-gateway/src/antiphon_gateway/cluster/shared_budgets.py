@@ -103,8 +103,10 @@ def _command(client: str, day: int, amount: Amount, first: Totals | None = None)
     month = month_start(day)
     keys = (f"{PREFIX}spent:{client}:{date_of(day)}", f"{PREFIX}spent:{client}:{date_of(month):%Y-%m}")
     ends = ((day + 1) * DAY_SECONDS + _KEPT_SECONDS, (month + _LONGEST_MONTH) * DAY_SECONDS + _KEPT_SECONDS)
-    given = () if first is None else (first.day.tokens, first.day.nanos, first.month.tokens, first.month.nanos)
-    return _SCRIPT.call(keys, amount.tokens, amount.nanos, *ends, *given)
+    given = (
+        () if first is None else (first.day.tokens, first.day.nanodollars, first.month.tokens, first.month.nanodollars)
+    )
+    return _SCRIPT.call(keys, amount.tokens, amount.nanodollars, *ends, *given)
 
 
 def _totals(answer: Sequence[Any]) -> Totals:

@@ -17,7 +17,7 @@ from antiphon.history.location import is_postgres_url
 from antiphon.http.client.client import HttpClient
 from antiphon.http.server.tls import check_certificate
 from antiphon.model_name import ModelName
-from antiphon.prices.table import KINDS
+from antiphon.prices.model_prices import KINDS
 from antiphon.providers.cloud.settings import describe_missing
 from antiphon.providers.cloud.signers import check_reference
 from antiphon.providers.credentials.secret import Credential, is_token_source, looks_secret

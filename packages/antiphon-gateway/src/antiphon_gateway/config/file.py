@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +54,29 @@ class ConfigResult(Struct, frozen=True, kw_only=True):
 
 
 def load_config(
-    path: Path | str, environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, Any] = NO_OVERRIDES
+    path: Path | str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    overrides: Mapping[str, Any] = NO_OVERRIDES,
+    only: Collection[str] = (),
 ) -> Config:
     """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
 
-    `overrides` replace values of the file's `[gateway]` table.
+    `overrides` replace values of the file's `[gateway]` table. `only`: the tables that are needed; what is wrong with the others,
+    such as a missing secret, does not matter.
     """
-    read = read_config(path, environ, overrides=overrides)
+    read = read_config(path, environ, overrides=overrides, only=only)
     if read.config is None:
         raise ConfigError(read.problems)
     return read.config
 
 
 def read_config(
-    path: Path | str, environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, Any] = NO_OVERRIDES
+    path: Path | str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    overrides: Mapping[str, Any] = NO_OVERRIDES,
+    only: Collection[str] = (),
 ) -> ConfigResult:
     """The same without raising, with the files that secrets are read from."""
     path = Path(path)
@@ -92,6 +101,8 @@ def read_config(
         providers=tuple(fill_from_environment(provider, environ) for provider in config.providers),
     )
     problems += check_config(config, environ)
+    if only:
+        problems = [problem for problem in problems if problem.path and problem.path[0] in only]
     located = [_locate(problem, file, lines) for problem in dict.fromkeys(problems)]
     return ConfigResult(
         config=None if located else config,

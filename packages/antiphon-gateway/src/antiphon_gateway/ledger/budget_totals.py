@@ -1,17 +1,15 @@
 """`LedgerTotals`: what clients used per day and month, as the usage ledger has it.
 
 Workers and hosts share budgets through the ledger if there is no shared store, and counters begin with it after a restart. What
-this process charged is in the ledger as rows, so its rows are written first, and the totals then contain them. Prices are those
-of now: after a correction the budgets are right with the next exchange.
+this process charged is in the ledger as rows, so its rows are written first, and the totals then contain them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from antiphon.errors import StoreBusy, StoreError
-from antiphon.prices.table import PriceTable
 from antiphon_gateway.access.budgets import (
     NOTHING,
     Amount,
@@ -32,10 +30,9 @@ _FLUSH_SECONDS = 5.0
 class LedgerTotals:
     """The totals of clients in one process's ledger and database."""
 
-    def __init__(self, ledger: UsageLedger, database: OperatorDatabase, prices: Callable[[], PriceTable]) -> None:
+    def __init__(self, ledger: UsageLedger, database: OperatorDatabase) -> None:
         self._ledger = ledger
         self._database = database
-        self._prices = prices
 
     async def __call__(self, reports: Sequence[UsageReport], today: int) -> list[Totals]:
         """The totals of clients, what they report included. Raises `Unavailable`."""
@@ -52,9 +49,7 @@ class LedgerTotals:
         first = date_of(month_start(today))
         since = datetime(first.year, first.month, first.day, tzinfo=UTC)
         try:
-            rows = self._database.run_now(
-                lambda opened: spend(opened, ("key", "day"), since=since, keys=clients, table=self._prices())
-            )
+            rows = self._database.run_now(lambda opened: spend(opened, ("key", "day"), since=since, keys=clients))
         except StoreError as error:
             raise Unavailable(str(error)) from error
         days: dict[str, Amount] = {}
@@ -68,4 +63,4 @@ class LedgerTotals:
 
 
 def _amount(row: SpendRow) -> Amount:
-    return Amount.of(row.usage.prompt_tokens + row.usage.completion_tokens, row.cost)
+    return Amount(row.usage.total_tokens, int((row.cost or 0) * 1_000_000_000))

@@ -19,13 +19,15 @@ from urllib.parse import parse_qsl
 
 from msgspec import structs
 
-from antiphon.errors import StoreError
+from antiphon.errors import StoreError, StoreReadOnly
 from antiphon.history.location import data_folder, display_location, ensure_private_folder, is_postgres_url
 from antiphon.history.sql.database import Database, PostgresDatabase, SqliteDatabase
 from antiphon.history.sql.schema import Migration, migrate
 from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.prices.table import PriceTable
 from antiphon.providers.credentials.secret import Credential
 from antiphon_gateway.config.settings import Config
+from antiphon_gateway.ledger.repricing import has_unpriced_sums, price_old_sums
 from antiphon_gateway.threads import DATABASE
 
 T = TypeVar("T")
@@ -35,6 +37,16 @@ FILE_NAME = "ledger.db"
 _CLOSE_SECONDS = 10.0
 _PLACE_OPTIONS = frozenset({"host", "hostaddr", "port", "dbname", "service", "schema"})
 """Options of the address of a server that decide which database it is."""
+
+_ATTEMPTS = """CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name,
+    f.name AS client_format, o.name AS operation, b.provider,
+    c.name AS credential, m.name AS model_asked, b.model AS model_served, b.variant, b.metering, u.status, e.name AS outcome,
+    u.seconds, u.first_token_seconds, u.prompt_tokens, u.completion_tokens, u.cached_tokens, u.cache_write_tokens,
+    u.cache_write_1h_tokens, u.reasoning_tokens, p.name AS price_version{more}
+FROM usage u JOIN buckets b ON b.id = u.bucket_id JOIN names k ON k.id = u.key_id JOIN names o ON o.id = u.operation_id
+    JOIN names c ON c.id = u.credential_id JOIN names m ON m.id = u.model_asked_id JOIN names e ON e.id = u.outcome_id
+    JOIN names f ON f.id = u.client_format_id JOIN names p ON p.id = u.price_version_id
+"""
 
 _USAGE = """
 CREATE TABLE names (id {identity}, name text NOT NULL UNIQUE);
@@ -88,15 +100,7 @@ CREATE TABLE daily (
     PRIMARY KEY (day, key_id, bucket_id)
 ) {clustered};
 CREATE TABLE writers (name text PRIMARY KEY, last_row bigint NOT NULL, seen bigint NOT NULL);
-CREATE VIEW attempts AS SELECT u.id, u.at, u.request_id, u.attempt, k.name AS key_name,
-    f.name AS client_format, o.name AS operation, b.provider,
-    c.name AS credential, m.name AS model_asked, b.model AS model_served, b.variant, b.metering, u.status, e.name AS outcome,
-    u.seconds, u.first_token_seconds, u.prompt_tokens, u.completion_tokens, u.cached_tokens, u.cache_write_tokens,
-    u.cache_write_1h_tokens, u.reasoning_tokens, p.name AS price_version
-FROM usage u JOIN buckets b ON b.id = u.bucket_id JOIN names k ON k.id = u.key_id JOIN names o ON o.id = u.operation_id
-    JOIN names c ON c.id = u.credential_id JOIN names m ON m.id = u.model_asked_id JOIN names e ON e.id = u.outcome_id
-    JOIN names f ON f.id = u.client_format_id JOIN names p ON p.id = u.price_version_id
-"""
+""" + _ATTEMPTS.format(more="")
 
 _ADMIN = """
 CREATE TABLE client_keys (
@@ -128,7 +132,19 @@ CREATE TABLE audit (
 )
 """
 
-MIGRATIONS = (_USAGE, _ADMIN)
+# What a row cost when it was written. Rows of older versions have none yet: `repricing` finds it, and needs the prices for that.
+_COST = """
+-- NULL: no known price
+ALTER TABLE usage ADD COLUMN cost_nanodollars bigint;
+ALTER TABLE daily ADD COLUMN priced_calls bigint NOT NULL DEFAULT 0;
+ALTER TABLE daily ADD COLUMN cost_nanodollars bigint NOT NULL DEFAULT 0;
+CREATE TABLE unpriced (name text PRIMARY KEY, last bigint NOT NULL);
+INSERT INTO unpriced SELECT 'daily', max(day) FROM daily HAVING count(*) > 0;
+INSERT INTO unpriced SELECT 'usage', max(id) FROM usage HAVING count(*) > 0;
+DROP VIEW attempts;
+""" + _ATTEMPTS.format(more=", u.cost_nanodollars")
+
+MIGRATIONS = (_USAGE, _ADMIN, _COST)
 """The tables in the order in which they were added, for both databases; statements end with a semicolon and a line break."""
 
 _SQLITE = {"identity": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}
@@ -163,16 +179,41 @@ def ledger_address(config: Config, environ: Mapping[str, str] | None = None) -> 
     return os.fspath(folder / FILE_NAME)
 
 
-def open_for_reading(config: Config, environ: Mapping[str, str] | None = None) -> Database | None:
-    """The operator database of a configuration; None if nothing was written yet. Raises `StoreError` or `CredentialError`."""
-    address = ledger_address(config, environ)
+def open_operator_database(
+    address: str, prices: PriceTable | None = None, *, create: bool = True, read_only: bool = False
+) -> Database:
+    """Open the database, and make or add its tables. Unless `create` is set it must exist. Raises `StoreError`.
+
+    `prices` are for calls that an older version wrote, whose cost it did not store.
+    """
+    database = _open(address, create=create, read_only=read_only)
+    try:
+        if not read_only:
+            price_old_sums(database, prices or PriceTable())
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def open_ledger(address: str, prices: PriceTable) -> Database | None:
+    """The database for a reader, who may not be permitted to write; None if there is none yet. Raises `StoreError`."""
     if not is_postgres_url(address) and not Path(address).exists():
         return None
-    return open_operator_database(address, create=False, read_only=True)
+    try:
+        return open_operator_database(address, prices, create=False)
+    except StoreReadOnly as refused:
+        database = _open(address, create=False, read_only=True)
+        is_older = isinstance(database, SqliteDatabase) and database.file.schema < len(MIGRATIONS)
+        if is_older or has_unpriced_sums(database):
+            database.close()
+            raise StoreReadOnly(
+                f"an older Antiphon wrote this ledger, and it cannot be brought up to date: {refused}"
+            ) from None
+        return database
 
 
-def open_operator_database(address: str, *, create: bool = True, read_only: bool = False) -> Database:
-    """Open the database, and make or add its tables unless `create` is false. Raises `StoreError`."""
+def _open(address: str, *, create: bool, read_only: bool) -> Database:
     if is_postgres_url(address):
         return _open_postgres(address, create=create, read_only=read_only)
     if create and address != ":memory:":
@@ -214,8 +255,9 @@ class OperatorDatabase:
     An SQLite file that does not exist is only created by a change: a gateway that stores nothing leaves no file.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, prices: Callable[[], PriceTable] = PriceTable) -> None:
         self._address = address
+        self._prices = prices
         self._lock = threading.Condition()
         self._database: Database | None = None
         self._calls = 0  # in progress
@@ -264,7 +306,7 @@ class OperatorDatabase:
         if failed_at >= began:
             raise kind(reason)
         try:
-            return open_operator_database(self._address)
+            return open_operator_database(self._address, self._prices())
         except StoreError as error:
             self._failure = time.monotonic(), type(error), str(error)
             raise

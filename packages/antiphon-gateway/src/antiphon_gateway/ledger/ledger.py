@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from antiphon.history.sql.database import Database
 from antiphon.ids import new_id
 from antiphon.prices.table import PriceTable
 from antiphon_gateway.ledger.journal import RowJournal, has_segments, recover
+from antiphon_gateway.ledger.repricing import price_old_rows
 from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.ledger.writer import LedgerWriter
 
@@ -44,8 +46,29 @@ class LedgerStatus(Struct, frozen=True):
     """How often a batch could not be written; it is tried again."""
 
 
+class Spent:
+    """What written rows used, for one provider, model and key. `model` is the one that clients asked for."""
+
+    __slots__ = ("calls", "completion_tokens", "nanodollars", "prompt_tokens", "unpriced_calls")
+
+    def __init__(self) -> None:
+        self.calls = self.unpriced_calls = self.prompt_tokens = self.completion_tokens = self.nanodollars = 0
+
+    def add(self, row: UsageRow) -> None:
+        """Add a row."""
+        self.calls += 1
+        self.prompt_tokens += row.prompt_tokens
+        self.completion_tokens += row.completion_tokens
+        self.unpriced_calls += row.cost is None
+        self.nanodollars += row.cost or 0
+
+
+Label: TypeAlias = tuple[str, str, str]
+"""Provider, requested model, client key."""
+
+
 class UsageLedger:
-    """The ledger of one process. `open_database` is called in its thread, at the first row; `on_written` too, after a commit."""
+    """The ledger of one process. `open_database` is called in its thread, at the first row."""
 
     def __init__(
         self,
@@ -57,7 +80,6 @@ class UsageLedger:
         retention_days: int | None = None,
         interval: float = 1.0,
         max_pending: int = 100_000,
-        on_written: Callable[[Sequence[UsageRow]], None] = lambda _: None,
     ) -> None:
         self._open_database = open_database
         self._prices = prices
@@ -65,7 +87,6 @@ class UsageLedger:
         self._retention_days = retention_days
         self._interval = interval
         self._max_pending = max_pending
-        self._on_written = on_written
         self._write_errors = 0
         self._pending: deque[UsageRow] = deque()
         self._batch: list[UsageRow] = []  # being written; kept until it is
@@ -75,6 +96,9 @@ class UsageLedger:
         self._name = new_id()
         self._journal = None if journal is None else RowJournal(journal, self._name)
         self._writer: LedgerWriter | None = None
+        self._has_old_rows = True  # perhaps
+        self._spent: dict[Label, Spent] = {}
+        self._spent_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._has_rows = threading.Event()
         self._hurry = threading.Event()  # commit now, without waiting for more rows
@@ -112,6 +136,12 @@ class UsageLedger:
         """The state."""
         pending = len(self._pending) + len(self._batch)
         return LedgerStatus(self._location, self._written, pending, self._lost, self._problem, self._write_errors)
+
+    def take_spent(self) -> dict[Label, Spent]:
+        """What rows used that were written since the last call. Rows that cost nothing are left out."""
+        with self._spent_lock:
+            spent, self._spent = self._spent, {}
+        return spent
 
     def flush(self, timeout: float) -> bool:
         """Wait until the rows added so far are written, at most `timeout` seconds. Whether they are."""
@@ -173,6 +203,7 @@ class UsageLedger:
             else:
                 delay = _FIRST_RETRY_SECONDS
                 self._purge()
+                self._price_old_rows()
         if self._writer is not None:
             self._writer.close()
 
@@ -189,7 +220,7 @@ class UsageLedger:
                 self._idle.notify_all()
             if self._journal is not None:
                 self._journal.committed(self._written)
-            self._on_written(written)
+            self._count(written)
             if self._problem:
                 logger.warning("usage ledger: %s is written again", self._location)
                 self._problem = ""
@@ -206,6 +237,29 @@ class UsageLedger:
             raise
         self._writer = writer
         return writer
+
+    def _count(self, rows: Sequence[UsageRow]) -> None:
+        with self._spent_lock:
+            for row in rows:
+                if row.metering != "free":
+                    label = row.provider, row.model_asked, row.key
+                    spent = self._spent.get(label)
+                    if spent is None:
+                        spent = self._spent[label] = Spent()
+                    spent.add(row)
+
+    def _price_old_rows(self) -> None:
+        """Find what rows of an older version cost, some at a time."""
+        if not self._has_old_rows or self._writer is None or self._is_closing:
+            return
+        try:
+            self._has_old_rows = price_old_rows(self._writer.database, self._prices())
+        except Exception:
+            logger.exception("usage ledger: cannot price the rows of an older version; `antiphon spend reprice` does")
+            self._has_old_rows = False
+        if self._has_old_rows:
+            self._hurry.set()
+            self._has_rows.set()
 
     def _report(self, error: Exception) -> None:
         self._write_errors += 1

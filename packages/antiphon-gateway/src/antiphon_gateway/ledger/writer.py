@@ -14,7 +14,7 @@ from typing import Any
 
 from antiphon.history.sql.database import Database
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.ledger.row import DAY_MICROSECONDS, PriceClass, UsageRow
+from antiphon_gateway.ledger.row import DAY_MICROSECONDS, UsageRow
 
 TOKEN_COLUMNS = (
     "prompt_tokens",
@@ -28,17 +28,18 @@ ALL_KEYS = 0
 """The key id of the sums over all keys."""
 
 _NAMED = ("key", "client_format", "operation", "credential", "model_asked", "outcome", "price_version")
-_PLAIN = ("at", "request_id", "attempt", "status", "seconds", "first_token_seconds", *TOKEN_COLUMNS)
+_PLAIN = ("at", "request_id", "attempt", "status", "seconds", "first_token_seconds", *TOKEN_COLUMNS, "cost")
 _BUCKET = ("provider", "model", "variant", "prompt_above", "prompt_to", "half_hour", "metering")
-_SUMS = ("calls", "failed_calls", *TOKEN_COLUMNS)
+_SUMS = ("calls", "failed_calls", "priced_calls", *TOKEN_COLUMNS, "cost_nanodollars")
+_EVERY_CALL = (0, 1 << 62, -1)
+"""What an older version divided buckets by: size of the prompt and half hour of the day."""
 _MAX_CACHED_IDS = 20_000
 _DELETED_AT_ONCE = 5_000
 _WRITER_SECONDS = 90 * 86_400
 
 _plain_of = attrgetter(*_PLAIN)
-_names_of = attrgetter(*_NAMED[:-1])
-_counts_of = attrgetter(*TOKEN_COLUMNS)
-_USAGE_COLUMNS = (*_PLAIN, *(f"{name}_id" for name in _NAMED), "bucket_id")
+_names_of = attrgetter(*_NAMED)
+_USAGE_COLUMNS = (*_PLAIN[:-1], "cost_nanodollars", *(f"{name}_id" for name in _NAMED), "bucket_id")
 _KEY_COLUMN = _USAGE_COLUMNS.index("key_id")
 _ADD_TO_DAY = f"""
 INSERT INTO daily (day, key_id, bucket_id, {", ".join(_SUMS)})
@@ -65,7 +66,7 @@ class LedgerWriter:
     """Writes rows to one database."""
 
     def __init__(self, database: Database, prices: Callable[[], PriceTable]) -> None:
-        self._database = database
+        self.database = self._database = database
         self._prices = prices
         self._ids: dict[str, int] = {}
         self._ids_of: dict[tuple[str, ...], tuple[int, ...]] = {}  # of the names of a row
@@ -81,9 +82,10 @@ class LedgerWriter:
 
         They are durable when this returns.
         """
-        database, table = self._database, self._prices()
-        version = table.version
-        stored = [self._stored(row, table, version) for row in rows]
+        for row in rows:
+            if not row.price_version:  # of a journal of an older version
+                row.set_cost(self._prices())
+        database, stored = self._database, [self._stored(row) for row in rows]
         with database.transaction() as db:
             known = database.execute(db, _LAST_ROW, name=writer)
             written = max(0, known[0][0] - first + 1) if known else 0
@@ -109,9 +111,9 @@ class LedgerWriter:
     def close(self) -> None:
         self._database.close()
 
-    def _stored(self, row: UsageRow, table: PriceTable, version: str) -> tuple[Any, ...]:
-        names = (*_names_of(row), row.price_version or version)
-        bucket = (row.provider, row.model_served, row.variant, *PriceClass.of(row, table).key, row.metering)
+    def _stored(self, row: UsageRow) -> tuple[Any, ...]:
+        names = _names_of(row)
+        bucket = (row.provider, row.model_served, row.variant, *_EVERY_CALL, row.metering)
         return (
             *_plain_of(row),
             *(self._ids_of.get(names) or self._find_ids(names)),
@@ -126,16 +128,9 @@ class LedgerWriter:
         return found
 
     def _add_name(self, name: str) -> int:
-        # In a transaction of its own: two batches that add names in a different order would wait for each other.
-        database = self._database
-        with database.connection() as db:
-            found = database.execute(db, _NAME_ID, name=name)
-            if not found:
-                database.execute(db, _ADD_NAME, name=name)
-                found = database.execute(db, _NAME_ID, name=name)
         if len(self._ids) >= _MAX_CACHED_IDS:
             self._ids.clear()
-        self._ids[name] = found[0][0]
+        self._ids[name] = find_name(self._database, name)
         return self._ids[name]
 
     def _add_bucket(self, bucket: tuple[object, ...]) -> int:
@@ -151,12 +146,24 @@ class LedgerWriter:
         return self._buckets[bucket]
 
 
+def find_name(database: Database, name: str) -> int:
+    """The id of a name, which is stored if it is new."""
+    # In a transaction of its own: two batches that add names in a different order would wait for each other.
+    with database.connection() as db:
+        found = database.execute(db, _NAME_ID, name=name)
+        if not found:
+            database.execute(db, _ADD_NAME, name=name)
+            found = database.execute(db, _NAME_ID, name=name)
+    return int(found[0][0])
+
+
 def _sums_per_day(rows: Sequence[UsageRow], stored: Sequence[tuple[Any, ...]]) -> list[dict[str, object]]:
     """The sums that a batch adds, in the order of their key: writers that lock them in one order do not block each other."""
     sums: dict[tuple[int, int, int], list[int]] = {}
     for row, values in zip(rows, stored, strict=True):
         group = (row.at // DAY_MICROSECONDS, values[_KEY_COLUMN], values[-1])
-        added = (1, row.outcome != "ok", *_counts_of(row))
+        cost = row.cost
+        added = (1, row.outcome != "ok", cost is not None, *row.tokens, cost or 0)
         known = sums.get(group)
         sums[group] = [*added] if known is None else [*map(add, known, added)]
     for (day, _, bucket_id), of_key in list(sums.items()):

@@ -8,11 +8,9 @@ from datetime import date
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
-from antiphon_gateway.config.settings import Config
-from antiphon_gateway.ledger.database import open_for_reading
+from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.search import AttemptFilter, AttemptPage, search_attempts
 from antiphon_gateway.observe.request_search import RequestFilter
-from antiphon_gateway.threads import DATABASE
 
 _OUTCOMES = {"": "", "answered": "ok", "cancelled": "disconnected", "failed": "failed"}
 _MOST_DIGITS = 18
@@ -26,10 +24,10 @@ class LedgerSearch(Struct, frozen=True, kw_only=True):
 
 
 async def search_ledger(
-    config: Config, environ: Mapping[str, str], search: RequestFilter, query: Mapping[str, str]
+    database: OperatorDatabase, search: RequestFilter, query: Mapping[str, str]
 ) -> LedgerSearch | None:
-    """What a reader looks for, in the ledger; None without a search or a ledger. `before` in the query is the cursor."""
-    if not config.ledger.enabled or (search.is_empty and "before" not in query):
+    """What a reader looks for, in the ledger; None without a search. `before` in the query is the cursor."""
+    if search.is_empty and "before" not in query:
         return None
     cursor = query.get("before", "")
     if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
@@ -48,17 +46,10 @@ async def search_ledger(
         outcome=_OUTCOMES[search.outcome],
         day=day,
     )
-    return await DATABASE.run(_search, config, environ, wanted, int(cursor) if cursor else None)
-
-
-def _search(config: Config, environ: Mapping[str, str], wanted: AttemptFilter, before: int | None) -> LedgerSearch:
+    if not database.exists:
+        return LedgerSearch()
+    before = int(cursor) if cursor else None
     try:
-        database = open_for_reading(config, environ)
-        if database is None:
-            return LedgerSearch()
-        try:
-            return LedgerSearch(page=search_attempts(database, wanted, before=before))
-        finally:
-            database.close()
+        return LedgerSearch(page=await database.run(lambda opened: search_attempts(opened, wanted, before=before)))
     except AntiphonError as error:
         return LedgerSearch(problem=str(error))

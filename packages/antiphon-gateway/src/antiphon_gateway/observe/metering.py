@@ -8,46 +8,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 from msgspec import structs
 
 from antiphon.parts import TokenUsage
-from antiphon.prices.cost import cost_of
+from antiphon.prices.rate_card import encode_variant, token_counts
 from antiphon.prices.table import PriceTable
 from antiphon.providers.call import Attempt
-from antiphon_gateway.ledger.row import Metering, UsageRow, decode_variant, encode_variant, token_counts
+from antiphon_gateway.ledger.row import Metering, UsageRow
 from antiphon_gateway.observe.charging import price_variant
 from antiphon_gateway.observe.request_trace import RequestTrace
 
 
-def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering) -> list[UsageRow]:
-    """The rows of a request whose answer took `usage`."""
+def usage_rows(trace: RequestTrace, usage: TokenUsage, metering: Metering, prices: PriceTable) -> list[UsageRow]:
+    """The rows of a request whose answer took `usage`, with their cost."""
     attempts = trace.attempts
     if not attempts:
         return []
     last = attempts[-1]
     if metering == "free" and last.error is not None:
-        return _failed_rows(trace, attempts)
-    answer = _answer_row(trace, last, usage, metering)
-    return [answer] if len(attempts) == 1 else [*_failed_rows(trace, attempts[:-1]), answer]
+        rows = _failed_rows(trace, attempts)
+    else:
+        rows = _failed_rows(trace, attempts[:-1]) if len(attempts) > 1 else []
+        rows.append(_answer_row(trace, last, usage, metering))
+    for row in rows:
+        row.set_cost(prices)
+    return rows
 
 
 def tokens_of(rows: Sequence[UsageRow]) -> int:
     """All tokens of a request, as limits and budgets count them."""
     return sum([row.prompt_tokens + row.completion_tokens for row in rows])
-
-
-def cost_of_rows(rows: Sequence[UsageRow], table: PriceTable) -> Decimal | None:
-    """What a request cost; None if no price is known. Answers that had begun and broke off are paid, too."""
-    costs = [
-        cost_of(row.usage, row.model_served, row.provider, variant=decode_variant(row.variant), table=table)
-        for row in rows
-        if row.metering in ("reported", "estimated")
-    ]
-    known = [cost.total for cost in costs if cost is not None]
-    return sum(known, Decimal(0)) if known else None
 
 
 def _answer_row(trace: RequestTrace, attempt: Attempt, usage: TokenUsage, metering: Metering) -> UsageRow:

@@ -32,8 +32,7 @@ from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon_gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
 
 if TYPE_CHECKING:
-    from antiphon_gateway.ledger.ledger import LedgerStatus
-    from antiphon_gateway.ledger.spend_counters import Label, Spent
+    from antiphon_gateway.ledger.ledger import Label, LedgerStatus, Spent
 
 _Family = TypeVar("_Family", bound=Family)
 
@@ -293,7 +292,7 @@ class Metrics:
             self._ledger_tokens.add(("prompt", provider, model, key), sums.prompt_tokens)
             self._ledger_tokens.add(("completion", provider, model, key), sums.completion_tokens)
             if sums.calls > sums.unpriced_calls:
-                self._ledger_cost.add((provider, model, key), sums.dollars)
+                self._ledger_cost.add((provider, model, key), sums.nanodollars / 1e9)
             if sums.unpriced_calls:
                 self._ledger_unpriced.add((provider, model, key), sums.unpriced_calls)
 

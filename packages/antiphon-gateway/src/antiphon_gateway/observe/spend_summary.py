@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
-from antiphon.prices.table import PriceTable
-from antiphon_gateway.config.settings import Config
-from antiphon_gateway.ledger.database import open_for_reading
-from antiphon_gateway.ledger.recent_spend import RecentSpend
-from antiphon_gateway.ledger.spend import SpendRow, spend
-from antiphon_gateway.threads import DATABASE
+from antiphon.history.sql.database import Database
+from antiphon_gateway.ledger.database import OperatorDatabase
+from antiphon_gateway.ledger.spend import RecentSpend, SpendRow, spend
 
 DAYS = 30
 _KEPT_SECONDS = 3.0
@@ -51,43 +49,32 @@ class SpendReader:
         self._recent = RecentSpend()
         self._reading = asyncio.Lock()
 
-    async def read(self, config: Config, environ: Mapping[str, str], prices: PriceTable) -> SpendSummary:
-        """The summary of now."""
-        if not config.ledger.enabled:
-            return SpendSummary(is_on=False)
+    async def read(self, database: OperatorDatabase, *, is_on: bool = True) -> SpendSummary:
+        """The summary of now. `is_on`: whether there is a ledger."""
+        if not is_on or not database.exists:
+            return SpendSummary(is_on=is_on)
         async with self._reading:
             if (began := self._clock()) >= self._until:
-                now = datetime.now(UTC)
-                self._last = await DATABASE.run(read_spend, config, environ, prices, now, self._recent)
+                try:
+                    self._last = await database.run(partial(read_spend, now=datetime.now(UTC), recent=self._recent))
+                except AntiphonError as error:
+                    self._last = SpendSummary(problem=str(error))
                 ended = self._clock()
                 self._until = ended + max(_KEPT_SECONDS, _LEAST_PAUSE * (ended - began))
             return self._last
 
 
-def read_spend(
-    config: Config, environ: Mapping[str, str], prices: PriceTable, now: datetime, recent: RecentSpend
-) -> SpendSummary:
-    """The summary, from the database."""
-    try:
-        database = open_for_reading(config, environ)
-    except AntiphonError as error:
-        return SpendSummary(problem=str(error))
-    if database is None:
-        return SpendSummary()
-    try:
-        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        since = midnight - timedelta(days=DAYS - 1)
-        by_day = spend(database, ("day",), since=since, table=prices)
-        return SpendSummary(
-            by_key=_largest_first(recent.by_key(database, since.date(), now.date(), prices)),
-            by_model=_largest_first(spend(database, ("model", "provider"), since=since, table=prices)),
-            by_day=tuple(reversed(by_day)),
-            today=next((row for row in by_day if row.day == now.date()), None),
-        )
-    except AntiphonError as error:
-        return SpendSummary(problem=str(error))
-    finally:
-        database.close()
+def read_spend(database: Database, now: datetime, recent: RecentSpend) -> SpendSummary:
+    """The summary, from the database. Raises `StoreError`."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    since = today - timedelta(days=DAYS - 1)
+    by_day = spend(database, ("day",), since=since)
+    return SpendSummary(
+        by_key=_largest_first(recent.by_key(database, since, today)),
+        by_model=_largest_first(spend(database, ("model", "provider"), since=since)),
+        by_day=tuple(reversed(by_day)),
+        today=next((row for row in by_day if row.day == now.date()), None),
+    )
 
 
 def _largest_first(rows: list[SpendRow]) -> tuple[SpendRow, ...]:

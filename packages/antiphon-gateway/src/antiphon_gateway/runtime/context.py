@@ -21,7 +21,6 @@ from antiphon_gateway.cluster.sync import ClusterSync
 from antiphon_gateway.cluster.worker_health import WorkerHealth
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.spend_counters import SpendCounters
 from antiphon_gateway.ledger.stored_keys import StoredKeys
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
@@ -64,8 +63,6 @@ class Services(Struct, kw_only=True):
     """Counts what waits."""
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
-    spent: SpendCounters | None = None
-    """What its rows used, for the metrics."""
     worker_health: WorkerHealth | None = None
     """Key health shared with the other workers of the host; None: there is one process."""
     shared: ClusterSync | None = None

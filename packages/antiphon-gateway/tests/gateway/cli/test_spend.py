@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from antiphon.cli import main
-from antiphon.prices import PriceTable
+from antiphon.prices import PriceOverride, PriceTable
+from antiphon_gateway.ledger.audit import read_audit
 from antiphon_gateway.ledger.database import open_operator_database
 from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.ledger.writer import LedgerWriter
@@ -30,7 +31,8 @@ def config(tmp_path: Path) -> str:
         for number, (key, model) in enumerate([("alice", "own-a"), ("bob\x1b[31m", "own-b"), ("alice", "other")])
     ]  # fmt: skip
     database = open_operator_database(str(tmp_path / "usage.db"))
-    LedgerWriter(database, PriceTable).write("test", 1, rows)
+    prices = PriceTable([PriceOverride(model="own-*", input=1, output=2)])
+    LedgerWriter(database, lambda: prices).write("test", 1, rows)
     database.close()
     return str(path)
 
@@ -93,3 +95,41 @@ def test_without_a_ledger_it_says_where_it_looked(tmp_path: Path, capsys: pytest
     assert main(["spend", "--config", str(path)]) == 1
     assert f"there is no ledger at {tmp_path / 'usage.db'}" in capsys.readouterr().err
     assert main(["spend", "--config", str(tmp_path / "missing.toml")]) == 1
+
+
+def spent(config: str, capsys: pytest.CaptureFixture[str]) -> dict[str, str | None]:
+    assert main(["spend", "--config", config, "--json"]) == 0
+    rows = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
+    return {row["model"]: row["cost_usd"] for row in rows}
+
+
+def test_a_corrected_price_is_applied_to_the_past_and_audited(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(config).write_text('[ledger]\naddress = "usage.db"\n[[prices]]\nmodel = "*"\ninput = 3\noutput = 4\n')
+    assert spent(config, capsys) == {"own-a": "2", "own-b": "2", "other": None}
+    reprice = ["spend", "reprice", "--config", config, "--since", "2026-03-02", "--model", "acme/*"]
+    assert main([*reprice, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "2 of 2 calls would cost $10 instead of $2\n"
+    assert spent(config, capsys) == {"own-a": "2", "own-b": "2", "other": None}
+    assert main(reprice) == 0
+    assert capsys.readouterr().out == "2 of 2 calls now cost $10 instead of $2\n"
+    assert spent(config, capsys) == {"own-a": "2", "own-b": "5", "other": "5"}
+    database = open_operator_database(str(Path(config).parent / "usage.db"))
+    done, asked = read_audit(database, limit=10)
+    database.close()
+    assert (asked.action, asked.target, asked.operator) == ("reprice", "acme/*", "local")
+    assert (done.action, done.details["changed"], done.details["after"]) == ("repriced", 2, "10")
+    assert done.details["since"] == "2026-03-02"
+    assert main(["spend", "--json", "--config", config, "reprice", "--since", "2026-03-01", "--dry-run"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out)
+    assert (found["rows"], found["changed"], found["before"], found["after"]) == (3, 1, "2", "5")
+
+
+def test_a_ledger_is_read_without_the_secrets_of_its_gateway(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(config, "a") as file:
+        file.write('[[keys]]\nname = "a"\nkey = "env:NOT_SET_HERE"\n')
+        file.write('[[providers]]\nname = "p"\npreset = "openai"\nkeys = ["env:NOT_SET_HERE", "file:/no/such/file"]\n')
+    assert spent(config, capsys)["own-a"] == "2"
+    with open(config, "a") as file:
+        file.write('[[prices]]\nmodel = "own-*"\ninput = "much"\n')
+    assert main(["spend", "--config", config]) == 1
+    assert "prices[1].input" in capsys.readouterr().err

@@ -12,13 +12,13 @@ import pytest
 from antiphon.history.sql.database import Database
 from antiphon.prices import PriceOverride, PriceTable
 from antiphon_gateway.ledger.database import open_operator_database
-from antiphon_gateway.ledger.recent_spend import RecentSpend
+from antiphon_gateway.ledger.repricing import reprice
 from antiphon_gateway.ledger.row import UsageRow
-from antiphon_gateway.ledger.spend import SpendRow, spend
+from antiphon_gateway.ledger.spend import RecentSpend, SpendRow, spend
 from antiphon_gateway.ledger.writer import LedgerWriter
 
-TODAY = date(2026, 3, 20)
-FIRST = date(2026, 3, 1)
+TODAY = datetime(2026, 3, 20, tzinfo=UTC)
+FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -35,11 +35,10 @@ class Ledger:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.recent = RecentSpend()
-        self.table = PriceTable()
         self.written = 0
 
-    def write(self, key: str, day: date, tokens: int, model: str = "gpt-4o") -> None:
-        at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    def write(self, key: str, day: datetime, tokens: int, model: str = "gpt-4o") -> None:
+        at = day + timedelta(hours=12)
         row = UsageRow(
             request_id=str(self.written),
             attempt=1,
@@ -52,13 +51,12 @@ class Ledger:
             completion_tokens=tokens,
         )
         self.written += 1
-        LedgerWriter(self.database, lambda: self.table).write("test", self.written, [row])
+        LedgerWriter(self.database, PriceTable).write("test", self.written, [row])
 
-    def read(self, today: date = TODAY) -> list[SpendRow]:
+    def read(self, today: datetime = TODAY) -> list[SpendRow]:
         """The cached spend, which must be that of the ledger."""
-        found = self.recent.by_key(self.database, FIRST, today, self.table)
-        since = datetime(FIRST.year, FIRST.month, FIRST.day, tzinfo=UTC)
-        assert found == spend(self.database, ("key",), since=since, table=self.table)
+        found = self.recent.by_key(self.database, FIRST, today)
+        assert found == spend(self.database, ("key",), since=FIRST)
         return found
 
 
@@ -77,7 +75,7 @@ def test_calls_of_today_late_rows_new_days_and_new_prices(database: Database) ->
     ledger.write("alice", TODAY + timedelta(days=1), 100)
     assert ledger.read(TODAY + timedelta(days=1))[0].calls == 3
     before = ledger.read()[0].cost
-    ledger.table = PriceTable([PriceOverride(model="gpt-4o", input=1000, output=1000)])
+    reprice(database, PriceTable([PriceOverride(model="gpt-4o", input=1000, output=1000)]), since=FIRST.date())
     assert ledger.read()[0].cost != before
 
 
@@ -86,14 +84,14 @@ def test_earlier_days_are_read_once(database: Database, monkeypatch: pytest.Monk
     ledger.write("alice", TODAY - timedelta(days=3), 1000)
     ledger.write("alice", TODAY, 1000)
     ledger.read()
-    days: list[object] = []
+    statements: list[str] = []
     rows = database.rows
 
     def count(statement: str, **values: Any) -> Any:
-        days.extend(values["days"] if "GROUP BY" in statement else [])
+        statements.extend([statement] if "GROUP BY" in statement else [])
         return rows(statement, **values)
 
     monkeypatch.setattr(database, "rows", count)
     ledger.write("alice", TODAY, 1000)
-    ledger.recent.by_key(database, FIRST, TODAY, ledger.table)
-    assert days == [(TODAY - date(1970, 1, 1)).days]
+    ledger.recent.by_key(database, FIRST, TODAY)
+    assert [f"day = {(TODAY.date() - date(1970, 1, 1)).days}" in statement for statement in statements] == [True]

@@ -7,7 +7,6 @@ import http.client
 import json
 import time
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from msgspec import structs
 
 from antiphon.context.tokens import MEDIA_TOKENS
 from antiphon.parts import Image, Text, TokenUsage, text_of
-from antiphon.prices import PriceOverride, PriceTable, cost_of
+from antiphon.prices import PriceOverride, PriceTable
 from antiphon.providers.call import Attempt
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError
@@ -26,7 +25,7 @@ from antiphon_gateway.config.settings import ClientKeySettings, LedgerSettings
 from antiphon_gateway.generate.encoders import without_usage
 from antiphon_gateway.generate.prepare import stream_options, with_usage_requested
 from antiphon_gateway.observe.charging import metered_usage, prompt_estimate
-from antiphon_gateway.observe.metering import cost_of_rows, tokens_of, usage_rows
+from antiphon_gateway.observe.metering import tokens_of, usage_rows
 from antiphon_gateway.observe.request_trace import RequestTrace
 from gateway.rig import Client, Got, Rig, path_of, rig
 from gateway.strict_upstream import cut, text_answer
@@ -288,7 +287,7 @@ def test_a_stream_that_another_target_finished_is_charged_too() -> None:
     trace = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=200)
     trace.usage, trace.broken_tokens = TokenUsage(prompt_tokens=10, completion_tokens=5), 20
     trace.attempts += [Attempt(provider="first", status=200), Attempt(provider="second", status=200)]
-    broken, answered = rows = usage_rows(trace, *metered_usage(trace))
+    broken, answered = rows = usage_rows(trace, *metered_usage(trace), PriceTable())
     assert tokens_of(rows) == 35
     assert (broken.metering, broken.prompt_tokens, broken.completion_tokens) == ("estimated", 8, 12)
     assert (answered.metering, answered.prompt_tokens, answered.completion_tokens) == ("reported", 10, 5)
@@ -304,14 +303,14 @@ def test_budgets_are_charged_what_the_rows_of_the_ledger_have() -> None:
         Attempt(provider="second", model="m", status=200),
         Attempt(provider="third", model="m", status=200),
     ]
-    rows = usage_rows(trace, *metered_usage(trace))
-    costs = [cost_of(row.usage, row.model_served, row.provider, table=table) for row in rows]
-    assert [None if cost is None else cost.total * 1_000_000 for cost in costs] == [8 * 2, 20 * 3, 15 * 5]
-    assert cost_of_rows(rows, table) == Decimal(8 * 2 + 20 * 3 + 15 * 5) / 1_000_000
+    rows = usage_rows(trace, *metered_usage(trace), table)
+    assert [row.cost for row in rows] == [8 * 2_000, 20 * 3_000, 15 * 5_000]
+    assert {row.price_version for row in rows} == {table.version}
     assert tokens_of(rows) == 8 + 20 + 15
 
     failed = RequestTrace(request_id="r", client_format="openai-chat", prompt_estimate=8, status=502, error=lost)
     failed.attempts.append(Attempt(provider="first", model="m", status=200, error=lost))
-    rows = usage_rows(failed, *metered_usage(failed))
-    assert (tokens_of(rows), cost_of_rows(rows, table)) == (8, Decimal(8 * 2) / 1_000_000)
-    assert cost_of_rows(rows, PriceTable()) is None, "an unknown price is not 0"
+    (row,) = rows = usage_rows(failed, *metered_usage(failed), table)
+    assert (tokens_of(rows), row.cost) == (8, 8 * 2_000)
+    (row,) = usage_rows(failed, *metered_usage(failed), PriceTable())
+    assert row.cost is None, "an unknown price is not 0"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -12,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.prices.table import PriceTable
-from antiphon_gateway.config.settings import Config, LedgerSettings
-from antiphon_gateway.ledger.database import open_operator_database
+from antiphon_gateway.ledger.database import OperatorDatabase, open_operator_database
 from antiphon_gateway.ledger.ledger import UsageLedger
-from antiphon_gateway.ledger.recent_spend import RecentSpend
 from antiphon_gateway.ledger.row import UsageRow
 from antiphon_gateway.observe import spend_summary
-from antiphon_gateway.observe.spend_summary import DAYS, SpendReader, SpendSummary, read_spend
+from antiphon_gateway.observe.spend_summary import DAYS, SpendReader, SpendSummary
 
 DAY = 86_400_000_000
 
 
-def ledger_at(address: Path, *, enabled: bool = True) -> tuple[Config, Mapping[str, str], PriceTable]:
-    ledger = LedgerSettings(address=str(address), enabled=enabled)
-    return Config(ledger=ledger), {}, PriceTable()
+def read(address: Path, *, is_on: bool = True) -> SpendSummary:
+    database = OperatorDatabase(str(address))
+    try:
+        return asyncio.run(SpendReader().read(database, is_on=is_on))
+    finally:
+        database.close()
 
 
 def write(address: Path, *rows: UsageRow) -> None:
@@ -56,7 +55,7 @@ def test_sums_by_key_model_and_day(tmp_path: Path) -> None:
     address = tmp_path / "ledger.db"
     rows = (row(1), row(2, key="phone", tokens=9000), row(3, days_ago=1), row(4, model="a-model-without-a-price"))
     write(address, *rows, row(5, days_ago=DAYS + 1))
-    spent = read_spend(*ledger_at(address), datetime.now(UTC), RecentSpend())
+    spent = read(address)
     assert spent.problem == ""
     assert [(one.key, one.calls) for one in spent.by_key] == [("phone", 1), ("laptop", 3)]
     assert [(one.model, one.calls, one.cost is None) for one in spent.by_model] == [
@@ -72,48 +71,52 @@ def test_sums_by_key_model_and_day(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_is_empty_off_or_broken(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    missing = read_spend(*ledger_at(tmp_path / "missing.db"), now, RecentSpend())
+    missing = read(tmp_path / "missing.db")
     assert (missing.problem, missing.by_day) == ("", ())
     assert not (tmp_path / "missing.db").exists(), "reading creates nothing"
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"this is not a database" * 100)
-    assert read_spend(*ledger_at(broken), now, RecentSpend()).problem
-    assert not asyncio.run(SpendReader().read(*ledger_at(broken, enabled=False))).is_on
+    assert read(broken).problem
+    assert not read(broken, is_on=False).is_on
 
 
 def test_it_is_read_at_most_every_few_seconds(tmp_path: Path) -> None:
     address, clock = tmp_path / "ledger.db", [100.0]
     write(address, row(1))
-    ledger = ledger_at(address)
+    database = OperatorDatabase(str(address))
 
     async def run() -> list[int]:
         reader = SpendReader(clock=lambda: clock[0])
         counts = []
         for seconds in (0.0, 1.0, 5.0):
             clock[0] += seconds
-            counts.append((await reader.read(*ledger)).by_key[0].calls)
+            counts.append((await reader.read(database)).by_key[0].calls)
             await asyncio.to_thread(write, address, row(len(counts) + 1))
         return counts
 
     assert asyncio.run(run()) == [1, 1, 3]
+    database.close()
 
 
 def test_reading_that_takes_long_is_repeated_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, reads = [100.0], []
 
-    def slow_read(*_: object) -> SpendSummary:
+    def slow_read(*_: object, **__: object) -> SpendSummary:
         clock[0] += 2.0
         reads.append(clock[0])
         return SpendSummary()
 
     monkeypatch.setattr(spend_summary, "read_spend", slow_read)
 
+    write(tmp_path / "ledger.db", row(1))
+    database = OperatorDatabase(str(tmp_path / "ledger.db"))
+
     async def run() -> None:
         reader = SpendReader(clock=lambda: clock[0])
         for _ in range(20):
-            await reader.read(*ledger_at(tmp_path / "ledger.db"))
+            await reader.read(database)
             clock[0] += 3.0
 
     asyncio.run(run())
+    database.close()
     assert reads == [102.0, 146.0]

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> CapabilityTable | None:
     if config_path is None:
         return None
-    return CapabilityTable(read_config(config_path).capabilities)
+    return CapabilityTable(read_config(config_path, "capabilities").capabilities)
 
 
 def _list_families(*, as_json: bool) -> int:

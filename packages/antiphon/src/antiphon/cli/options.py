@@ -29,9 +29,12 @@ def add_conversation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("conversation", metavar="ID", help="an id, the beginning or end of one, or `last`")
 
 
-def read_config(path: str) -> Any:
-    """The `antiphon.toml` that `--config` names. Reading it is the gateway's."""
-    return load_part(EXTENSIONS, "gateway_config", "--config").load_config(path)
+def read_config(path: str, table: str) -> Any:
+    """The `antiphon.toml` that `--config` names, for one of its tables: nothing else in it, as a secret, has to be right.
+
+    Reading it is the gateway's.
+    """
+    return load_part(EXTENSIONS, "gateway_config", "--config").load_config(path, only=(table,))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

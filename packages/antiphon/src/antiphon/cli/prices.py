@@ -10,7 +10,8 @@ from typing import Any
 from antiphon.cli.options import read_config
 from antiphon.cli.terminal import write, write_error, write_json_lines
 from antiphon.model_name import ModelName
-from antiphon.prices.table import KINDS, ModelPrices, Price, PriceTable, Tiers, price_data
+from antiphon.prices.model_prices import KINDS, ModelPrices, Price, Tiers
+from antiphon.prices.table import PriceTable, price_data
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(config_path: str | None) -> PriceTable:
     if config_path is None:
         return PriceTable()
-    return PriceTable(read_config(config_path).prices)
+    return PriceTable(read_config(config_path, "prices").prices)
 
 
 def _lines(name: str, found: ModelPrices, table: PriceTable) -> Iterator[str]:

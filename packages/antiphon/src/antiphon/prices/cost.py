@@ -1,7 +1,6 @@
-"""What a call cost: usage times price, in exact decimals.
+"""What a call cost, and what a conversation did: usage times price, in exact decimals.
 
-Money is derived, never stored: a corrected price gives a corrected cost. A kind of tokens without a price of its own is charged
-as the kind it is part of (cached tokens as input, reasoning as output); without that the cost is unknown, and None.
+The log of a conversation has tokens and no money, so a corrected price gives a corrected cost.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from msgspec import Struct
 from antiphon.context.model_usage import model_calls_of
 from antiphon.history import HistoryEntry
 from antiphon.parts import TokenUsage
-from antiphon.prices.table import Price, PriceTable
+from antiphon.prices.model_prices import Price
+from antiphon.prices.rate_card import encode_variant, token_counts
+from antiphon.prices.table import PriceTable
 
-_MILLION = Decimal(1_000_000)
 _DEFAULT_TABLE = PriceTable()
 
 
@@ -39,47 +39,19 @@ def cost_of(
     at: datetime | None = None,
     variant: Mapping[str, str] = {},
     table: PriceTable | None = None,
-    prompt_size: int | None = None,
 ) -> Cost | None:
     """The cost of a call, or None if the price is not known.
 
-    `at` is when it was made (now by default); `variant` changes its price: `{"processing": "batch"}`, `{"service_tier": "flex"}`.
-    `prompt_size` is for the sum of several calls: how large the prompt of each was, where that changes the price.
+    `at` is when it was made (now by default; a time without a zone is UTC); `variant` changes its price:
+    `{"processing": "batch"}`, `{"service_tier": "flex"}`.
     """
-    table = table or _DEFAULT_TABLE
-    known = table.find(model, provider)
-    if known is None:
+    card = (table or _DEFAULT_TABLE).card(provider, model, encode_variant(variant))
+    moment = datetime.now(UTC) if at is None else at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    microseconds = int(moment.timestamp() * 1_000_000)
+    by_kind = card.dollars(token_counts(usage), microseconds) if card.is_known else None
+    if by_kind is None:
         return None
-    price = known.price_at(at or datetime.now(UTC), variant)
-    by_kind: dict[str, Decimal] = {}
-    size = usage.prompt_tokens if prompt_size is None else prompt_size
-    for kind, tokens in _tokens_by_kind(usage, price).items():
-        amount = price.amount(kind, size)
-        if amount is None:
-            return None
-        by_kind[kind] = amount * tokens / _MILLION
-    return Cost(sum(by_kind.values(), Decimal(0)), by_kind, price, table.version)
-
-
-def _tokens_by_kind(usage: TokenUsage, price: Price) -> dict[str, int]:
-    """The tokens as they are charged; the counts of `usage` are inclusive, so what has a price of its own is taken out."""
-    long_lived = min(cache_write_1h_tokens(usage), usage.cache_write_tokens)
-    parts = {
-        "cache_read": usage.cached_tokens if price.cache_read is not None else 0,
-        "cache_write_1h": long_lived if price.cache_write_1h is not None else 0,
-    }
-    parts["cache_write"] = usage.cache_write_tokens - parts["cache_write_1h"] if price.cache_write is not None else 0
-    counts = {"input": usage.prompt_tokens - sum(parts.values()), **parts}
-    counts["reasoning"] = usage.reasoning_tokens if price.reasoning is not None else 0
-    counts["output"] = usage.completion_tokens - counts["reasoning"]
-    return {kind: tokens for kind, tokens in counts.items() if tokens > 0}
-
-
-def cache_write_1h_tokens(usage: TokenUsage) -> int:
-    """What was written to a cache for an hour, which only Anthropic's own object has."""
-    written = (usage.raw or {}).get("cache_creation")
-    tokens = written.get("ephemeral_1h_input_tokens") if isinstance(written, dict) else 0
-    return tokens if isinstance(tokens, int) else 0
+    return Cost(sum(by_kind.values(), Decimal(0)), by_kind, card.price_at(microseconds), card.version)
 
 
 class Spend(Struct, frozen=True):
