@@ -35,9 +35,9 @@ conversation was and how an API writes it meet in `providers`, which asks a mode
 GATEWAY_LAYERS = """
 threads utc_time routes
 errors config
-state
+share state
 access
-cluster ledger
+ledger
 observe
 runtime accounting
 generate admin

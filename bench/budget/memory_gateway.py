@@ -15,7 +15,6 @@ import msgspec
 from antiphon.http.client.connection import BodyReceiver
 from antiphon.http.client.request import HttpRequest
 from antiphon.http.messages import ClientRequest
-from antiphon_gateway.access.rate_limits import RateLimits
 from antiphon_gateway.app import Gateway
 from antiphon_gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon_gateway.ledger.database import OperatorDatabase
@@ -145,7 +144,6 @@ def build_gateway() -> Gateway:
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=60)),
         upstream_answers=UpstreamAnswers(state.file, seconds=60, limit=100),
         media=MediaFetcher(),
-        limits=RateLimits(),
         metrics=Metrics((model.name for model in config.models), version="bench"),
         recent=RecentRequests(),
         spans=tracer_from_environment(),

@@ -16,36 +16,34 @@ from antiphon.providers.scripted import call
 from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ProviderError
 from antiphon_chat.page.mounted.metered_calls import ChatMeter
-from antiphon_gateway.access.budgets import Budgets
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey, hash_key
-from antiphon_gateway.access.rate_limits import RateLimits
 from antiphon_gateway.accounting import RequestAccounting
 from antiphon_gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon_gateway.observe.metrics import Metrics
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.share.buckets import Buckets
 from page.rig import Browser, Gate, models, served
 
 SECRET = "sk-antiphon-of-the-test"
 
 
-class Charges(RateLimits):
-    """Limits whose clock stands still, and which remember what was charged."""
+class Charges(ClientAccounts):
+    """Accounts whose clock stands still, and which remember what was charged."""
 
     def __init__(self) -> None:
-        super().__init__(clock=lambda: 0.0)
+        super().__init__(Buckets(clock=lambda: 0.0))
         self.spent: list[tuple[str, int]] = []
 
-    def charge_tokens(self, client: ClientKey, tokens: int) -> None:
-        self.spent.append((client.name, tokens))
-        super().charge_tokens(client, tokens)
+    def charge(self, key: ClientKey, tokens: int, nanodollars: int = 0) -> None:
+        self.spent.append((key.name, tokens))
+        super().charge(key, tokens, nanodollars)
 
 
-def meter(keys: Sequence[ClientKeySettings], limits: RateLimits) -> ChatMeter:
+def meter(keys: Sequence[ClientKeySettings], accounts: ClientAccounts) -> ChatMeter:
     """The meter of a gateway with these keys, and with a route for each model of the tests."""
-    accounting = RequestAccounting(
-        limits=limits, budgets=Budgets(), metrics=Metrics(), recent=RecentRequests(), ledger=None
-    )
+    accounting = RequestAccounting(accounts=accounts, metrics=Metrics(), recent=RecentRequests(), ledger=None)
     providers = [
         ProviderSettings(name=name, format="openai-chat", base_url="http://127.0.0.1:9/v1")
         for name in ("talker", "payer")

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 from antiphon.logs import lines_written_together
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.access.budgets import Budgets
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.rate_limits import RateLimits
 from antiphon_gateway.access.refusals import LimitReached
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.observe.charging import metered_usage
@@ -40,14 +39,12 @@ class RequestAccounting:
     def __init__(
         self,
         *,
-        limits: RateLimits,
-        budgets: Budgets,
+        accounts: ClientAccounts,
         metrics: Metrics,
         recent: RecentRequests,
         ledger: UsageLedger | None = None,
     ) -> None:
-        self._limits = limits
-        self._budgets = budgets
+        self._accounts = accounts
         self._metrics = metrics
         self._recent = recent
         self._ledger = ledger
@@ -60,18 +57,14 @@ class RequestAccounting:
 
         `costs`: whether it uses tokens or money; a client can still list models when its budget is used up.
         """
-        reached = await self.budget_reached(key) if costs else None
+        reached = await self._accounts.limit_reached(key, costs=costs) if key.is_limited else None
         if reached is not None:
-            return reached
-        wait = await self._limits.admit_async(key)
-        if wait is not None:
-            reached = self._limits.limit_reached(key, wait)
             self._refusals.add(key, reached)
         return reached
 
     async def budget_reached(self, key: ClientKey) -> LimitReached | None:
         """The limit per day or month that a client has used up."""
-        reached = await self._budgets.admit(key) if key.has_budget else None
+        reached = await self._accounts.budget_reached(key)
         if reached is not None:
             self._refusals.add(key, reached)
         return reached
@@ -83,9 +76,7 @@ class RequestAccounting:
             if self._ledger is not None:
                 self._ledger.add_all(rows)
             if key.is_limited:
-                self._limits.charge_tokens(key, tokens_of(rows))
-            if key.has_budget:
-                self._budgets.charge(key, tokens_of(rows), sum(row.cost or 0 for row in rows))
+                self._accounts.charge(key, tokens_of(rows), sum(row.cost or 0 for row in rows))
         self._unpublished.append(trace)
         if trace.defect is not None or len(self._unpublished) >= _MAX_UNPUBLISHED:
             self.publish()  # the traceback of a defect is dropped when this returns

@@ -96,8 +96,7 @@ class Gateway:
         self._chat: MountedApp | None = None
         self._spend = SpendReader()
         self.accounting = RequestAccounting(
-            limits=services.limits,
-            budgets=services.budgets,
+            accounts=services.accounts,
             metrics=services.metrics,
             recent=services.recent,
             ledger=services.ledger,
@@ -128,8 +127,8 @@ class Gateway:
         if services.ledger is not None:
             services.metrics.set_ledger(services.ledger.status)
             services.metrics.add_spend(services.ledger.take_spent())
-        if services.shared is not None:
-            services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
+        if services.shared.status is not None:
+            services.metrics.set_store_up(is_unavailable=services.shared.status.is_unavailable)
 
     def mount(self, chat: MountedApp) -> None:
         """Pass requests to the chat's paths on the main port to `chat`."""
@@ -335,7 +334,7 @@ class Gateway:
             models={model.name: model.targets for model in loaded.config.models},
             config_file=self._reloader.status.path if self._reloader is not None else "",
             reload=last_reload(self._reloader),
-            shared=self._services.shared.status if self._services.shared is not None else None,
+            shared=self._services.shared.status,
             spend=await self._spend.read(self._services.database, is_on=has_ledger),
             ledger=await search_ledger(self._services.database, search, request.query) if has_ledger else None,
         )

@@ -24,12 +24,8 @@ from antiphon.http.server.stopping import stop_on_signals
 from antiphon.http.server.tls import ServerCertificate
 from antiphon.logs import configure_logs
 from antiphon.prices.table import PriceTable
-from antiphon_gateway.access.budgets import Budgets
-from antiphon_gateway.access.rate_limits import RateLimits
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.app import Gateway, MountedApp, TapeHandler
-from antiphon_gateway.cluster.sync import cluster_sync
-from antiphon_gateway.cluster.worker_health import WorkerHealth
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.ledger.budget_totals import LedgerTotals
@@ -42,6 +38,8 @@ from antiphon_gateway.observe.tracing import tracer_from_environment
 from antiphon_gateway.runtime.context import Services
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
+from antiphon_gateway.share.state import SharedState, open_shared_store
+from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth, publish_forever
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.size_limit import SizeLimit
@@ -95,7 +93,7 @@ async def serve(
     path: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     sockets: ListenSockets | None = None,
-    snapshots: WorkerSnapshots | None = None,
+    snapshots: WorkerFiles | None = None,
     ready: Callable[[tuple[int, int]], None] | None = None,
     environ: Mapping[str, str] | None = None,
     stop: asyncio.Event | None = None,
@@ -123,9 +121,7 @@ async def serve(
         configure_logs(
             config.gateway.log,
             config.gateway.log_level,
-            secrets=lambda: (
-                gateway.loaded.secrets if shared is None else (*gateway.loaded.secrets, *shared.store.secrets)
-            ),
+            secrets=lambda: (*gateway.loaded.secrets, *shared.secrets),
             on_failure=metrics.log_failed,
         )
     recording = tape(gateway) if tape is not None else None
@@ -147,18 +143,12 @@ async def serve(
 
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
-    if shared is not None:
-        await shared.start()
-        tasks.append(asyncio.create_task(shared.run()))
-    else:
-        tasks.append(asyncio.create_task(services.budgets.run()))
+    await shared.start()
+    tasks.append(asyncio.create_task(shared.run()))
     tasks.append(asyncio.create_task(services.stored_keys.run()))
     await services.stored_keys.wait_for_first_read(_FIRST_READ_SECONDS)
     if snapshots is not None:
-        services.worker_health = WorkerHealth(
-            snapshots, lambda: gateway.loaded.health_sources, lambda: gateway.loaded.credentials
-        )
-        shares = [services.worker_health.sync, gateway.refresh_gauges, metrics.share, services.recent.share]
+        shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
         tasks.append(asyncio.create_task(publish_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
@@ -188,8 +178,6 @@ async def serve(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if shared is not None:
-            await shared.aclose()
         await services.background.aclose()
         await services.upstream_answers.aclose()
         services.state.close()
@@ -203,13 +191,14 @@ async def serve(
         await services.transport.aclose()
         if recording is not None:
             recording.close()
+        await shared.aclose()  # last: the others may have charged something until here
 
 
 def _open_services(
     config: Config,
     environ: Mapping[str, str] | None,
     metrics: Metrics,
-    snapshots: WorkerSnapshots | None,
+    snapshots: WorkerFiles | None,
     loaded: Callable[[], LoadedConfig],
 ) -> Services:
     """What all requests of the process share. `loaded` gives the configuration in use, once there is one."""
@@ -222,7 +211,12 @@ def _open_services(
     database = OperatorDatabase(ledger_address(config, environ), prices)
     ledger = _open_ledger(config, environ, prices)
     totals = LedgerTotals(ledger, database) if ledger is not None else None
-    shared = cluster_sync(settings, environ, lambda: loaded().health_sources, totals)
+    shared = SharedState(
+        lambda: loaded().health_sources,
+        store=open_shared_store(settings, environ),
+        ledger=totals,
+        workers=WorkerHealth(snapshots, lambda: loaded().credentials) if snapshots is not None else None,
+    )
     governor = Governor(
         lambda: loaded().limits.max_buffered_bytes,
         is_shared=lambda: loaded().keys.has_several,
@@ -237,8 +231,7 @@ def _open_services(
         background=BackgroundAnswers(UnfinishedAnswers(state.file, seconds=seconds, sizes=sizes)),
         upstream_answers=UpstreamAnswers(state.file, seconds=seconds, limit=limit),
         media=MediaFetcher(),
-        limits=shared.limits if shared is not None else RateLimits(),
-        budgets=shared.budgets if shared is not None else Budgets(totals),
+        accounts=ClientAccounts(shared.buckets, shared.counters),
         governor=governor,
         metrics=metrics,
         recent=RecentRequests(snapshots=snapshots),

@@ -19,9 +19,9 @@ from typing import Any
 
 from antiphon.logs import configure_logs
 from antiphon_gateway.app import Gateway, MountedApp
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon_gateway.config.settings import Config
 from antiphon_gateway.serve import ListenSockets, logger, serve, tune_memory
+from antiphon_gateway.share.workers import WorkerFiles
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_CHECK_SECONDS = 1.0
@@ -109,7 +109,7 @@ class WorkerSupervisor:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled: the default would end this worker
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
-            snapshots = WorkerSnapshots(self._folder, f"{number}-{os.getpid()}")
+            snapshots = WorkerFiles(self._folder, f"{number}-{os.getpid()}")
             options = {"ready": tune_memory, **self._options}
             asyncio.run(serve(self._config, sockets=self._sockets, snapshots=snapshots, **options))
             code = 0

@@ -37,10 +37,10 @@ from antiphon.providers.engine.model_list import KeyVerdict, try_key
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import normalize_base_url
 from antiphon_gateway.cli.serve import add_config, configured_by
-from antiphon_gateway.cluster.sync import open_shared_store
 from antiphon_gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
 from antiphon_gateway.ledger.database import ledger_address, open_operator_database
 from antiphon_gateway.runtime.loaded import LoadedConfig
+from antiphon_gateway.share.state import open_shared_store
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -253,6 +253,7 @@ async def _try_keys(config: Config) -> list[CheckResult]:
 async def _shared(gateway: GatewaySettings) -> CheckResult:
     """Whether the store that gateways share answers in time and can be written."""
     store = open_shared_store(gateway)
+    assert store is not None, "it is configured"
     try:
         await store.connect()
         began = time.perf_counter()

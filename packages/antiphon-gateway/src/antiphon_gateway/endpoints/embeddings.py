@@ -35,7 +35,7 @@ from antiphon.wire.clients.embeddings import (
 )
 from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.budgets import EMBEDDED, priced_targets
+from antiphon_gateway.access.accounts import EMBEDDED, priced_targets
 from antiphon_gateway.endpoints.tokens import ESTIMATE_HEADER
 from antiphon_gateway.errors import error_response, provider_error_response
 from antiphon_gateway.generate.generation import header_list

@@ -33,7 +33,7 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
-from antiphon_gateway.access.budgets import priced_targets
+from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.errors import error_response, provider_error_response, store_failure
 from antiphon_gateway.generate.answer_model import with_requested_model
 from antiphon_gateway.generate.early_start import EarlyStart, KeepAlive

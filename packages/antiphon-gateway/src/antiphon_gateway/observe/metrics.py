@@ -4,7 +4,7 @@ The number of series is bounded. `model` is the route as written in the configur
 create series by inventing models. `what` of a loss is a field name of the formats, `other` for anything else or above a limit.
 All other labels come from the configuration or a closed list.
 
-Workers share their counts through `WorkerSnapshots`, and a scrape of any worker returns the sum. The states of credentials and
+Workers share their counts through `WorkerFiles`, and a scrape of any worker returns the sum. The states of credentials and
 of the shared store are reported per worker, because each worker has its own.
 """
 
@@ -28,8 +28,8 @@ from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.providers.engine.target_health import CircuitStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon_gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
+from antiphon_gateway.share.workers import WorkerFiles
 
 if TYPE_CHECKING:
     from antiphon_gateway.ledger.ledger import Label, LedgerStatus, Spent
@@ -66,7 +66,7 @@ class Metrics:
         models: Iterable[str] = (),
         *,
         version: str = "",
-        snapshots: WorkerSnapshots | None = None,
+        snapshots: WorkerFiles | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock

@@ -4,7 +4,7 @@ Texts in a `RequestRecord` are truncated, because clients and providers write th
 refused ones (the client's fault) and failed ones (ours or a provider's). Its latencies are a histogram whose buckets grow by a
 tenth: percentiles are right to 5 % in a few hundred bytes, and histograms of several workers add up.
 
-With `WorkerSnapshots` each worker publishes its own, and `activity` merges those of all workers. Both handle hundreds of records,
+With `WorkerFiles` each worker publishes its own, and `activity` merges those of all workers. Both handle hundreds of records,
 so they run in a thread; the event loop only hands over what is new.
 """
 
@@ -23,9 +23,9 @@ from msgspec import Struct, field
 
 from antiphon.errors import StoreBusy
 from antiphon.providers.call import Attempt
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon_gateway.observe.cache_record import CacheRecord
 from antiphon_gateway.observe.request_trace import CLIENT_ERRORS, Outcome, RequestTrace, request_outcome
+from antiphon_gateway.share.workers import WorkerFiles
 from antiphon_gateway.threads import RECORDS
 
 logger = logging.getLogger("antiphon.gateway")
@@ -223,7 +223,7 @@ class RecentRequests:
         self,
         *,
         most: int = MAX_RECORDS,
-        snapshots: WorkerSnapshots | None = None,
+        snapshots: WorkerFiles | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._last: deque[RequestRecord | RequestTrace] = deque(maxlen=most)
@@ -286,7 +286,7 @@ class RecentRequests:
         except StoreBusy:
             self._unshared.extendleft(reversed(fresh))
 
-    def _publish(self, snapshots: WorkerSnapshots, fresh: Iterable[RequestRecord | RequestTrace]) -> None:
+    def _publish(self, snapshots: WorkerFiles, fresh: Iterable[RequestRecord | RequestTrace]) -> None:
         """Write the records, in a thread. Only the new ones are encoded."""
         self._shared.extend([msgspec.Raw(msgspec.json.encode(_record(each))) for each in fresh])
         refused = [msgspec.Raw(msgspec.json.encode(each)) for each in list(self._refused)]

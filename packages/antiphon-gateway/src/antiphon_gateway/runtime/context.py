@@ -13,12 +13,9 @@ from antiphon.http.governor import Governor
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.health import CredentialStatus
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.admission import MAX_FORM_BYTES, MAX_SETTINGS_BYTES
-from antiphon_gateway.access.budgets import Budgets
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.rate_limits import RateLimits
-from antiphon_gateway.cluster.sync import ClusterSync
-from antiphon_gateway.cluster.worker_health import WorkerHealth
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.stored_keys import StoredKeys
@@ -29,6 +26,7 @@ from antiphon_gateway.observe.tracing import RequestTracer
 from antiphon_gateway.routes import Endpoint
 from antiphon_gateway.runtime.loaded import LoadedConfig
 from antiphon_gateway.runtime.media import MediaFetcher
+from antiphon_gateway.share.state import SharedState
 from antiphon_gateway.state.background import BackgroundAnswers
 from antiphon_gateway.state.connection import ConnectionAnswers
 from antiphon_gateway.state.conversations import ConversationStore
@@ -51,27 +49,23 @@ class Services(Struct, kw_only=True):
     background: BackgroundAnswers
     upstream_answers: UpstreamAnswers
     media: MediaFetcher
-    limits: RateLimits
     metrics: Metrics
     recent: RecentRequests
     spans: RequestTracer
     database: OperatorDatabase
     stored_keys: StoredKeys
     """Client keys in that database."""
-    budgets: Budgets = field(default_factory=Budgets)
+    accounts: ClientAccounts = field(default_factory=ClientAccounts)
     governor: Governor = field(default_factory=lambda: Governor(lambda: sys.maxsize))
     """Counts what waits."""
     ledger: UsageLedger | None = None
     """Where usage is recorded; None: nowhere."""
-    worker_health: WorkerHealth | None = None
-    """Key health shared with the other workers of the host; None: there is one process."""
-    shared: ClusterSync | None = None
-    """The state shared with other processes; None: nothing is shared."""
+    shared: SharedState = field(default_factory=SharedState)
+    """What is shared with other processes."""
 
     def credentials_of(self, loaded: LoadedConfig) -> Mapping[str, Sequence[CredentialStatus]]:
         """The health of the keys of each provider, with the calls of all workers of the host."""
-        own = loaded.credentials
-        return own if self.worker_health is None else self.worker_health.with_others(own)
+        return self.shared.with_other_workers(loaded.credentials)
 
 
 class Admission(Struct, frozen=True):

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
 
+from antiphon.errors import SharedStoreUnavailable
 from antiphon.prices.table import PriceOverride, PriceTable
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.access.budgets import (
-    EMBEDDED,
-    Amount,
-    Budgets,
-    Totals,
-    Unavailable,
-    UsageReport,
-    month_start,
-    priced_targets,
-)
+from antiphon_gateway.access.accounts import EMBEDDED, ClientAccounts, priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.refusals import LimitReached
+from antiphon_gateway.share.counters import NOTHING, Amount, Counters, Period
 
 
 class Clock:
@@ -41,32 +35,38 @@ class SharedCounters:
     """What several processes share, in memory."""
 
     def __init__(self) -> None:
-        self.days: dict[tuple[str, int], Amount] = {}
+        self.totals: dict[Period, Amount] = {}
         self.exchanges = 0
         self.is_available = True
 
-    async def __call__(self, reports: Sequence[UsageReport], today: int) -> list[Totals]:
+    async def count(self, added: Mapping[Period, Amount]) -> dict[Period, Amount]:
         self.exchanges += 1
         await asyncio.sleep(0)
         if not self.is_available:
-            raise Unavailable("the counters are away")
-        for report in reports:
-            for day, amount in report.charged.items():
-                self.days[report.client, day] = self.days.get((report.client, day), Amount()) + amount
-        return [
-            Totals(
-                self.days.get((report.client, today), Amount()),
-                sum(
-                    (
-                        amount
-                        for (client, day), amount in self.days.items()
-                        if client == report.client and month_start(today) <= day <= today
-                    ),
-                    Amount(),
-                ),
-            )
-            for report in reports
-        ]
+            raise SharedStoreUnavailable("the counters are away")
+        for period, amount in added.items():
+            self.totals[period] = self.totals.get(period, NOTHING) + amount
+        return {period: self.totals[period] for period in added}
+
+    def days(self) -> list[int]:
+        """The tokens of each day that has some."""
+        return sorted(total.tokens for period, total in self.totals.items() if period.end == period.start + 1)
+
+
+class Budgets:
+    """The budgets of clients as one process has them."""
+
+    def __init__(self, shared: SharedCounters | None = None, *, clock: Clock) -> None:
+        self._clock = clock
+        self._counters = Counters(shared, clock=clock)
+        self.accounts = ClientAccounts(counters=self._counters, clock=clock)
+        self.charge = self.accounts.charge
+
+    async def admit(self, client: ClientKey) -> LimitReached | None:
+        return await self.accounts.limit_reached(client, costs=True)
+
+    async def flush(self) -> None:
+        await self._counters.exchange(int(self._clock() // 86_400))
 
 
 def test_a_day_and_a_month_end_at_midnight_utc() -> None:
@@ -90,7 +90,7 @@ def test_a_day_and_a_month_end_at_midnight_utc() -> None:
         assert await limit() == ("tokens_per_month", 86_400.0)  # it lasts longer than the day
         clock.set("2026-12-01T00:00:00")
         assert await limit() is None
-        assert budgets.used(client) == Totals()
+        assert budgets.accounts.used(client) == (NOTHING, NOTHING)
 
     asyncio.run(play())
 
@@ -199,7 +199,7 @@ def test_what_is_charged_while_the_counters_are_away_is_reported_later(caplog: p
         shared.is_available = True
         clock.now += 2
         await budgets.flush()
-        assert list(shared.days.values()) == [Amount(100, 0)]
+        assert shared.days() == [100]
 
     asyncio.run(play())
     assert [record.levelname for record in caplog.records if "budgets" in record.message].count("WARNING") == 1
@@ -216,8 +216,8 @@ def test_what_is_charged_before_midnight_goes_to_its_own_day() -> None:
         clock.set("2026-12-01T00:00:01")
         budgets.charge(client, 30)
         await budgets.flush()
-        assert sorted(amount.tokens for amount in shared.days.values()) == [30, 70]
-        assert budgets.used(client) == Totals(Amount(30), Amount(30))
+        assert shared.days() == [30, 70]
+        assert budgets.accounts.used(client) == (Amount(30), Amount(30))
 
     asyncio.run(play())
 

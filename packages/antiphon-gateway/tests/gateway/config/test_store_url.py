@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from antiphon_gateway.cli.doctor import run_checks
-from antiphon_gateway.cluster.redis_store import SharedStatus
 from antiphon_gateway.config.file import load_config, read_config
 from antiphon_gateway.config.settings import ConfigError, config_schema
 from antiphon_gateway.config.store_url import StoreUrl, parse_store_url
 from antiphon_gateway.observe.page.status_page import status_page
 from antiphon_gateway.observe.recent import RecentRequests
 from antiphon_gateway.observe.status import Status, build_status, status_json
+from antiphon_gateway.share.redis_store import SharedStatus
 from support.valkey_server import ValkeyServer, running
 
 PASSWORD = "sesame-that-stays-hidden"

@@ -18,9 +18,9 @@ from antiphon.providers.credentials.health import CredentialStatus, KeyState, Mo
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon_gateway.observe.instruments import Counter, Gauge, Histogram
 from antiphon_gateway.observe.metrics import STATES, Metrics
+from antiphon_gateway.share.workers import WorkerFiles, publish_forever
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -189,7 +189,7 @@ def test_rows_beyond_the_limit_are_counted_together() -> None:
 
 
 def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
-    workers = [Metrics(["claude-*"], snapshots=WorkerSnapshots(tmp_path)) for _ in range(3)]
+    workers = [Metrics(["claude-*"], snapshots=WorkerFiles(tmp_path)) for _ in range(3)]
     for number, metrics in enumerate(workers):
         for _ in range(number + 1):
             count_one(metrics)
@@ -206,7 +206,7 @@ def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
 
 
 def test_counters_never_decrease_on_any_worker(tmp_path: Path) -> None:
-    one, other = (Metrics(snapshots=WorkerSnapshots(tmp_path)) for _ in range(2))
+    one, other = (Metrics(snapshots=WorkerFiles(tmp_path)) for _ in range(2))
     seen = []
     for metrics in (one, other):
         metrics.request()
@@ -221,7 +221,7 @@ def test_counters_never_decrease_on_any_worker(tmp_path: Path) -> None:
 
 def test_ended_workers_keep_their_counts_and_lose_their_gauges(tmp_path: Path) -> None:
     now = [1000.0]
-    alive, ended, crashed = (Metrics(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3))
+    alive, ended, crashed = (Metrics(snapshots=WorkerFiles(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):
         metrics.request()
         metrics.traffic.requests_in_progress += 1
@@ -237,13 +237,13 @@ def test_ended_workers_keep_their_counts_and_lose_their_gauges(tmp_path: Path) -
 def test_a_folder_that_is_gone_or_damaged_costs_only_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = Metrics(snapshots=WorkerSnapshots(tmp_path / "gone"))
+    metrics = Metrics(snapshots=WorkerFiles(tmp_path / "gone"))
     metrics.request()
     assert value(metrics.render(), "antiphon_requests_total") == 1
     metrics.render()
     assert caplog.text.count("cannot write worker snapshots") == 1
     (tmp_path / "metrics-x").write_bytes(b'{"time": 1, "has_en')
-    assert value(Metrics(snapshots=WorkerSnapshots(tmp_path)).render(), "antiphon_workers") == 1
+    assert value(Metrics(snapshots=WorkerFiles(tmp_path)).render(), "antiphon_workers") == 1
 
 
 def test_sharing_continues_until_cancelled(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon_gateway.observe.page.status_page import status_answer
 from antiphon_gateway.observe.recent import (
     MINUTES,
@@ -28,6 +27,7 @@ from antiphon_gateway.observe.recent import (
 )
 from antiphon_gateway.observe.request_search import RequestFilter, target_stats
 from antiphon_gateway.observe.status import status_json
+from antiphon_gateway.share.workers import WorkerFiles
 from gateway.observe.sample_status import NOW, status, trace
 
 
@@ -129,7 +129,7 @@ def test_percentiles_of_an_empty_list() -> None:
 
 def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
     now = [NOW.timestamp()]
-    workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3)]
+    workers = [RecentRequests(snapshots=WorkerFiles(tmp_path), clock=lambda: now[0]) for _ in range(3)]
     for number, recent in enumerate(workers):
         for place in range(10):
             now[0] = NOW.timestamp() - 10 * place - number
@@ -146,7 +146,7 @@ def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
 
 
 def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
-    recent = RecentRequests(snapshots=WorkerSnapshots(tmp_path, "w"))
+    recent = RecentRequests(snapshots=WorkerFiles(tmp_path, "w"))
     recent.add(trace(request_id="1"))
     asyncio.run(recent.share())
     (tmp_path / "recent-w").unlink()
@@ -159,7 +159,7 @@ def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
 
 def test_the_event_loop_does_not_encode_or_merge_the_records(tmp_path: Path) -> None:
     """Of the work for hundreds of records of each worker, the thread of the event loop does a small part."""
-    workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path)) for _ in range(4)]
+    workers = [RecentRequests(snapshots=WorkerFiles(tmp_path)) for _ in range(4)]
 
     async def shares_of_the_loop() -> list[float]:
         shares = []

@@ -26,7 +26,7 @@ from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 from antiphon_chat.page.request import ApiError
 from antiphon_chat.shared.models import ChatModels
-from antiphon_gateway.access.budgets import priced_targets
+from antiphon_gateway.access.accounts import priced_targets
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.accounting import CHAT_PAGE, RequestAccounting
 from antiphon_gateway.errors import provider_error_status

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from antiphon.http.messages import Response
 from antiphon_gateway.access.page_session import PAGE
-from antiphon_gateway.cluster.redis_store import SharedStatus
 from antiphon_gateway.ledger.spend import SpendRow
 from antiphon_gateway.observe.page.charts import PERCENTILES, format_duration, latency_plot, requests_plot
 from antiphon_gateway.observe.page.html import (
@@ -46,6 +45,7 @@ from antiphon_gateway.observe.status import (
     Status,
     status_json,
 )
+from antiphon_gateway.share.redis_store import SharedStatus
 
 _JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _MOST_SPENDERS = 15

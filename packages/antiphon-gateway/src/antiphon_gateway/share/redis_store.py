@@ -1,4 +1,4 @@
-"""`SharedStore`: the connection to a Redis or Valkey server, which may be unavailable and is never waited for.
+"""`RedisStore`: the connection to a Redis or Valkey server, which may be unavailable and is never waited for.
 
 Every command is answered within `REQUEST_TIMEOUT`, or the store is unavailable: no reply, a broken connection and a server that
 refuses are treated alike. From then on callers get `SharedStoreUnavailable` at once, until `connect` has found a server that
@@ -62,7 +62,7 @@ class StoreScript:
         return ("EVALSHA", self._hash, len(keys), *keys, *values)
 
 
-class SharedStore:
+class RedisStore:
     """One process's connection, unavailable at first. `password` is read again for every connection."""
 
     def __init__(

@@ -11,10 +11,12 @@ import pytest
 
 from antiphon.errors import SharedStoreUnavailable
 from antiphon.providers.credentials.secret import Credential
+from antiphon_gateway.access.accounts import ClientAccounts
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.cluster.redis_store import SharedStore
-from antiphon_gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon_gateway.config.store_url import parse_store_url
+from antiphon_gateway.share.buckets import SYNC_SECONDS, Buckets
+from antiphon_gateway.share.redis_state import RedisState
+from antiphon_gateway.share.redis_store import RedisStore
 from support.valkey_server import Line, ValkeyServer, running
 
 SMALL = ClientKey(name="small", requests_per_minute=10)
@@ -39,31 +41,48 @@ def server() -> Iterator[ValkeyServer]:
         yield server
 
 
+class Limits:
+    """The limits of clients as one process has them."""
+
+    def __init__(self, store: RedisStore, clock: Clock) -> None:
+        self.store = store
+        self.buckets = Buckets(RedisState(store), clock=clock)
+        self.accounts = ClientAccounts(self.buckets)
+
+    async def admit(self, client: ClientKey) -> float | None:
+        """None if a request is let in, else the seconds to wait."""
+        reached = await self.accounts.limit_reached(client, costs=True)
+        return None if reached is None else reached.wait
+
+    async def flush(self) -> None:
+        await self.buckets.report()
+
+
 @asynccontextmanager
 async def workers(
     address: str, count: int = 2, *, clock: Clock | None = None, timeout: float = 10.0
-) -> AsyncIterator[list[SharedLimits]]:
+) -> AsyncIterator[list[Limits]]:
     """Limits as so many processes have them."""
-    stores = [SharedStore(parse_store_url(address), timeout=timeout) for _ in range(count)]
-    limits = [SharedLimits(store, clock=clock or Clock()) for store in stores]
+    stores = [RedisStore(parse_store_url(address), timeout=timeout) for _ in range(count)]
+    limits = [Limits(store, clock or Clock()) for store in stores]
     try:
         for store in stores:
             await store.connect()
             store.mark_available()
         yield limits
     finally:
-        for one, store in zip(limits, stores, strict=True):
-            await one.aclose()
-            await store.aclose()
+        for one in limits:
+            await one.buckets.aclose()
+            await one.store.aclose()
 
 
-async def let_in(limits: SharedLimits, client: ClientKey, tries: int) -> int:
+async def let_in(limits: Limits, client: ClientKey, tries: int) -> int:
     """How many of so many requests are let in."""
-    return sum([await limits.admit_async(client) is None for _ in range(tries)])
+    return sum([await limits.admit(client) is None for _ in range(tries)])
 
 
-async def at_once(limits: SharedLimits, client: ClientKey, tries: int) -> int:
-    return sum(wait is None for wait in await asyncio.gather(*(limits.admit_async(client) for _ in range(tries))))
+async def at_once(limits: Limits, client: ClientKey, tries: int) -> int:
+    return sum(wait is None for wait in await asyncio.gather(*(limits.admit(client) for _ in range(tries))))
 
 
 def asked(server: ValkeyServer) -> int:
@@ -78,7 +97,7 @@ def test_a_small_limit_holds_for_all_together(server: ValkeyServer) -> None:
             assert await let_in(two, SMALL, 4) == 4
             assert await let_in(three, SMALL, 4) == 2
             assert await let_in(one, SMALL, 4) == 0
-            wait = await two.admit_async(SMALL)
+            wait = await two.admit(SMALL)
             assert wait is not None
             assert 0 < wait <= 6.0
             # Others and those without a limit do not share it.
@@ -125,7 +144,7 @@ def test_rejected_requests_do_not_ask_the_store(server: ValkeyServer) -> None:
 def test_cancelled_waiters_give_their_admissions_back(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
-            asking = [asyncio.create_task(limits.admit_async(SMALL)) for _ in range(6)]
+            asking = [asyncio.create_task(limits.admit(SMALL)) for _ in range(6)]
             await asyncio.sleep(0)
             for leaving in asking[:3]:
                 leaving.cancel()
@@ -140,13 +159,13 @@ def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             for key in (TOKENS, BOTH):
-                assert await one.admit_async(key) is None
-                assert await two.admit_async(key) is None
-                one.charge_tokens(key, 1200)
-                assert await one.admit_async(key) is not None  # at once where it was spent
+                assert await one.admit(key) is None
+                assert await two.admit(key) is None
+                one.accounts.charge(key, 1200)
+                assert await one.admit(key) is not None  # at once where it was spent
                 await one.flush()
                 await asyncio.sleep(SYNC_SECONDS * 1.2)
-                wait = await two.admit_async(key)
+                wait = await two.admit(key)
                 assert wait == pytest.approx(60.0, abs=5.0)
 
     asyncio.run(play())
@@ -155,20 +174,22 @@ def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
 def test_spending_is_reported_once_even_concurrently(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
-            limits.charge_tokens(TOKENS, 100)
-            await asyncio.gather(limits.flush(), limits.admit_async(TOKENS), limits.flush())
+            limits.accounts.charge(TOKENS, 100)
+            await asyncio.gather(limits.flush(), limits.admit(TOKENS), limits.flush())
 
     asyncio.run(play())
-    assert float(server.ask("HGET", "antiphon:limit:tokens", "tokens")) == pytest.approx(500, abs=20)
+    assert float(server.ask("HGET", "antiphon:bucket:tokens:tokens", "level")) == pytest.approx(500, abs=20)
 
 
-def test_try_admit_is_reported_on_flush(server: ValkeyServer) -> None:
+def test_what_was_taken_without_asking_is_reported_once(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(two, SMALL, 3) == 3
-            assert [one.try_admit(SMALL) for _ in range(6)] == [None] * 6
+            one.store.is_unavailable = True
+            assert await let_in(one, SMALL, 6) == 6
+            one.store.is_unavailable = False
             await one.flush()
-            await one.flush()  # it is reported once
+            await one.flush()
             assert await let_in(two, SMALL, 20) == 1
 
     asyncio.run(play())
@@ -177,13 +198,13 @@ def test_try_admit_is_reported_on_flush(server: ValkeyServer) -> None:
 def test_buckets_that_are_full_are_not_kept(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
-            await limits.admit_async(SMALL)
-            limits.charge_tokens(TOKENS, 6000)
+            await limits.admit(SMALL)
+            limits.accounts.charge(TOKENS, 6000)
             await limits.flush()
 
     asyncio.run(play())
-    assert 6000 <= int(server.ask("PTTL", "antiphon:limit:small")) <= 8000
-    assert 590_000 <= int(server.ask("PTTL", "antiphon:limit:tokens")) <= 602_000
+    assert 6000 <= int(server.ask("PTTL", "antiphon:bucket:small:requests")) <= 8000
+    assert 590_000 <= int(server.ask("PTTL", "antiphon:bucket:tokens:tokens")) <= 602_000
 
 
 def test_a_flush_grants_no_new_minute(server: ValkeyServer) -> None:
@@ -191,13 +212,13 @@ def test_a_flush_grants_no_new_minute(server: ValkeyServer) -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(one, SMALL, 4) == 4
             assert await let_in(two, SMALL, 4) == 4
-            one.charge_tokens(TOKENS, 1200)
+            one.accounts.charge(TOKENS, 1200)
             await one.flush()
             server.ask("FLUSHALL")
             server.ask("SCRIPT", "FLUSH")
             assert await let_in(two, SMALL, 20) == 2
             assert await let_in(one, SMALL, 20) == 0
-            assert await one.admit_async(TOKENS) is not None
+            assert await one.admit(TOKENS) is not None
 
     asyncio.run(play())
 
@@ -212,14 +233,14 @@ def test_without_the_store_each_process_counts_alone_without_waiting(server: Val
                 line.hang()
                 # The first waits for its patience, the others for nothing; it continues from what it saw last.
                 assert await at_once(one, SMALL, 20) == 7
-                assert one._store.is_unavailable
-                assert "no reply within 0.25 s" in one._store.reason
+                assert one.store.is_unavailable
+                assert "no reply within 0.25 s" in one.store.reason
                 clock.ahead += 120.0  # full again, alone
                 assert await let_in(one, SMALL, 20) == 10
                 line.resume()
-                await one._store.connect()
+                await one.store.connect()
                 await one.flush()
-                one._store.mark_available()
+                one.store.mark_available()
                 assert await let_in(one, SMALL, 20) == 0
                 # The other one learns what was used: nothing is left.
                 assert await let_in(two, SMALL, 20) == 0
@@ -231,10 +252,10 @@ def test_usage_of_an_outage_decays_until_the_store_is_back(server: ValkeyServer)
     async def play() -> None:
         clock = Clock()
         async with workers(server.address, 2, clock=clock) as (one, two):
-            one._store.is_unavailable = True
+            one.store.is_unavailable = True
             assert await let_in(one, SMALL, 20) == 10
             clock.ahead += 48.0
-            one._store.is_unavailable = False
+            one.store.is_unavailable = False
             await one.flush()
             assert await let_in(two, SMALL, 20) == 8
 
@@ -251,13 +272,13 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
     }[trouble]
 
     async def play(address: str, password: str = "") -> None:
-        store = SharedStore(
+        store = RedisStore(
             parse_store_url(address),
             Credential(secret="env:SHARED") if password else None,
             environ={"SHARED": password},
             timeout=10.0,
         )
-        limits = SharedLimits(store)
+        limits = Limits(store, Clock())
         with pytest.raises(SharedStoreUnavailable, match=expected) as away:
             await store.connect()
         assert store.is_unavailable
@@ -279,7 +300,7 @@ def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeySe
 def test_a_password_is_read_for_every_connection() -> None:
     async def play(address: str) -> None:
         environ = {"SHARED": "sesame-of-yesterday"}
-        store = SharedStore(parse_store_url(address), Credential(secret="env:SHARED"), environ=environ, timeout=10.0)
+        store = RedisStore(parse_store_url(address), Credential(secret="env:SHARED"), environ=environ, timeout=10.0)
         with pytest.raises(SharedStoreUnavailable):
             await store.connect()
         environ["SHARED"] = "sesame-of-today"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from antiphon.providers.credentials.pool import CredentialPool
@@ -10,8 +11,8 @@ from antiphon.providers.credentials.shared_state import HealthSource
 from antiphon.providers.engine.target_health import CircuitPolicy, HostCircuits, TargetHealth
 from antiphon.providers.routes import Target
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.cluster.worker_health import WorkerHealth
-from antiphon_gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon_gateway.share.health import HealthSync
+from antiphon_gateway.share.workers import WorkerFiles, WorkerHealth
 from gateway.rig import ENVIRONMENT, KEY
 from gateway.served import config_text, connected, served_gateway
 from gateway.strict_upstream import StrictUpstream
@@ -30,10 +31,13 @@ class Worker:
         self.pool = CredentialPool(keys, environ=SECRETS, clock=lambda: self.now)
         self.circuits = TargetHealth(CircuitPolicy(failures=1, seconds=60.0), clock=lambda: self.now)
         sources: list[tuple[str, HealthSource]] = [(URL, self.pool), (URL, HostCircuits(self.circuits, "host"))]
-        snapshots = WorkerSnapshots(folder, name)
         self.health = WorkerHealth(
-            snapshots, lambda: sources, lambda: {"host": self.pool.status()}, clock=lambda: self.now
+            WorkerFiles(folder, name), lambda: {"host": self.pool.status()}, clock=lambda: self.now
         )
+        self._sync = HealthSync(self.health, lambda: sources)
+
+    def sync(self) -> None:
+        asyncio.run(self._sync.sync())
 
     def states(self) -> dict[str, str]:
         return {status.name: status.state for status in self.pool.status()}
@@ -49,7 +53,7 @@ def test_a_rejected_key_and_an_open_circuit_are_known_to_the_other_worker(tmp_pa
     lease.failed(ProviderError("wrong key", "authentication", status=401))
     one.circuits.on_failure(Target("host", "gpt-4o"), 0, ProviderError("down", "server"))
     for worker in (one, two):
-        worker.health.sync()
+        worker.sync()
     known, other = one.pool.status()[0], two.pool.status()[0]
     assert (other.state, other.models) == (known.state, known.models)
     assert [held.state for held in other.models.values()] == ["invalid"]
@@ -62,11 +66,11 @@ def test_a_switch_reaches_the_other_worker_in_both_directions(tmp_path: Path) ->
     one, two = workers(tmp_path)
     one.pool.disable("env:B")
     for worker in (one, two):
-        worker.health.sync()
+        worker.sync()
     assert two.states()["env:B"] == "disabled"
     two.pool.enable("env:B")
     for worker in (two, one):
-        worker.health.sync()
+        worker.sync()
     assert one.states()["env:B"] == two.states()["env:B"] == "healthy"
 
 
@@ -77,7 +81,7 @@ def test_counts_of_all_workers_are_added_up_and_those_of_an_ended_one_are_left_o
             worker.pool.acquire("gpt-4o", preferred="env:A").succeeded()
     two.pool.acquire("gpt-4o", preferred="env:A").failed(ProviderError("slow down", "overloaded", status=529))
     for worker in (one, two, one):
-        worker.health.sync()
+        worker.sync()
     first, _ = one.health.with_others({"host": one.pool.status()})["host"]
     assert (first.calls, first.successes, first.failures) == (6, 5, 1)
     assert first.last_error is not None
@@ -90,11 +94,11 @@ def test_counts_of_all_workers_are_added_up_and_those_of_an_ended_one_are_left_o
 def test_no_secret_is_in_a_snapshot_and_an_unreadable_one_is_skipped(tmp_path: Path) -> None:
     one, two = workers(tmp_path)
     two.pool.disable("env:A")
-    two.health.sync()
+    two.sync()
     written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"sk-canary" not in written
     (tmp_path / "health-3-3").write_bytes(b"not json")
-    one.health.sync()
+    one.sync()
     assert one.states()["env:A"] == "disabled"
 
 

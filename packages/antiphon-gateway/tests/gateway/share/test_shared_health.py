@@ -16,9 +16,10 @@ from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
-from antiphon_gateway.cluster.redis_store import SharedStore
-from antiphon_gateway.cluster.shared_health import SharedKeyHealth, from_sorted_set, key_fingerprint, to_sorted_set
 from antiphon_gateway.config.store_url import parse_store_url
+from antiphon_gateway.share.health import HealthSync, key_fingerprint
+from antiphon_gateway.share.redis_state import RedisState, from_sorted_set, to_sorted_set
+from antiphon_gateway.share.redis_store import RedisStore
 from support.valkey_server import ValkeyServer, running
 
 SECRET, OTHER = "sk-a-secret-that-stays-hidden-1111", "sk-another-secret-unseen-2222"
@@ -314,15 +315,13 @@ def server() -> Iterator[ValkeyServer]:
 
 
 @asynccontextmanager
-async def sharing(
-    server: ValkeyServer, *pools: CredentialPool
-) -> AsyncIterator[list[tuple[SharedStore, SharedKeyHealth]]]:
+async def sharing(server: ValkeyServer, *pools: CredentialPool) -> AsyncIterator[list[tuple[RedisStore, HealthSync]]]:
     """Each pool as if in a process of its own."""
     found = []
     for pool in pools:
-        store = SharedStore(parse_store_url(server.address), timeout=10.0)
+        store = RedisStore(parse_store_url(server.address), timeout=10.0)
         await store.connect()
-        found.append((store, SharedKeyHealth(store, lambda pool=pool: [(ADDRESS, pool)])))  # type: ignore[misc]
+        found.append((store, HealthSync(RedisState(store), lambda pool=pool: [(ADDRESS, pool)])))  # type: ignore[misc]
     try:
         yield found
     finally:
@@ -371,11 +370,11 @@ def test_key_health_is_shared_without_secrets(server: ValkeyServer) -> None:
 def test_a_late_write_with_older_state_undoes_nothing(server: ValkeyServer) -> None:
     async def play() -> None:
         one = fresh()
-        async with sharing(server, one, fresh()) as ((store, first), (_, second)):
+        async with sharing(server, one, fresh()) as ((store, first), _):
             one.acquire("m").failed(error("rate_limit", 100))
             await first.sync()
             name = key_fingerprint(SECRET, address=ADDRESS, key=store.key)
-            await second._write({name: SharedHealth(until={"model m": store.clock() + 1.0})})
+            await RedisState(store)._write({name: SharedHealth(until={"model m": store.clock() + 1.0})})
             [score] = await store.execute([("ZSCORE", f"antiphon:key:{name}", "0 until model m")])
             assert float(score) > store.clock() + 50
 

@@ -1,0 +1,156 @@
+"""`ClientAccounts`: what clients may use and have used: requests and tokens per minute, tokens and money per day and month (UTC).
+
+A request is admitted while something is left of every limit, and charged when it has ended, because its cost is not known
+before. A client below zero waits until its bucket is refilled, or its period ends. Requests of clients and model calls of the
+chat page are both checked and charged here. What is used is counted with all other processes (`share`); how far a client can
+exceed a limit is in docs/budgets.md. Counts belong to the name of a client and survive a reload.
+"""
+
+from __future__ import annotations
+
+import time
+from calendar import monthrange
+from collections.abc import Callable
+
+from antiphon.prices.rate_card import TokenCounts
+from antiphon.prices.table import PriceTable
+from antiphon.providers.routes import Target
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.client_keys import ClientKey
+from antiphon_gateway.access.refusals import LimitReached
+from antiphon_gateway.share.buckets import Bucket, Buckets
+from antiphon_gateway.share.counters import Amount, Counters, Period
+from antiphon_gateway.utc_time import DAY_SECONDS, date_of, now_microseconds
+
+
+class ClientAccounts:
+    """The accounts of all clients of a process. `on_refusal` is called for each refusal; `clock` gives seconds since 1970."""
+
+    def __init__(
+        self,
+        buckets: Buckets | None = None,
+        counters: Counters | None = None,
+        on_refusal: Callable[[ClientKey, LimitReached], None] = lambda _, __: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._buckets = buckets or Buckets()
+        self._counters = counters or Counters()
+        self._on_refusal = on_refusal
+        self._clock = clock
+
+    async def limit_reached(self, key: ClientKey, *, costs: bool) -> LimitReached | None:
+        """The limit that refuses a request of a client; None if it is admitted, and counted.
+
+        `costs`: whether it uses tokens or money; a client can still list models when its budget is used up.
+        """
+        reached = await self.budget_reached(key) if costs else None
+        if reached is None:
+            requests, tokens = self._buckets_of(key)
+            wait = await self._buckets.take(requests, tokens) if requests is not None or tokens is not None else 0.0
+            if wait > 0:
+                reached = _rate_reached(requests, tokens, wait)
+                self._on_refusal(key, reached)
+        return reached
+
+    async def budget_reached(self, key: ClientKey) -> LimitReached | None:
+        """The limit per day or month that a client has used up."""
+        if not key.has_budget:
+            return None
+        reached = self._used_up(key)
+        if reached is None:
+            await self._counters.refresh(self._periods(key))
+            reached = self._used_up(key)
+        if reached is not None:
+            self._on_refusal(key, reached)
+        return reached
+
+    def charge(self, key: ClientKey, tokens: int, nanodollars: int = 0) -> None:
+        """Charge what a request of a client used; an unknown cost is 0."""
+        if key.tokens_per_minute is not None and tokens > 0:
+            _, bucket = self._buckets_of(key)
+            assert bucket is not None, "it has that limit"
+            bucket.take(tokens)
+        if key.has_budget:
+            amount = Amount(max(0, tokens), nanodollars)
+            for period in self._periods(key):
+                self._counters.add(period, amount)
+
+    def used(self, key: ClientKey) -> tuple[Amount, Amount]:
+        """What a client has used of its day and month, as far as this process knows."""
+        day, month = self._periods(key)
+        return self._counters.total(day), self._counters.total(month)
+
+    def _buckets_of(self, key: ClientKey) -> tuple[Bucket | None, Bucket | None]:
+        """The buckets of requests and tokens, refilled until now; None where there is no limit."""
+        requests, tokens = key.requests_per_minute, key.tokens_per_minute
+        return (
+            None if requests is None else self._buckets.find(f"{key.name}:requests", requests),
+            None if tokens is None else self._buckets.find(f"{key.name}:tokens", tokens, has_debt=True),
+        )
+
+    def _periods(self, key: ClientKey) -> tuple[Period, Period]:
+        """The day and the month of a client. Both are counted, whichever is limited: a limit that is added counts at once."""
+        today = int(self._clock() // DAY_SECONDS)
+        month = month_start(today)
+        return Period(key.name, today, today + 1), Period(key.name, month, _next_month(month))
+
+    def _used_up(self, key: ClientKey) -> LimitReached | None:
+        """The limit that is used up; the one that lasts longest, if there are several."""
+        day, month = self._periods(key)
+        for word, period in (("month", month), ("day", day)):
+            used = self._counters.total(period)
+            for limit, amount in (
+                (f"budget_per_{word}", used.nanodollars / 1e9),
+                (f"tokens_per_{word}", float(used.tokens)),
+            ):
+                allowed = getattr(key, limit)
+                if allowed is not None and amount >= allowed:
+                    resets_at = period.end * DAY_SECONDS
+                    wait = max(1.0, resets_at - self._clock())
+                    return LimitReached(limit=limit, used=amount, allowed=allowed, wait=wait, resets_at=resets_at)
+        return None
+
+
+def _rate_reached(requests: Bucket | None, tokens: Bucket | None, wait: float) -> LimitReached:
+    """The limit per minute for which a client has to wait so many seconds."""
+    if requests is None or (tokens is not None and tokens.wait_for(1.0) > requests.wait_for(1.0)):
+        limit, bucket = "tokens_per_minute", tokens
+    else:
+        limit, bucket = "requests_per_minute", requests
+    assert bucket is not None, "it has to wait for one of its limits"
+    return LimitReached(limit=limit, used=bucket.size - bucket.level, allowed=bucket.size, wait=wait)
+
+
+GENERATED: TokenCounts = (1, 1, 0, 0, 0, 0)
+EMBEDDED: TokenCounts = (1, 0, 0, 0, 0, 0)
+"""What a call uses at least."""
+
+
+def priced_targets(
+    client: ClientKey, targets: list[Target], table: PriceTable, tokens: TokenCounts = GENERATED
+) -> list[Target] | ProviderError:
+    """The targets a client with a money budget may use: those with a known price, because no call may be free by mistake."""
+    if not client.has_money_budget:
+        return targets
+    now = now_microseconds()
+    cards = (table.card(target.provider, target.model) for target in targets)
+    priced = [target for target, card in zip(targets, cards, strict=True) if card.nanodollars(tokens, now) is not None]
+    if priced:
+        return priced
+    names = ", ".join(f"{target.provider}/{target.model}" for target in targets)
+    return ProviderError(
+        f"this key has a money budget, and the price of {names} is not known; "
+        "add it under [[prices]] in the configuration, or use a model with a known price",
+        "permission",
+        code="price_unknown",
+    )
+
+
+def month_start(day: int) -> int:
+    """The first day of the month of a day, both since 1970."""
+    return day - date_of(day).day + 1
+
+
+def _next_month(first: int) -> int:
+    month = date_of(first)
+    return first + monthrange(month.year, month.month)[1]

@@ -1,0 +1,175 @@
+"""`SharedState`: what this process shares with the other workers of its host, and with other hosts.
+
+It has the token buckets and counters of clients (`Buckets`, `Counters`) and the health of the providers' keys (`HealthSync`).
+There are two places to share them: the files of the workers of one host, which have health only, and a Redis or Valkey server,
+which has everything. Counters of processes without a server are exchanged through the ledger.
+
+A few times a second local changes are written and remote ones merged. When the server becomes unavailable each process
+continues on its own and reconnects with backoff; before it is used again, both sides are merged. The log has one line when it
+becomes unavailable and one when it is reachable again. It is closed last of all services: what they charge while they end is
+reported, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from antiphon.errors import SharedStoreUnavailable
+from antiphon.providers.credentials.secret import Credential
+from antiphon_gateway.config.settings import GatewaySettings
+from antiphon_gateway.config.store_url import parse_store_url
+from antiphon_gateway.share.buckets import SYNC_SECONDS, Buckets
+from antiphon_gateway.share.counters import Counters, CounterStore
+from antiphon_gateway.share.health import HealthSync, Sources
+from antiphon_gateway.share.redis_state import RedisState
+from antiphon_gateway.share.redis_store import RedisStore, SharedStatus
+from antiphon_gateway.share.workers import Credentials, WorkerHealth
+from antiphon_gateway.utc_time import DAY_SECONDS
+
+logger = logging.getLogger("antiphon.gateway")
+
+_LEDGER_SECONDS = _WORKER_SECONDS = 1.0
+_MIN_BACKOFF, _MAX_BACKOFF = 0.25, 10.0
+_STEADY_SECONDS = 60.0
+_STARTING_SECONDS = 3.0
+
+
+class SharedState:
+    """What this process shares. `sources` gives the keys and circuits in use, each with its URL.
+
+    `ledger` has what clients used, for counters without a server and for those that are new in it. `workers` are the other
+    workers of the host.
+    """
+
+    def __init__(
+        self,
+        sources: Sources = tuple,
+        *,
+        store: RedisStore | None = None,
+        ledger: CounterStore | None = None,
+        workers: WorkerHealth | None = None,
+    ) -> None:
+        self.store = store
+        self._server = RedisState(store, ledger) if store is not None else None
+        self.buckets = Buckets(self._server)
+        self.counters = Counters(self._server or ledger, interval=SYNC_SECONDS if self._server else _LEDGER_SECONDS)
+        self._server_health = HealthSync(self._server, sources) if self._server is not None else None
+        self._workers = workers
+        self._worker_health = HealthSync(workers, sources) if workers is not None else None
+        self._is_logged = False
+
+    @property
+    def status(self) -> SharedStatus | None:
+        """The state of the server; None without one."""
+        return None if self.store is None else self.store.status
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown anywhere."""
+        return () if self.store is None else self.store.secrets
+
+    def with_other_workers(self, credentials: Credentials) -> Credentials:
+        """The health of keys with the calls of all workers of the host."""
+        return credentials if self._workers is None else self._workers.with_others(credentials)
+
+    async def start(self) -> None:
+        """Take over the state of the other processes, if the server is available."""
+        if self.store is None:
+            return
+        try:
+            async with asyncio.timeout(_STARTING_SECONDS):
+                await self._join()
+        except SharedStoreUnavailable as error:
+            self._log_unavailable(error)
+        except TimeoutError:
+            pass  # `run` finds and logs the reason
+
+    async def run(self) -> None:
+        """Share until cancelled."""
+        loops = [
+            self._run_with_server() if self.store is not None else self._every(_LEDGER_SECONDS, self._share_counters)
+        ]
+        if self._worker_health is not None:
+            loops.append(self._every(_WORKER_SECONDS, self._worker_health.sync))
+        await asyncio.gather(*loops)
+
+    async def aclose(self) -> None:
+        """Report what is not reported yet, and disconnect."""
+        try:
+            if self.store is not None and not self.store.is_unavailable:
+                await self._share()
+        except SharedStoreUnavailable:
+            pass
+        finally:
+            await self.buckets.aclose()
+            await self.counters.aclose()
+            if self.store is not None:
+                await self.store.aclose()
+
+    async def _run_with_server(self) -> None:
+        assert self.store is not None
+        pause = _MIN_BACKOFF
+        while True:
+            began = time.monotonic()
+            try:
+                if self.store.is_unavailable:
+                    await self._join()
+                while True:
+                    await asyncio.sleep(SYNC_SECONDS)
+                    await self._share()
+            except SharedStoreUnavailable as error:
+                self._log_unavailable(error)
+            except Exception:  # an error of ours must not end the loop or the server
+                logger.exception("internal error while syncing with the shared store %s", self.store.address)
+            if time.monotonic() - began > _STEADY_SECONDS:
+                pause = _MIN_BACKOFF
+            # With jitter, so that the processes do not all reconnect at the same moment.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(_MAX_BACKOFF, pause * 2)
+
+    async def _every(self, seconds: float, share: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await share()
+            except Exception:  # an error of ours must not end the loop
+                logger.exception("internal error while sharing state with other processes")
+            await asyncio.sleep(seconds)
+
+    async def _share(self) -> None:
+        assert self._server_health is not None
+        await self._server_health.sync()
+        await self.buckets.report()
+        await self._share_counters()
+
+    async def _share_counters(self) -> None:
+        await self.counters.exchange(int(time.time() // DAY_SECONDS))
+
+    async def _join(self) -> None:
+        assert self.store is not None
+        assert self._server is not None
+        assert self._server_health is not None
+        await self.store.connect()
+        await self._server_health.sync(is_first=True)
+        await self._server.load()
+        await self.buckets.report()
+        self.store.mark_available()
+        if self._is_logged:
+            logger.info("shared store %s is reachable again; local changes merged", self.store.address)
+        self._is_logged = False
+
+    def _log_unavailable(self, error: SharedStoreUnavailable) -> None:
+        if not self._is_logged:
+            logger.warning("%s; rate limits and key health are local until it is reachable", error)
+        self._is_logged = True
+
+
+def open_shared_store(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> RedisStore | None:
+    """The server that a configuration names; None if it names none."""
+    if not settings.shared:
+        return None
+    password = Credential(secret=settings.shared_password) if settings.shared_password else None
+    return RedisStore(parse_store_url(settings.shared), password, environ=environ)
