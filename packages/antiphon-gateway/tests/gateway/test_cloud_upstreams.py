@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from gateway.rig import Client, serving
 from providers.cloud.stand_in import (
     ACCESS_KEY,
     FRAMES,
+    PRIVATE_PEM,
     REGION,
     SECRET_KEY,
     SESSION_TOKEN,
@@ -23,6 +24,8 @@ from providers.cloud.stand_in import (
     GoogleStandIn,
     exception,
     model_in,
+    own_certificate,
+    process_environment,
 )
 from providers.scripted_server import ScriptedServer
 
@@ -38,7 +41,7 @@ GATEWAY = '[gateway]\nport = 0\nformat_port = 0\nlog_level = "warning"\n'
 
 
 @contextmanager
-def gateway(folder: Path, provider: str, environ: dict[str, str]) -> Iterator[Client]:
+def gateway(folder: Path, provider: str, environ: Mapping[str, str]) -> Iterator[Client]:
     file = folder / "antiphon.toml"
     routes = f'[[models]]\nname = "my-claude"\ntargets = ["cloud/{MODEL}"]\n'
     routes += '[[models]]\nname = "*"\ntargets = ["cloud/*"]\n'
@@ -111,10 +114,18 @@ def test_a_stream_that_breaks_ends_with_an_error(tmp_path: Path) -> None:
         assert client.ask("anthropic", MODEL, QUESTION, streams=False).status == 200
 
 
+def service_account(folder: Path, server: ScriptedServer) -> dict[str, str]:
+    """The environment of a gateway with a key file of a service account."""
+    account = {"type": "service_account", "private_key": PRIVATE_PEM, "token_uri": f"{server.url}/token"}
+    email = "robot@my-project.iam.gserviceaccount.com"
+    (folder / "account.json").write_text(json.dumps({**account, "client_email": email}))
+    return {"GOOGLE_APPLICATION_CREDENTIALS": str(folder / "account.json"), "HOME": "/nonexistent"}
+
+
 def test_vertex_with_a_token_that_is_revoked(tmp_path: Path) -> None:
     host = GoogleStandIn()
     with ScriptedServer(host) as server:
-        environ = {"GCE_METADATA_HOST": server.url.removeprefix("http://"), "HOME": "/nonexistent"}
+        environ = service_account(tmp_path, server)
         provider = f'name = "cloud"\npreset = "vertex-anthropic"\nproject = "p"\nbase_url = "{server.url}"'
         with gateway(tmp_path, provider, environ) as client:
             for streams in (True, False, True):
@@ -129,7 +140,7 @@ def test_vertex_with_a_token_that_is_revoked(tmp_path: Path) -> None:
 
 def test_claude_under_the_preset_of_gemini_is_refused_with_the_right_one(tmp_path: Path) -> None:
     with ScriptedServer(GoogleStandIn()) as server:
-        environ = {"GCE_METADATA_HOST": server.url.removeprefix("http://"), "HOME": "/nonexistent"}
+        environ = service_account(tmp_path, server)
         provider = f'name = "cloud"\npreset = "vertex"\nproject = "p"\nbase_url = "{server.url}"'
         with gateway(tmp_path, provider, environ) as client:
             for streams in (True, False):
@@ -139,10 +150,11 @@ def test_claude_under_the_preset_of_gemini_is_refused_with_the_right_one(tmp_pat
         assert server.received == []
 
 
-def test_azure_with_a_client_secret(tmp_path: Path) -> None:
-    host = AzureStandIn()
-    with ScriptedServer(host) as server:
-        environ = {"AZURE_AUTHORITY_HOST": server.url, "S": "entra-secret-canary"}
+def test_azure_with_a_client_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, (tls, trusted) = AzureStandIn(), own_certificate(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted))
+    with ScriptedServer(host, tls=tls) as login, ScriptedServer(host) as server:
+        environ = {"AZURE_AUTHORITY_HOST": f"https://127.0.0.1:{login.port}", "S": "entra-secret-canary"}
         keys = 'keys = ["entra:tenant=tenant-1,client=client-1,secret=env:S"]'
         provider = f'name = "cloud"\npreset = "azure-openai"\nbase_url = "{server.url}/openai/v1"\n{keys}'
         with gateway(tmp_path, provider, environ) as client:
@@ -153,8 +165,11 @@ def test_azure_with_a_client_secret(tmp_path: Path) -> None:
 
 
 def test_an_identity_without_a_token_is_a_clear_answer(tmp_path: Path) -> None:
-    environ = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
-    with ScriptedServer(AwsStandIn()) as server, gateway(tmp_path, bedrock(server.url), environ) as client:
+    with (
+        process_environment(AWS_EC2_METADATA_DISABLED="true") as environ,
+        ScriptedServer(AwsStandIn()) as server,
+        gateway(tmp_path, bedrock(server.url), environ) as client,
+    ):
         got = client.ask("anthropic", MODEL, QUESTION, streams=False)
         assert server.received == []
     assert got.status in (401, 502)

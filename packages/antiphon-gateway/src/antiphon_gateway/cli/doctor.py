@@ -54,6 +54,9 @@ _EXTRAS = (
     ("redis", "redis"),
     ("zstd", "backports.zstd"),
     ("postgres", "psycopg"),
+    ("aws", "botocore"),
+    ("google", "google-auth"),
+    ("azure", "msal"),
 )
 _TIMEOUTS = Timeouts(connect=5.0, read=5.0, total=8.0)
 _SKEW_WARNS, _SKEW_FAILS = 30.0, 300.0

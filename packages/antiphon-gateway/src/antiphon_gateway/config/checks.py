@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from antiphon.errors import AntiphonError, ConversationError, CredentialError, ExtraMissing, InvalidModelName
 from antiphon.history.location import is_postgres_url
-from antiphon.http.client.client import HttpClient
 from antiphon.http.server.tls import check_certificate
 from antiphon.model_name import ModelName
 from antiphon.prices.model_prices import KINDS
@@ -232,7 +231,7 @@ def _token_problem(reference: str, provider: ProviderSettings, environ: Mapping[
     row = PRESETS.get(provider.preset_name)
     try:
         if row is not None:
-            check_reference(reference, row, environ, HttpClient({}))
+            check_reference(reference, row, environ)
     except CredentialError as error:
         return f"not usable: {error}"
     return ""

@@ -7,18 +7,24 @@ frames and `x-amzn-errortype`, Vertex AI with Google's error object, Azure with 
 from __future__ import annotations
 
 import json
+import os
 import re
+import ssl
 import struct
 import time
 from base64 import b64encode, urlsafe_b64decode
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from zlib import crc32
 
+import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -199,9 +205,18 @@ class GoogleStandIn(TokenStandIn):
         path = urlsplit(request.target).path
         if path == "/token":
             return self._token(dict(parse_qsl(request.body.decode())))
+        if path == "/sts":
+            return self._exchanged(request)
+        if path.endswith(":generateAccessToken"):
+            assert request.headers["authorization"] == "Bearer federated-canary"
+            self.issue()
+            return json_reply({"accessToken": self.valid, "expireTime": "2099-01-01T00:00:00Z"})
         if path.startswith("/computeMetadata/"):
             assert request.headers["metadata-flavor"] == "Google"
-            return self.issue()
+            if path.endswith("/token"):
+                return self.issue()
+            account = {"email": "robot@my-project.iam.gserviceaccount.com", "scopes": [], "aliases": ["default"]}
+            return json_reply(account, 200, **{"metadata-flavor": "Google"})
         if not self.accepts(request):
             error = {
                 "code": 401,
@@ -220,6 +235,15 @@ class GoogleStandIn(TokenStandIn):
             return Reply(body=STREAMS["anthropic"])
         assert path.endswith(":rawPredict"), path
         return json_reply(WHOLE)
+
+    def _exchanged(self, request: Received) -> Reply:
+        """A token of another identity provider for one of Google's."""
+        form = dict(parse_qsl(request.body.decode()))
+        assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:token-exchange"
+        if form["subject_token"] != "subject-canary":
+            return json_reply({"error": "invalid_grant", "error_description": "not this subject"}, 400)
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        return json_reply({"access_token": "federated-canary", "issued_token_type": kind, "expires_in": 3600})
 
     def _token(self, form: dict[str, str]) -> Reply:
         now = time.time() + self.ahead
@@ -240,6 +264,7 @@ class GoogleStandIn(TokenStandIn):
         claim = json.loads(_unbase64(claims))
         assert claim["scope"] == "https://www.googleapis.com/auth/cloud-platform"
         assert claim["exp"] - claim["iat"] <= 3600
+        assert claim["iss"] == "robot@my-project.iam.gserviceaccount.com"
         if not claim["iat"] - 60 <= now <= claim["exp"]:
             text = "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe."
             return json_reply({"error": "invalid_grant", "error_description": text}, 400, **date)
@@ -260,6 +285,10 @@ class AzureStandIn(TokenStandIn):
 
     def __call__(self, request: Received) -> Reply:
         parts = urlsplit(request.target)
+        if parts.path.endswith("/.well-known/openid-configuration"):
+            login = f"https://{request.headers['host']}/tenant-1"
+            found = {"token_endpoint": f"{login}/oauth2/v2.0/token", "authorization_endpoint": f"{login}/a"}
+            return json_reply({**found, "issuer": f"{login}/v2.0"})
         if parts.path.endswith("/oauth2/v2.0/token"):
             return self._token(parts.path, dict(parse_qsl(request.body.decode())))
         if parts.path.startswith("/metadata/identity") or parts.path == "/msi/token":
@@ -300,10 +329,10 @@ class AzureStandIn(TokenStandIn):
         is_new = claims["jti"] not in self.token_ids
         self.token_ids.add(claims["jti"])
         return (
-            header == {"alg": "PS256", "typ": "JWT", "x5t#S256": header["x5t#S256"]}
-            and _unbase64(header["x5t#S256"]) == thumbprint
+            header["alg"] == "PS256"
+            and _unbase64(header["x5t#S256"].rstrip("=")) == thumbprint
             and (claims["iss"], claims["sub"], claims["aud"]) == ("client-1", "client-1", self.audience)
-            and claims["nbf"] <= time.time() < claims["exp"] <= time.time() + 601
+            and time.time() < claims["exp"] <= time.time() + 601
             and is_new
         )
 
@@ -315,6 +344,37 @@ class AzureStandIn(TokenStandIn):
             assert request.headers["metadata"] == "true"
         reply = json.loads(self.issue().body)
         return json_reply({**reply, "expires_on": str(int(time.time()) + 3600)})
+
+
+@contextmanager
+def process_environment(**values: str) -> Iterator[Mapping[str, str]]:
+    """The environment of this process with these values and without what a developer has set: libraries look nowhere else."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "GCE_", "IDENTITY_", "MSI_", "CLOUDSDK_")):
+                patch.delenv(name)
+        for name, value in {"HOME": "/nonexistent", **values}.items():
+            patch.setenv(name, value)
+        yield os.environ
+
+
+def own_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """What a server on this machine needs for TLS, and the file that its clients trust."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stand-in")]), datetime.now(UTC)
+    builder = x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now - timedelta(hours=1))
+    builder = builder.not_valid_after(now + timedelta(days=1))
+    names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    trusted, secret = folder / "trusted.pem", folder / "server.key"
+    trusted.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    secret.write_bytes(key.private_bytes(*pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(trusted, secret)
+    return context, trusted
 
 
 def _unbase64(text: str) -> bytes:

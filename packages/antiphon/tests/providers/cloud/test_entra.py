@@ -1,15 +1,12 @@
-"""Azure OpenAI with Entra ID, against a stand-in that verifies the grant; the requests of msal are the judge of ours."""
+"""Azure OpenAI with Entra ID, by msal, against a stand-in that verifies the grant."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
@@ -27,29 +24,30 @@ from cryptography.x509.oid import NameOID
 from antiphon.errors import CredentialError
 from antiphon.http.client.client import HttpClient
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.cloud.client_certificate import ClientCertificate
 from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.wire.output import ProviderError
-from providers.cloud.stand_in import AzureStandIn, _unbase64
+from providers.cloud.stand_in import AzureStandIn, json_reply, own_certificate, process_environment
 from providers.http_client import ONCE
 from providers.sample_answers import deltas_from, error_of, text_of
 from providers.scripted_server import ScriptedServer
 
 
 class Azure:
-    """A stand-in with its server."""
+    """A stand-in with its servers: one for tokens, by TLS, and one for the API."""
 
-    def __init__(self, host: AzureStandIn, server: ScriptedServer) -> None:
+    def __init__(self, host: AzureStandIn, login: ScriptedServer, server: ScriptedServer) -> None:
         self.host = host
+        self.login = login
         self.server = server
+        self.authority = f"https://127.0.0.1:{login.port}"
         self.environ = {
             "AZURE_TENANT_ID": "tenant-1",
             "AZURE_CLIENT_ID": "client-1",
             "AZURE_CLIENT_SECRET": "entra-secret-canary",
-            "AZURE_AUTHORITY_HOST": server.url,
+            "AZURE_AUTHORITY_HOST": self.authority,
         }
 
-    def client(self, environ: dict[str, str] | None = None, path: str = "", **more: Any) -> HttpProviderClient:
+    def client(self, environ: Mapping[str, str] | None = None, path: str = "", **more: Any) -> HttpProviderClient:
         given = {"retry": ONCE, "transport": HttpClient({}), **more}
         return provider("azure-openai", environ=environ or self.environ, base_url=f"{self.server.url}{path}", **given)
 
@@ -61,10 +59,11 @@ class Azure:
 
 
 @pytest.fixture
-def azure() -> Iterator[Azure]:
-    host = AzureStandIn()
-    with ScriptedServer(host) as server:
-        yield Azure(host, server)
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Azure]:
+    host, (tls, trusted) = AzureStandIn(), own_certificate(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted))
+    with ScriptedServer(host, tls=tls) as login, ScriptedServer(host) as server:
+        yield Azure(host, login, server)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +76,9 @@ def azure() -> Iterator[Azure]:
 def test_a_client_secret(azure: Azure, path: str, target: str) -> None:
     client = azure.client(path=path)
     assert [azure.ask(client), azure.ask(client)] == ["Rain.", "Rain."]
-    targets = [request.target for request in azure.server.received]
-    assert targets == ["/tenant-1/oauth2/v2.0/token", target, target]
+    asked = [request.target for request in azure.login.received]
+    assert asked == ["/tenant-1/v2.0/.well-known/openid-configuration", "/tenant-1/oauth2/v2.0/token"]
+    assert [request.target for request in azure.server.received] == [target, target]
     assert all("api-key" not in request.headers for request in azure.server.received)
 
 
@@ -116,7 +116,7 @@ def certificate_file(folder: Path, kind: str = "pem", password: str = "") -> tup
 @pytest.mark.parametrize("password", ["", "password-canary"])
 def test_a_client_certificate(azure: Azure, tmp_path: Path, kind: str, password: str) -> None:
     file, azure.host.certificate = certificate_file(tmp_path, kind, password)
-    azure.host.audience = f"{azure.server.url}/tenant-1/oauth2/v2.0/token"
+    azure.host.audience = f"{azure.authority}/tenant-1/oauth2/v2.0/token"
     environ = {**azure.environ, "AZURE_CLIENT_SECRET": "", "AZURE_CLIENT_CERTIFICATE_PATH": str(file)}
     if password:
         environ["AZURE_CLIENT_CERTIFICATE_PASSWORD"] = password
@@ -131,14 +131,14 @@ def test_a_client_certificate(azure: Azure, tmp_path: Path, kind: str, password:
     assert azure.ask(client) == "Rain."
     written = f"entra:tenant=tenant-1,client=client-1,certificate={file}"
     written += ",certificate_password=env:PASSWORD" if password else ""
-    explicit = {"AZURE_AUTHORITY_HOST": azure.server.url, "PASSWORD": password}
+    explicit = {"AZURE_AUTHORITY_HOST": azure.authority, "PASSWORD": password}
     assert azure.ask(azure.client(explicit, keys=[written])) == "Rain."
 
 
 def test_a_certificate_that_the_app_does_not_have_is_refused(azure: Azure, tmp_path: Path) -> None:
     file, _ = certificate_file(tmp_path)
     _, azure.host.certificate = certificate_file(tmp_path, "pkcs12")
-    azure.host.audience = f"{azure.server.url}/tenant-1/oauth2/v2.0/token"
+    azure.host.audience = f"{azure.authority}/tenant-1/oauth2/v2.0/token"
     environ = {**azure.environ, "AZURE_CLIENT_SECRET": "", "AZURE_CLIENT_CERTIFICATE_PATH": str(file)}
     error = azure.error(azure.client(environ))
     assert error.kind == "authentication"
@@ -153,7 +153,7 @@ def test_a_certificate_that_cannot_be_read(azure: Azure, tmp_path: Path, problem
     match problem:
         case "missing":
             file.unlink()
-            expected = f"cannot read the certificate {file}: No such file"
+            expected = f"cannot read {file}: No such file"
         case "text":
             file.write_text("hello")
         case "no key":
@@ -171,16 +171,27 @@ def test_a_certificate_that_cannot_be_read(azure: Azure, tmp_path: Path, problem
 @pytest.mark.parametrize("kind", ["machine", "app service"])
 def test_a_managed_identity(azure: Azure, kind: str) -> None:
     url = azure.server.url
-    environ = {"AZURE_POD_IDENTITY_AUTHORITY_HOST": url, "AZURE_CLIENT_ID": "client-1"}
+    values = {"AZURE_POD_IDENTITY_AUTHORITY_HOST": url, "AZURE_CLIENT_ID": "client-1"}
     if kind == "app service":
-        environ = {"IDENTITY_ENDPOINT": f"{url}/msi/token", "IDENTITY_HEADER": "identity-canary"}
-    assert azure.ask(azure.client(environ)) == "Rain."
-    assert azure.ask(azure.client({**azure.environ, **environ}, keys=["entra:managed"])) == "Rain."
+        values = {"IDENTITY_ENDPOINT": f"{url}/msi/token", "IDENTITY_HEADER": "identity-canary"}
+    with process_environment(**values) as environ:
+        assert azure.ask(azure.client(environ)) == "Rain."
+        assert azure.ask(azure.client({**azure.environ, **values}, keys=["entra:managed"])) == "Rain."
     assert azure.host.issued == 2
 
 
+def test_a_token_service_that_is_down_is_not_the_keys_fault(azure: Azure) -> None:
+    azure.host.refusal = json_reply({"error": "temporarily_unavailable"}, 503)
+    client = azure.client()
+    assert azure.error(client).kind == "server"
+    nowhere = azure.client({**azure.environ, "AZURE_AUTHORITY_HOST": "https://127.0.0.1:9"})
+    error = azure.error(nowhere)
+    assert error.kind == "server"
+    assert "the token service is not available" in error.message
+
+
 def test_two_identities_are_written_out(azure: Azure) -> None:
-    environ = {"AZURE_AUTHORITY_HOST": azure.server.url, "ONE": "entra-secret-canary"}
+    environ = {"AZURE_AUTHORITY_HOST": azure.authority, "ONE": "entra-secret-canary"}
     client = azure.client(environ, keys=["entra:tenant=tenant-1,client=client-1,secret=env:ONE"])
     assert azure.ask(client) == "Rain."
 
@@ -232,80 +243,3 @@ def test_the_resource_is_enough() -> None:
 def test_bad_references(reference: str, message: str) -> None:
     with pytest.raises(CredentialError, match=message):
         provider("azure-openai", environ={"X": "y"}, keys=[reference], base_url="https://h")
-
-
-class MsalNetwork:
-    """Replaces the network of msal and keeps the form it posts."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.form: dict[str, str] = {}
-
-    def get(self, url: str, **_: Any) -> SimpleNamespace:
-        authority = url.partition("/v2.0/")[0]
-        known = {
-            "token_endpoint": f"{authority}/oauth2/v2.0/token",
-            "authorization_endpoint": f"{authority}/a",
-            "issuer": authority,
-        }
-        return SimpleNamespace(status_code=200, text=json.dumps(known), headers={})
-
-    def post(self, url: str, data: dict[str, str], **_: Any) -> SimpleNamespace:
-        self.url, self.form = url, data
-        return SimpleNamespace(status_code=400, text='{"error": "recorded"}', headers={})
-
-    def close(self) -> None: ...
-
-
-@pytest.mark.parametrize("kind", ["secret", "assertion"])
-def test_msal_sends_the_same_form(azure: Azure, tmp_path: Path, kind: str) -> None:
-    """msal makes the requests of azure-identity."""
-    from msal import ConfidentialClientApplication
-
-    file = tmp_path / "token"
-    file.write_text("assertion-canary")
-    environ = dict(azure.environ)
-    credential: Any = "entra-secret-canary"
-    if kind == "assertion":
-        azure.host.assertion = "assertion-canary"
-        environ |= {"AZURE_CLIENT_SECRET": "", "AZURE_FEDERATED_TOKEN_FILE": str(file)}
-        credential = {"client_assertion": lambda: "assertion-canary"}
-    network = MsalNetwork()
-    application = ConfidentialClientApplication(
-        "client-1",
-        authority="https://login.microsoftonline.com/tenant-1",
-        client_credential=credential,
-        http_client=network,
-        instance_discovery=False,
-    )
-    application.acquire_token_for_client([azure.host.scope])
-    azure.ask(azure.client(environ))
-    ours = dict(parse_qsl(azure.server.received[0].body.decode()))
-    assert {name: network.form[name] for name in ours} == ours
-    assert network.form.keys() - ours.keys() <= {"client_info", "claims"}  # what msal's own cache needs
-    assert network.url == f"https://login.microsoftonline.com{azure.server.received[0].target}"
-
-
-def test_msal_makes_the_same_assertion(azure: Azure, tmp_path: Path) -> None:
-    from msal import ConfidentialClientApplication
-
-    file, _ = certificate_file(tmp_path)
-    network = MsalNetwork()
-    application = ConfidentialClientApplication(
-        "client-1",
-        authority="https://login.microsoftonline.com/tenant-1",
-        client_credential={"private_key": file.read_text(), "public_certificate": file.read_text()},
-        http_client=network,
-        instance_discovery=False,
-    )
-    application.acquire_token_for_client([azure.host.scope])
-    given: Any = network.form["client_assertion"]
-    given = given.decode() if isinstance(given, bytes) else given
-    theirs = [json.loads(_unbase64(part)) for part in given.split(".")[:2]]
-    ours = ClientCertificate(str(file)).assertion("client-1", network.url, 0.0)
-    header, claims = [json.loads(_unbase64(part)) for part in ours.split(".")[:2]]
-    assert {name: theirs[0][name].rstrip("=") for name in header} == header  # msal pads the thumbprint
-    assert {name: theirs[1][name] for name in ("aud", "iss", "sub")} == {
-        name: claims[name] for name in ("aud", "iss", "sub")
-    }
-    assert {"exp", "jti"} <= theirs[1].keys() & claims.keys()

@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from providers.cloud.stand_in import (
     AwsStandIn,
     AzureStandIn,
     GoogleStandIn,
+    own_certificate,
 )
 from providers.sample_answers import deltas_from, text_of
 from providers.scripted_server import Received, ScriptedServer
@@ -126,16 +128,17 @@ def test_vertex_with_gemini() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/openai/v1"])
-def test_azure_with_a_token(path: str) -> None:
+def test_azure_with_a_token(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from openai import AzureOpenAI, OpenAI
 
-    host = AzureStandIn()
-    with ScriptedServer(host) as server:
+    host, (tls, trusted) = AzureStandIn(), own_certificate(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted))
+    with ScriptedServer(host, tls=tls) as login, ScriptedServer(host) as server:
         environ = {
             "AZURE_TENANT_ID": "tenant-1",
             "AZURE_CLIENT_ID": "client-1",
             "AZURE_CLIENT_SECRET": "entra-secret-canary",
-            "AZURE_AUTHORITY_HOST": server.url,
+            "AZURE_AUTHORITY_HOST": f"https://127.0.0.1:{login.port}",
         }
         assert ours("azure-openai", f"{server.url}{path}", "my-deployment", environ) == "Rain."
         if path:
@@ -149,6 +152,6 @@ def test_azure_with_a_token(path: str) -> None:
             )
         for _ in sdk.chat.completions.create(model="my-deployment", messages=QUESTION, stream=True):
             pass
-        _, mine, theirs = server.received
+        mine, theirs = server.received
     assert theirs.target == mine.target
     assert theirs.headers["authorization"] == mine.headers["authorization"]

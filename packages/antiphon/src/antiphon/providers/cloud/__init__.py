@@ -5,7 +5,6 @@ A key of such a provider names where its token comes from: `command:…`, `entra
 request, and signs it once more with a new token if the host rejects the first.
 
 - `token_cache`: one token, fetched by one request at a time, replaced before it expires;
-- `signers`: from a reference to what fetches its tokens: `credentials.command`, `entra`, `google`, `aws_keys`;
-- `token_request`, `client_certificate`: requests to token endpoints;
+- `signers`: from a reference to what fetches its tokens: `credentials.command`, and `tokens`, by the vendors' own libraries;
 - `sigv4`: signatures of AWS; `event_stream`: the frames of Bedrock; `hosts`: what Bedrock and Vertex AI change in a call.
 """

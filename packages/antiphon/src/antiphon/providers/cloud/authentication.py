@@ -38,10 +38,7 @@ class Authentication:
     ) -> Authentication:
         """The one for a provider and the token sources among its keys. Raises `CredentialError`."""
         environ = os.environ if environ is None else environ
-        signers = {
-            reference: make_signer(reference, preset, environ=environ, transport=transport, clock=clock)
-            for reference in references
-        }
+        signers = {reference: make_signer(reference, preset, environ=environ, clock=clock) for reference in references}
         return cls(preset, signers, transport)
 
     @property

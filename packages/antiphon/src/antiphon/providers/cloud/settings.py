@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from antiphon.errors import ProviderSetupError
-from antiphon.providers.cloud import aws_keys, google
+from antiphon.providers.cloud.tokens import AWS, GOOGLE, find_google_project, profile_region
 from antiphon.providers.presets import Preset, PresetSetting, first_set_variable
 
 
@@ -40,9 +40,8 @@ def describe_missing(preset: Preset, setting: PresetSetting) -> str:
 
 def _from_files(setting: str, keys: Iterable[str], environ: Mapping[str, str]) -> str:
     for key in keys:
-        if setting == "region" and key.startswith(aws_keys.PREFIX):
-            profile = key.partition("profile=")[2].partition(",")[0]
-            return aws_keys.profile_region(environ, profile)
-        if setting == "project" and key.startswith(google.PREFIX):
-            return google.find_project(key.removeprefix(google.PREFIX), environ)
+        if setting == "region" and key.startswith(AWS):
+            return profile_region(environ, key.partition("profile=")[2].partition(",")[0])
+        if setting == "project" and key.startswith(GOOGLE):
+            return find_google_project(key.removeprefix(GOOGLE), environ)
     return ""

@@ -6,23 +6,29 @@ A `HeaderSigner` adds headers with a token (`command:`, `entra:`, `google:`), a 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 from msgspec import structs
 
 from antiphon.errors import CredentialError
-from antiphon.http.client.request import HttpRequest, HttpResponse, Transport
+from antiphon.http.client.request import HttpRequest, HttpResponse
 from antiphon.http.client.request_head import parse_url
-from antiphon.providers.cloud import aws_keys, entra, google
-from antiphon.providers.cloud.aws_keys import AwsSource
-from antiphon.providers.cloud.entra import EntraSource
-from antiphon.providers.cloud.google import GoogleSource
 from antiphon.providers.cloud.sigv4 import AwsKeys, sign
 from antiphon.providers.cloud.token_cache import Fetched, TokenCache, TokenError
-from antiphon.providers.cloud.token_request import clock_difference
+from antiphon.providers.cloud.tokens import (
+    AWS,
+    AWS_OPTIONS,
+    ENTRA,
+    ENTRA_OPTIONS,
+    GOOGLE,
+    AwsSource,
+    EntraSource,
+    GoogleSource,
+    in_thread,
+)
 from antiphon.providers.credentials import command
 from antiphon.providers.credentials.command import Command, find_program, parse_command, run_command, secret_in
 from antiphon.providers.credentials.secret import Credential
@@ -135,6 +141,14 @@ class SignatureSigner:
         return False
 
 
+def clock_difference(date: str) -> float:
+    """By how many seconds the clock that wrote a `Date` header is ahead of ours; 0 if the header cannot be read."""
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except (TypeError, ValueError):
+        return 0.0
+
+
 def error_type(headers: Mapping[str, str]) -> str:
     """The error that AWS names in a header: `ThrottlingException:http://…`; empty if it names none."""
     return headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2]
@@ -145,30 +159,26 @@ def make_signer(
     preset: Preset,
     *,
     environ: Mapping[str, str],
-    transport: Transport,
     clock: Callable[[], float] = time.monotonic,
 ) -> Signer:
     """The signer that a reference names. Raises `CredentialError` for one that cannot be used with the preset."""
     name = Credential(secret=reference).display_name
     if reference.startswith(command.PREFIX):
         return HeaderSigner(name, _CommandSource(parse_command(reference), preset, environ).fetch, clock)
-    if reference.startswith(google.PREFIX):
-        place = reference.removeprefix(google.PREFIX)
-        return HeaderSigner(name, GoogleSource(place, environ=environ, transport=transport).fetch, clock)
-    if reference.startswith(entra.PREFIX):
-        options = parse_options(reference, entra.PREFIX, entra.OPTIONS)
-        source = EntraSource(options, preset.token_scope, environ=environ, transport=transport)
-        return HeaderSigner(name, source.fetch, clock)
+    if reference.startswith(GOOGLE):
+        return HeaderSigner(name, GoogleSource(reference.removeprefix(GOOGLE), environ=environ).fetch, clock)
+    if reference.startswith(ENTRA):
+        options = parse_options(reference, ENTRA, ENTRA_OPTIONS)
+        return HeaderSigner(name, EntraSource(options, preset.token_scope, environ=environ).fetch, clock)
     if not preset.service:
         raise CredentialError(f"{name} signs requests to AWS, and preset {preset.name} is not one of its services")
-    options = parse_options(reference, aws_keys.PREFIX, aws_keys.OPTIONS)
-    keys = AwsSource(options, preset.region, environ=environ, transport=transport)
+    keys = AwsSource(parse_options(reference, AWS, AWS_OPTIONS), preset.region, environ=environ)
     return SignatureSigner(name, keys, region=preset.region, service=preset.service, clock=clock)
 
 
-def check_reference(reference: str, preset: Preset, environ: Mapping[str, str], transport: Transport) -> None:
+def check_reference(reference: str, preset: Preset, environ: Mapping[str, str]) -> None:
     """Raise `CredentialError` for a reference that cannot work. Nothing is fetched and no command is run."""
-    make_signer(reference, preset, environ=environ, transport=transport)
+    make_signer(reference, preset, environ=environ)
     if reference.startswith(command.PREFIX):
         find_program(parse_command(reference), environ)
 
@@ -199,6 +209,6 @@ class _CommandSource:
         self._environ = environ
 
     async def fetch(self) -> Fetched[Mapping[str, str]]:
-        output = await asyncio.to_thread(run_command, self._command, self._environ)
+        output = await in_thread(lambda: run_command(self._command, self._environ))
         headers = self._preset.credential_header(secret_in(self._command, output))
         return Fetched(headers, command.DEFAULT_TTL if output.lifetime is None else output.lifetime)
