@@ -19,7 +19,7 @@ from support.repository import LIBRARY, ROOT, SOURCES
 LAYERS = """
 closing errors ids model_name private_files text
 threads http
-parts extensions
+parts extensions page
 history wire
 context repair telemetry
 prices providers

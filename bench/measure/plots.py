@@ -14,21 +14,19 @@ from html import escape
 
 from msgspec import Struct
 
-from antiphon_gateway.observe.page.charts import svg
-
 WIDTH = 440.0
 _LEFT, _RIGHT = 12.0, 12.0
 _ROW, _HEAD, _FOOT = 34.0, 46.0, 30.0
 _STYLE = """
-text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif; fill: #1c1f24; }
-.paper { fill: #ffffff; } .title { font-weight: 600; font-size: 15px; } .quiet { fill: #626973; font-size: 12px; }
-.grid { stroke: #e3e3dd; stroke-width: 1; } .rail { stroke: #d3d3cb; stroke-width: 2; }
-.ours { fill: #2b5f9e; stroke: #2b5f9e; } .theirs { fill: #a9793a; stroke: #a9793a; } .floor { fill: #8b929c; stroke: #8b929c; }
+text { font: 13px "Atkinson Hyperlegible Next", system-ui, -apple-system, "Segoe UI", sans-serif; fill: #161a17; }
+.paper { fill: #fbfcfa; } .title { font-weight: 650; font-size: 15px; } .quiet { fill: #58625b; font-size: 12px; }
+.grid { stroke: #e0e5df; stroke-width: 1; } .rail { stroke: #b9c2bb; stroke-width: 2; }
+.ours { fill: #0c6847; stroke: #0c6847; } .theirs { fill: #3a4cc0; stroke: #3a4cc0; } .floor { fill: #838d86; stroke: #838d86; }
 .bold { font-weight: 600; stroke: none; } .line { fill: none; stroke-width: 2; } .dashed { stroke-dasharray: 4 4; }
 @media (prefers-color-scheme: dark) {
-text { fill: #e4e5e3; } .paper { fill: #131518; } .quiet { fill: #9ba2ac; }
-.grid { stroke: #2c3037; } .rail { stroke: #3a4048; }
-.ours { fill: #7fb2ec; stroke: #7fb2ec; } .theirs { fill: #dba95f; stroke: #dba95f; } .floor { fill: #8b929c; stroke: #8b929c; }
+text { fill: #e5eae5; } .paper { fill: #101311; } .quiet { fill: #9aa59d; }
+.grid { stroke: #2a312c; } .rail { stroke: #414a43; }
+.ours { fill: #6dd3a1; stroke: #6dd3a1; } .theirs { fill: #a8b5ff; stroke: #a8b5ff; } .floor { fill: #6d7870; stroke: #6d7870; }
 .bold { stroke: none; } .line { fill: none; }
 }
 """
@@ -173,4 +171,9 @@ def _across(value: float, low: int, high: int) -> float:
 def _picture(name: str, title: str, words: str, height: float, drawn: Iterable[str]) -> str:
     paper = f'<rect class="paper" width="{WIDTH:g}" height="{height:g}" rx="6"/>'
     inner = [f"<style>{_STYLE}</style>", paper, *drawn]
-    return svg(name, escape(title), escape(words), (WIDTH, height), inner, stands_alone=True)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH:g}" height="{height:g}" class="plot" '
+        f'viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-labelledby="{name}-title {name}-words">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-words">{escape(words)}</desc>'
+        f"{''.join(inner)}</svg>"
+    )

@@ -145,10 +145,10 @@ def take_status(browser: str, address: str) -> None:
             page.goto(f"{address}/status")
             page.get_by_label("Admin key").fill(ADMIN)
             page.keyboard.press("Enter")
-            page.get_by_role("heading", name="Recent requests").wait_for()
+            page.locator("ol.calls > li").nth(5).wait_for()
             shot(page, name)
             if name == "status.png":
-                missed = page.locator("ol.requests > li", has_text="cache miss").first
+                missed = page.locator("ol.calls > li", has_text="cache miss").first
                 missed.locator("summary").click()
                 missed.screenshot(path=HERE / "cache-status.png")
         chromium.close()

@@ -20,19 +20,20 @@ from antiphon_chat.shared.mcp.settings import Approval
 from antiphon_chat.shared.uploads import IMAGE_BYTES, IMAGE_TYPES, MAX_FILE_BYTES, MEBIBYTE
 from antiphon_devtools.cache_doctor.difference import Change
 from antiphon_devtools.cache_doctor.report import Verdict
-from support.repository import CHAT
+from support.repository import CHAT, LIBRARY
 
 PAGE = CHAT / "page" / "assets"
-LOCALES = PAGE / "ui" / "locales"
+LOCALES = PAGE / "texts"
+SHARED = LIBRARY / "page"
 INDEX = (PAGE / "index.html").read_text(encoding="utf-8")
-SCRIPTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PAGE.rglob("*.js")) if path.parent != LOCALES)
+SCRIPTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted([*PAGE.rglob("*.js"), *SHARED.glob("*.js")]))
 MADE_BY_THE_SERVER = {"footnotes", "level-1", "level-2", "level-3", "middle"}
 """Classes in the blocks of `chat/markdown.py`."""
 
 
 def texts(language: str) -> dict[str, str]:
-    module = (LOCALES / f"{language}.js").read_text(encoding="utf-8")
-    return {key: json.loads(text) for key, text in re.findall(r'^  (\w+): (".*"),$', module, re.MULTILINE)}
+    found: dict[str, str] = json.loads((LOCALES / f"{language}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def is_used(name: str) -> bool:
@@ -82,13 +83,6 @@ def test_every_class_with_a_style_is_used() -> None:
     selectors = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", styles, flags=re.DOTALL)
     classes = set(re.findall(r"\.([a-zA-Z][\w-]*)", selectors)) - MADE_BY_THE_SERVER
     assert sorted(name for name in classes if not is_used(name)) == []
-
-
-def test_every_icon_is_used() -> None:
-    drawn = re.search(r"const ICONS = \{(.*?)\};", SCRIPTS, re.DOTALL)
-    assert drawn
-    names = re.findall(r"^  (\w+):", drawn[1], re.MULTILINE)
-    assert [name for name in names if not re.search(rf'icon(Button)?\("{name}"', SCRIPTS)] == []
 
 
 def test_the_page_has_the_limits_and_types_of_the_server() -> None:

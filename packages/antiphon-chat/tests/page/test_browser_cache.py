@@ -113,15 +113,18 @@ def test_on_a_phone_in_chinese(chromium: Chromium, chat: tuple[Browser, str], ax
 
 @pytest.mark.parametrize(
     ("language", "options", "words"),
-    [("en", {}, ["cache miss", "system changed.", "First difference"]), ("zh", PHONE, ["缓存未命中", "第一处不同"])],
+    [
+        ("en-GB", {}, ["cache miss", "system changed.", "First difference"]),
+        ("zh-CN", PHONE, ["缓存未命中", "第一处不同"]),
+    ],
 )
 def test_the_status_page_names_the_field(
     chromium: Chromium, gateway: Rig, axe: str, language: str, options: dict[str, Any], words: list[str]
 ) -> None:
-    context = chromium.new_context(**options)
+    context = chromium.new_context(locale=language, **options)
     page = context.new_page()
-    page.goto(f"{gateway.url}/status?lang={language}")
-    missed = page.locator("ol.requests > li").filter(has_text=words[0]).first
+    page.goto(f"{gateway.url}/status")
+    missed = page.locator("ol.calls > li").filter(has_text=words[0]).first
     missed.locator("summary").click()
     for word in words:
         expect(missed).to_contain_text(word)

@@ -42,7 +42,7 @@ def test_each_turn_and_the_conversation_show_tokens_cache_and_money(
     with served(tmp_path / "chats.db") as browser, window(chromium, browser.port, **screen) as shown:
         shown.open(conversation)
         used = shown.thread.locator(".used")
-        expect(used.first).to_have_text("12,000 in · 500 out · $0.0350")
+        expect(used.first).to_have_text("12,000 in · 500 out · $0.035")
         expect(used.last).to_contain_text("75 % from cache")
         shown.page.locator("#more summary").click()
         shown.page.locator("#usage").click()

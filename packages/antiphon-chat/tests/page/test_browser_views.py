@@ -253,9 +253,9 @@ def test_durations_are_rounded_once(chromium: Chromium, chat: tuple[Browser, Map
     with window(chromium, chat[0].port) as shown:
         shown.open()
         drawn = shown.page.evaluate(
-            "import('/chat/page/ui/i18n.js').then(({ formatDuration }) => [0.001, 2, 119.7, 3600].map(formatDuration))"
+            "import('/chat/page/texts.js').then(({ formatDuration }) => [0.001, 0.44, 2, 119.7, 3600].map(formatDuration))"
         )
-    assert drawn == ["1 ms", "2.0 s", "2 min 0 s", "60 min 0 s"]
+    assert drawn == ["1 ms", "0.44 s", "2.0 s", "2 min 0 s", "60 min 0 s"]
 
 
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])

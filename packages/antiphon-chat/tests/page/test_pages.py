@@ -11,17 +11,13 @@ import pytest
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.http.messages import ClientRequest
 from antiphon.http.origin import OriginRules
+from antiphon.page.files import POLICY, PageFiles
 from antiphon_chat.page.access import AccessControl
-from antiphon_chat.page.app import PageFiles
 from antiphon_chat.page.request import ApiError
 from antiphon_gateway.access.client_keys import ClientKeys, hash_key
 from antiphon_gateway.config.settings import ClientKeySettings, Config
 from page.rig import PAGE, Browser, served
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-)
 SECRET = "sk-antiphon-of-the-test"
 KEYED = (
     ClientKeySettings(name="ada", key=hash_key(SECRET)),
@@ -33,7 +29,7 @@ KEYED = (
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     (folder / "index.html").write_text("<!doctype html><title>chat</title>")
-    (folder / "app.js").write_text("export const x = 1;")
+    (folder / "main.js").write_text("export const x = 1;")
     (folder / "parts").mkdir()
     (folder / "parts" / "look.css").write_text("body { margin: 0 }")
     (folder / "notes.txt").write_text("not for you")
@@ -43,13 +39,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory, page: Path) -> Iterator[Browser]:
-    with served(tmp_path_factory.mktemp("open") / "chats.db", page=PageFiles(page)) as browser:
+    with served(tmp_path_factory.mktemp("open") / "chats.db", page=PageFiles(page, ["parts/look.css"])) as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory, page: Path) -> Iterator[Browser]:
-    with served(tmp_path_factory.mktemp("keyed") / "chats.db", keys=KEYED, page=PageFiles(page)) as browser:
+    with served(
+        tmp_path_factory.mktemp("keyed") / "chats.db", keys=KEYED, page=PageFiles(page, ["parts/look.css"])
+    ) as browser:
         yield browser
 
 
@@ -76,12 +74,12 @@ def test_every_api_response_is_json_with_nosniff(browser: Browser) -> None:
 
 
 def test_files_are_asked_for_again_and_answered_with_you_have_it(browser: Browser) -> None:
-    got = browser.get("/chat/page/app.js")
+    got = browser.get("/chat/page/main.js")
     assert got.headers["content-type"] == "text/javascript; charset=utf-8"
     assert got.headers["cache-control"] == "no-cache"
-    again = browser.request("GET", "/chat/page/app.js", headers={"if-none-match": got.headers["etag"]})
+    again = browser.request("GET", "/chat/page/main.js", headers={"if-none-match": got.headers["etag"]})
     assert (again.status, again.body) == (304, b"")
-    other = browser.request("GET", "/chat/page/app.js", headers={"if-none-match": '"other"'})
+    other = browser.request("GET", "/chat/page/main.js", headers={"if-none-match": '"other"'})
     assert (other.status, other.body) == (200, b"export const x = 1;")
     assert browser.get("/chat/page/parts/look.css").status == 200
 
@@ -95,7 +93,7 @@ def test_files_are_asked_for_again_and_answered_with_you_have_it(browser: Browse
         "/chat/page/..%5csecret.js",
         "/chat/page//etc/passwd",
         "/chat/page/parts/../../secret.js",
-        "/chat/page/app.js%00.css",
+        "/chat/page/main.js%00.css",
         "/chat/page/notes.txt",
         "/chat/page/",
         "/chat/page/.",
@@ -205,7 +203,7 @@ def test_other_sites_do_not_read_either_and_are_not_asked_back(browser: Browser)
     ],
 )
 def test_dns_rebinding_is_refused(browser: Browser, host: str, status: int) -> None:
-    for path in ("/chat/", "/chat/api/state", "/chat/page/app.js"):
+    for path in ("/chat/", "/chat/api/state", "/chat/page/main.js"):
         connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=10)
         connection.putrequest("GET", path, skip_host=True)
         connection.putheader("host", host.format(port=browser.port))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import string
 from collections.abc import Iterator
 from contextvars import copy_context
@@ -68,8 +67,8 @@ def test_page_and_terminal_use_the_same_words() -> None:
 
 
 def page_texts(language: str) -> dict[str, str]:
-    module = (CHAT / "page" / "assets" / "ui" / "locales" / f"{language}.js").read_text(encoding="utf-8")
-    return {key: json.loads(text) for key, text in re.findall(r'^  (\w+): (".*"),$', module, re.MULTILINE)}
+    texts: dict[str, str] = json.loads((CHAT / "page" / "assets" / "texts" / f"{language}.json").read_text("utf-8"))
+    return texts
 
 
 @pytest.mark.parametrize(

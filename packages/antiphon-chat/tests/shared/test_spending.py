@@ -59,7 +59,14 @@ def test_several_models_are_listed_one_by_one() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "shown"),
-    [("0", "$0.0000"), ("0.00001", "< $0.0001"), ("0.00314", "$0.0031"), ("1.005", "$1.01"), ("1234.5", "$1,234.50")],
+    [
+        ("0", "$0.00"),
+        ("0.00001", "< $0.0001"),
+        ("0.00314", "$0.0031"),
+        ("0.02149", "$0.021"),
+        ("1.005", "$1.01"),
+        ("1234.5", "$1,234.50"),
+    ],
 )
 def test_money_is_short(amount: str, shown: str) -> None:
     assert format_money(Decimal(amount)) == shown

@@ -22,7 +22,6 @@ from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.admission import admit_client, refuse_route
 from antiphon_gateway.access.client_keys import ANONYMOUS, ClientKey
 from antiphon_gateway.access.operators import find_operator
-from antiphon_gateway.access.page_session import LANGUAGE_COOKIE, cookie, form_token, language_cookie, session_key
 from antiphon_gateway.accounting import RequestAccounting
 from antiphon_gateway.config.reload import ConfigReloader
 from antiphon_gateway.config.settings import Config
@@ -39,14 +38,11 @@ from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.generate.prepare import with_model
 from antiphon_gateway.observe.instruments import CONTENT_TYPE
 from antiphon_gateway.observe.ledger_search import search_ledger
-from antiphon_gateway.observe.page.html import wants_page
-from antiphon_gateway.observe.page.login_page import login_page
-from antiphon_gateway.observe.page.status_page import PageView, status_answer
-from antiphon_gateway.observe.page.texts import choose_language
+from antiphon_gateway.observe.page import STATUS_PAGE, wants_page
 from antiphon_gateway.observe.request_search import RequestFilter
 from antiphon_gateway.observe.request_trace import RequestTrace
 from antiphon_gateway.observe.spend_summary import SpendReader
-from antiphon_gateway.observe.status import ReloadResult, build_status
+from antiphon_gateway.observe.status import ReloadResult, build_status, status_json
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path, is_chat_path, match_route
 from antiphon_gateway.runtime.context import Admission, RequestContext, Services
 from antiphon_gateway.runtime.loaded import LoadedConfig
@@ -57,10 +53,9 @@ logger = logging.getLogger("antiphon.gateway")
 
 _CALLS_PROVIDERS = frozenset({"generate", "embed", "compact", "pass"})
 """What calls a provider and records itself. It is refused once a budget is used up; a client can still list models."""
-_PAGE_ACTIONS = frozenset({"status", "status_logout", "status_switch"})
-"""What a browser without a session gets the login form for."""
+_STATUS_PAGE = Endpoint("status_page", resource="index.html")
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
-_PROBES = frozenset({"health", "ready", "metrics", "status"})
+_PROBES = frozenset({"health", "ready", "metrics", "status", "status_page", "status_login", "status_login_needed"})
 _OPERATIONS = {"generate": "chat", "compact": "chat", "embed": "embeddings", "count": "count_tokens"}
 """The operations of requests that have another name in the log and the ledger."""
 _CLIENT_LEFT = 499
@@ -153,18 +148,14 @@ class Gateway:
             client_format = error_format_for_path(request.path, request.headers)
             self._refuse(RequestTrace(request_id=request.request_id, client_format=client_format), request, refusal)
             return refusal
+        if endpoint.action == "status" and wants_page(request.headers, request.query):
+            endpoint = _STATUS_PAGE
         key = admit_client(loaded, request, endpoint)
         if isinstance(key, ClientKey):
             return Admission(
                 loaded, endpoint, key, started_at, passes_body=endpoint.action == "pass", record=self._record_end
             )
         self._refuse(_new_trace(request, endpoint, "", started_at), request, key)
-        if (
-            endpoint.action in _PAGE_ACTIONS
-            and not loaded.keys.allows_anonymous
-            and wants_page(request.headers, request.query)
-        ):
-            return login_page(request)
         return key
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
@@ -188,6 +179,8 @@ class Gateway:
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
         if action == "status":
             return await self._status(loaded, request)
+        if action == "status_page":
+            return STATUS_PAGE.answer(request, endpoint.resource) or refuse_route(request, NoRoute())
         if action in _CALLS_PROVIDERS:
             context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
             response = await self._finished(self._call_provider(context), context, admission.started_at)
@@ -338,19 +331,8 @@ class Gateway:
             spend=await self._spend.read(self._services.database, is_on=has_ledger),
             ledger=await search_ledger(self._services.database, search, request.query) if has_ledger else None,
         )
-        chosen = request.query.get("lang", "")
-        view = PageView(
-            language=choose_language(
-                request.headers.get("accept-language", ""), chosen or cookie(request, LANGUAGE_COOKIE)
-            ),
-            token=form_token(loaded, request),
-            has_session=session_key(loaded, request) is not None,
-            search=search,
-        )
-        response = status_answer(status, request.headers, request.query, view)
-        if chosen == view.language:
-            response.headers["set-cookie"] = language_cookie(loaded, request, chosen)
-        return response
+        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", "vary": "Accept"}
+        return Response.json(status_json(status, search), headers=headers)
 
     def _record_request(self, trace: RequestTrace, context: RequestContext) -> None:
         self._services.spans.record(trace, context.request.headers, context.loaded.base_urls)

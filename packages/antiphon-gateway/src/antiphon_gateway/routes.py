@@ -60,8 +60,8 @@ Action: TypeAlias = Literal[
     "spend",
     "usage",
     "status_login",
-    "status_logout",
-    "status_switch",
+    "status_login_needed",
+    "status_page",
 ]
 
 
@@ -165,9 +165,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/readyz", Endpoint("ready")),
     Route("GET", "/metrics", Endpoint("metrics")),
     Route("GET", "/status", Endpoint("status")),
+    Route("GET", "/status/page/{name}", Endpoint("status_page")),
+    Route("GET", "/status/login", Endpoint("status_login_needed")),
     Route("POST", "/status/login", Endpoint("status_login")),
-    Route("POST", "/status/logout", Endpoint("status_logout")),
-    Route("POST", "/status/credentials", Endpoint("status_switch")),
     Route("GET", "/credentials", Endpoint("list_credentials")),
     Route("POST", "/credentials", Endpoint("switch_credential")),
     Route("GET", "/admin/credentials", Endpoint("list_credentials")),

@@ -7,7 +7,6 @@ page builds its elements from text. Every response has headers that forbid type 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +22,7 @@ from antiphon.history import AgentHistory, HistoryStore
 from antiphon.http.messages import ClientRequest, Response
 from antiphon.http.origin import OriginRules
 from antiphon.http.server.application import Application, Refusal
+from antiphon.page.files import SECURITY_HEADERS, PageFiles
 from antiphon.prices.table import PriceTable
 from antiphon.providers.client import ProviderClient
 from antiphon_chat.page.access import API, READING, AccessControl, ModelAccess
@@ -51,16 +51,11 @@ logger = logging.getLogger("antiphon.web")
 
 Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Response]]
 
+ASSETS = Path(__file__).with_name("assets")
+STYLES = ("theme.css", "layout.css", "thread.css", "cards.css", "history.css", "settings.css")
 STREAM_SECONDS = 600.0
 TOOLS_SECONDS = 10.0
 _PAGE = "/chat/page/"
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-}
 _CODES = {
     408: "timeout",
     413: "too_large",
@@ -119,7 +114,7 @@ class ChatApp(Application):
         self._token_limit = token_limit
         self._given_turns = turns
         self._asks_before_changes = asks_before_changes
-        self._page = page or PageFiles()
+        self._page = page or PageFiles(ASSETS, STYLES)
         self._is_closing = False
         self._provider = ReloadableProvider(models)
         self.conversations = OpenConversations(
@@ -214,10 +209,11 @@ class ChatApp(Application):
             raise ApiError(f"{request.path[:200]} takes GET, not {request.method}", 405, "method", allow="GET")
         if request.path in ("/", "/chat"):
             return Response(status=302, headers={"location": "/chat/"})
-        if request.path == "/chat/":
-            return self._page.answer(request, "index.html")
-        if request.path.startswith(_PAGE):
-            return self._page.answer(request, request.path.removeprefix(_PAGE))
+        is_file = request.path.startswith(_PAGE)
+        if is_file or request.path == "/chat/":
+            name = request.path.removeprefix(_PAGE) if is_file else "index.html"
+            if (answer := self._page.answer(request, name)) is not None:
+                return answer
         raise ApiError(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
 
     async def _call_api(self, request: ClientRequest, key: ClientKey) -> Response:
@@ -318,52 +314,5 @@ def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Respo
 def _protected(request: ClientRequest, answer: Response) -> Response:
     """The response with the security headers."""
     is_api = request.path.startswith(API)
-    answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
+    answer.headers = {**SECURITY_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
     return answer
-
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-)
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".json": "application/json",
-}
-
-
-class PageFiles:
-    """The files of a folder."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(__file__).with_name("assets")
-
-    def answer(self, request: ClientRequest, name: str) -> Response:
-        """The file of that name, or 304 if the browser has it."""
-        path = self._files().get(name)
-        if path is None:
-            raise ApiError(f"there is no file {name[:80]!r} of the page", 404, "not_found")
-        body = path.read_bytes()
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {
-            "content-type": _TYPES[path.suffix],
-            "content-security-policy": POLICY,
-            "etag": tag,
-            "cache-control": "no-cache",  # revalidated each time, and answered with 304
-        }
-        known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-        if tag in known or "*" in known:
-            return Response(status=304, headers=headers)
-        return Response(headers=headers, body=body)
-
-    def _files(self) -> dict[str, Path]:
-        return {
-            path.relative_to(self._folder).as_posix(): path
-            for path in self._folder.rglob("*")
-            if path.suffix in _TYPES and path.is_file()
-        }

@@ -64,7 +64,8 @@ def cost_of_entry(entry: ModelOutputEntry, prices: PriceTable | None = None) -> 
 
 
 def format_money(amount: Decimal) -> str:
-    """Dollars with two decimals from one dollar on, else with four; the smallest amounts as such."""
+    """Dollars as the page writes them: two decimals from one dollar on, three from a cent, else four."""
     if 0 < amount < _SMALLEST:
         return f"< ${_SMALLEST}"
-    return f"${amount.quantize(Decimal('0.01') if amount >= 1 else _SMALLEST, ROUND_HALF_UP):,}"
+    digits = 2 if amount >= 1 or not amount else 3 if amount >= Decimal("0.01") else 4
+    return f"${amount.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):,}"

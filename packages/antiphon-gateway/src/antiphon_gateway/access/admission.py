@@ -24,8 +24,10 @@ from antiphon_gateway.errors import error_response
 from antiphon_gateway.routes import Endpoint, NoRoute, error_format_for_path
 
 _PROBES = frozenset({"health", "ready"})
-MAX_FORM_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
-"""The most bytes of a form, and of what is sent to any other endpoint."""
+_KEYLESS = frozenset({"status_page", "status_login", "status_login_needed"})
+"""The status page has no data; its login is limited by itself."""
+MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES = 8 * 1024, 64 * 1024
+"""The most bytes of a body without a key, and of what is sent to endpoints that take settings."""
 _LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
 _UNREAD_KEYS = ProviderError(
     "the gateway has just started, and its database has not answered which client keys there are; try again",
@@ -59,7 +61,7 @@ def admit_client(loaded: AccessRules, request: ClientRequest, endpoint: Endpoint
         if not problem and not needs_no_key:  # probes come from other machines, under any host name
             problem = _LOOPBACK_ONLY if not is_loopback(request.peer) else local_problem(headers, loaded.origin_rules)
         return error_response(endpoint.format, ProviderError(problem, "permission")) if problem else ANONYMOUS
-    if needs_no_key or endpoint.action == "status_login":
+    if needs_no_key or endpoint.action in _KEYLESS:
         return ANONYMOUS
     key = presented_key(loaded, request)
     if key is None and TICKET in request.query and request.path.startswith("/upload/"):

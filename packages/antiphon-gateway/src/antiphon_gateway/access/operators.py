@@ -1,9 +1,8 @@
 """Who operates the gateway: the only place that decides whether a request comes from an operator.
 
-With client keys, an operator presents one with `admin = true`, or the session of the status page that began with one. Without
-any, programs on this machine are operators: the peer is a loopback address, `Host` is a name of this machine, no foreign web page
-asks, and no proxy forwards the request. `find_operator` returns the operator's key, whose name goes to the
-audit log.
+With client keys, an operator presents one with `admin = true`. Without any, programs on this machine are operators: the peer is a
+loopback address, `Host` is a name of this machine, no foreign web page asks, and no proxy forwards the request. `find_operator`
+returns the operator's key, whose name goes to the audit log.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from antiphon.http.messages import ClientRequest
 from antiphon.http.origin import is_loopback, local_problem, site_problem
 from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.client_keys import ClientKey
-from antiphon_gateway.access.page_session import session_key
 from antiphon_gateway.access.rules import AccessRules
 
 LOCAL_OPERATOR = ClientKey(name="", admin=True)
@@ -26,7 +24,6 @@ NOT_ADMIN = ProviderError(
 OPERATOR_ACTIONS = frozenset(
     {"metrics", "status", "list_credentials", "switch_credential", "list_keys", "create_key", "get_key", "change_key"}
     | {"delete_key", "disable_key", "enable_key", "rotate_key", "audit", "spend"}
-    | {"status_logout", "status_switch"}
 )
 """What only operators may do."""
 
@@ -39,8 +36,6 @@ def find_operator(loaded: AccessRules, request: ClientRequest) -> ClientKey | No
     if loaded.keys.allows_anonymous:
         return LOCAL_OPERATOR if is_from_this_machine(loaded, request) else None
     key = presented_key(loaded, request)
-    if key is None and "cookie" in request.headers:
-        key = session_key(loaded, request)
     return key if key is not None and key.admin else None
 
 

@@ -1,4 +1,4 @@
-"""Tokens that the gateway signs for a client and accepts when they come back: upload tickets, sessions of the status page.
+"""Tokens that the gateway signs for a client and accepts when they come back: upload tickets.
 
 A token names a client key and when it expires, and contains no secret (law L10). The signing key is made of the providers' keys,
 so that every worker and host with the same configuration accepts it. Tokens that a process fetches from a cloud are not part of

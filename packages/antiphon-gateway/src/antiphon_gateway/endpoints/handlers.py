@@ -18,7 +18,7 @@ from antiphon_gateway.admin.handlers import (
     handle_spend,
     handle_usage,
 )
-from antiphon_gateway.admin.status_forms import handle_login, handle_logout, handle_switch
+from antiphon_gateway.admin.status_login import handle_login, handle_login_needed
 from antiphon_gateway.endpoints.interactions import (
     handle_cancel_interaction,
     handle_delete_interaction,
@@ -82,7 +82,6 @@ HANDLERS: Mapping[str, Handler] = {
     "spend": handle_spend,
     "usage": handle_usage,
     "status_login": handle_login,
-    "status_logout": handle_logout,
-    "status_switch": handle_switch,
+    "status_login_needed": handle_login_needed,
 }
 """Handlers by the action of the endpoint."""

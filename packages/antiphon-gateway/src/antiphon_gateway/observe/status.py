@@ -1,4 +1,4 @@
-"""`Status`: the state of the gateway as one value; `status_json` writes it for programs, `status_page` for people.
+"""`Status`: the state of the gateway as one value, and `status_json`, which writes it for programs and for the status page.
 
 Nothing in it is secret: credentials are named and masked, errors are already scrubbed. With several workers the requests are
 those of all of them, and so are the counts of credentials; workers share the states of credentials and circuits (`WorkerHealth`).
@@ -18,6 +18,7 @@ from antiphon.providers.engine.target_health import CircuitStatus
 from antiphon_gateway.observe.ledger_search import LedgerSearch
 from antiphon_gateway.observe.recent import Activity, Minute, RequestRecord, percentile
 from antiphon_gateway.observe.request_search import RequestFilter, TargetStats, target_stats
+from antiphon_gateway.observe.request_trace import Outcome
 from antiphon_gateway.observe.spend_summary import SpendSummary
 from antiphon_gateway.share.redis_store import SharedStatus
 
@@ -69,13 +70,6 @@ class CredentialRow(Struct, frozen=True, kw_only=True):
     failures: int
     last_error: str
 
-    @property
-    def states(self) -> tuple[tuple[str, str, datetime | None], ...]:
-        """Its state and those for single models (model, state, until); the first only if it is none of the others."""
-        models = tuple((held.model, held.state, held.until) for held in self.resting)
-        is_of_model = any((state, until) == (self.state, self.until) for _, state, until in models)
-        return models if is_of_model else (("", self.state, self.until), *models)
-
 
 class CircuitRow(Struct, frozen=True, kw_only=True):
     """A target that is skipped after failures in a row. `until` is when it is probed next."""
@@ -118,6 +112,49 @@ class MinuteRow(Struct, frozen=True, kw_only=True):
         )
 
 
+class HourRow(Struct, frozen=True, kw_only=True):
+    """The last hour in numbers. Times are None if there were no answers."""
+
+    requests: int
+    refused: int
+    failed: int
+    p50_seconds: float | None
+    p95_seconds: float | None
+    first_token_p50_seconds: float | None
+    first_token_p95_seconds: float | None
+    prompt_tokens: int
+    cached_tokens: int
+
+    @classmethod
+    def of(cls, minutes: Sequence[Minute]) -> HourRow:
+        """The minutes added up."""
+        hour = Minute(0)
+        for minute in minutes:
+            hour.merge(minute)
+        return cls(
+            requests=hour.requests,
+            refused=hour.refused,
+            failed=hour.failed,
+            p50_seconds=percentile(hour.seconds, 0.5),
+            p95_seconds=percentile(hour.seconds, 0.95),
+            first_token_p50_seconds=percentile(hour.first_token, 0.5),
+            first_token_p95_seconds=percentile(hour.first_token, 0.95),
+            prompt_tokens=hour.prompt_tokens,
+            cached_tokens=hour.cached_tokens,
+        )
+
+
+class ShownRequest(RequestRecord, frozen=True, kw_only=True):
+    """A request as JSON has it: with how it ended."""
+
+    outcome: Outcome
+
+    @classmethod
+    def of_record(cls, record: RequestRecord) -> ShownRequest:
+        """The record with its outcome."""
+        return cls(**{name: getattr(record, name) for name in record.__struct_fields__}, outcome=record.outcome)
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """Everything `/status` shows."""
 
@@ -140,8 +177,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     credentials: tuple[CredentialRow, ...]
     circuits: tuple[CircuitRow, ...]
     models: tuple[ModelRow, ...]
+    hour: HourRow
     minutes: list[MinuteRow]
-    requests: list[RequestRecord]
+    requests: list[ShownRequest]
     targets: list[TargetStats]
     spend: SpendSummary | None
     ledger: LedgerSearch | None = None
@@ -185,7 +223,7 @@ def build_status(
 
 
 def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
-    """The status for programs: everything the page shows, and all stored requests that match `search`."""
+    """The status as JSON: everything the page shows, and all stored requests that match `search`."""
     records = status.seen.records
     found = records if search is None or search.is_empty else [record for record in records if search.matches(record)]
     return msgspec.json.encode(
@@ -195,8 +233,9 @@ def status_json(status: Status, search: RequestFilter | None = None) -> bytes:
             credentials=status.credentials,
             circuits=status.circuits,
             models=status.models,
+            hour=HourRow.of(status.seen.minutes),
             minutes=[MinuteRow.of(minute) for minute in status.seen.minutes],
-            requests=found,
+            requests=[ShownRequest.of_record(record) for record in found],
             targets=target_stats(records),
             spend=status.spend,
             ledger=status.ledger,

@@ -14,7 +14,7 @@ from antiphon.http.messages import ClientRequest, Response
 from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon_gateway.access.accounts import ClientAccounts
-from antiphon_gateway.access.admission import MAX_FORM_BYTES, MAX_SETTINGS_BYTES
+from antiphon_gateway.access.admission import MAX_KEYLESS_BYTES, MAX_SETTINGS_BYTES
 from antiphon_gateway.access.client_keys import ClientKey
 from antiphon_gateway.ledger.database import OperatorDatabase
 from antiphon_gateway.ledger.ledger import UsageLedger
@@ -33,7 +33,6 @@ from antiphon_gateway.state.conversations import ConversationStore
 from antiphon_gateway.state.store import ResponseStore
 from antiphon_gateway.state.upstream_answers import UpstreamAnswers
 
-_FORM_ACTIONS = frozenset({"status_login", "status_logout", "status_switch"})
 _CONTENT_ACTIONS = frozenset(
     {"generate", "count", "embed", "compact", "create_conversation", "update_conversation", "add_conversation_items"}
 )
@@ -105,15 +104,10 @@ class Admission(Struct, frozen=True):
     @property
     def max_body(self) -> int:
         """The most bytes that the body may have."""
-        if self.owner is None or self.takes_form:
-            return MAX_FORM_BYTES
+        if self.owner is None:
+            return MAX_KEYLESS_BYTES
         most = self.loaded.config.gateway.max_body_bytes
         return most if self.endpoint is None or self.endpoint.action in _CONTENT_ACTIONS else MAX_SETTINGS_BYTES
-
-    @property
-    def takes_form(self) -> bool:
-        """Whether the body is a form of the status page."""
-        return self.endpoint is not None and self.endpoint.action in _FORM_ACTIONS
 
 
 class RequestContext(Struct, frozen=True):

@@ -120,28 +120,20 @@ def test_the_life_of_a_key(gateway: Rig, operator: Client) -> None:
         assert key not in str(log)
 
 
-def test_a_session_of_the_status_page_ends_when_its_key_is_rotated(gateway: Rig, operator: Client) -> None:
+def test_a_tab_with_the_status_page_is_closed_when_its_key_is_rotated(gateway: Rig, operator: Client) -> None:
     old = make(operator, "second operator", admin=True)["key"]
     with gateway.client() as client:
-        form = {"accept": "text/html", "content-type": "application/x-www-form-urlencoded"}
 
-        def session(key: str) -> str:
-            got = client.request("POST", "/status/login", f"key={key}".encode(), form)
-            assert got.status == 303
-            return got.headers["set-cookie"].partition(";")[0]
+        def is_open(key: str) -> bool:
+            return client.get("/status", authorization=f"Bearer {key}").status == 200
 
-        def is_open(cookie: str) -> bool:
-            return client.request("GET", "/status", headers={"accept": "text/html", "cookie": cookie}).status == 200
-
-        before = session(old)
-        assert is_open(before)
+        assert is_open(old)
         new = operator.post("/admin/keys/second%20operator/rotate", {"grace_seconds": 600}).json["key"]
-        assert is_open(before), "the old key is accepted until its grace time ends"
-        assert is_open(session(old))
-        after = session(new)
+        assert is_open(old), "the old key is accepted until its grace time ends"
+        assert is_open(new)
         operator.request("POST", "/admin/keys/second%20operator/rotate")
-        assert not is_open(before)
-        assert not is_open(after)
+        assert not is_open(old)
+        assert not is_open(new)
 
 
 @pytest.mark.parametrize("name", FORMATS)

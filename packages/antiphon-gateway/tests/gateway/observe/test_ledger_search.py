@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
-from html import unescape
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from antiphon_gateway.ledger.ledger import UsageLedger
 from antiphon_gateway.ledger.row import UsageRow
 from gateway.rig import FAST, Client, Rig, rig
 
-BROWSER = {"accept": "text/html"}
 TODAY = datetime.now(UTC).date().isoformat()
 
 
@@ -57,39 +54,23 @@ def client(gateway: Rig) -> Iterator[Client]:
 
 
 def test_a_request_of_an_earlier_process_is_found(client: Client) -> None:
-    page = client.request("GET", "/status?q=old-042", headers=BROWSER).body.decode()
-    assert "In the ledger" in page
-    assert re.findall(r"old-\d{3}(?=<)", page) == ["old-042"]
-    assert "1,200 + 30" in page
-    assert "estimate" in page
     found = client.get("/status?format=json&q=old-042").json["ledger"]["page"]
-    assert [(row["request_id"], row["key"], row["target_model"]) for row in found["rows"]] == [
-        ("old-042", "phone", "gpt-4o")
-    ]
+    [row] = found["rows"]
+    assert (row["request_id"], row["key"], row["target_model"]) == ("old-042", "phone", "gpt-4o")
+    assert (row["prompt_tokens"], row["completion_tokens"], row["metering"]) == (1200, 30, "estimated")
 
 
-def test_text_of_the_ledger_is_escaped(client: Client) -> None:
-    page = client.request("GET", "/status?key=laptop", headers=BROWSER).body.decode()
-    assert "&lt;b&gt;laptop&lt;/b&gt;" in page
-    assert "<b>laptop</b>" not in page
-
-
-def test_the_link_pages_to_older_rows_until_the_end(client: Client) -> None:
-    path, shown = f"/status?key=phone&day={TODAY}", []
+def test_the_cursor_pages_to_older_rows_until_the_end(client: Client) -> None:
+    path, cursor, shown = f"/status?key=phone&day={TODAY}", "", []
     for _ in range(10):
-        page = client.request("GET", path, headers=BROWSER).body.decode()
-        shown += re.findall(r"old-\d{3}", page)
-        link = re.search(r'<a rel="next" href="([^"]*)"', page)
-        if link is None:
+        page = client.get(path + (f"&before={cursor}" if cursor else "")).json["ledger"]["page"]
+        shown += [row["request_id"] for row in page["rows"]]
+        if not (cursor := page["next"]):
             break
-        path = unescape(link[1]).partition("#")[0]
-        assert "key=phone" in path
-        assert f"day={TODAY}" in path
     assert shown == [f"old-{number:03}" for number in reversed(range(120)) if number != 7]
 
 
 def test_without_a_search_the_ledger_is_not_read(client: Client) -> None:
-    assert "In the ledger" not in client.request("GET", "/status", headers=BROWSER).body.decode()
     assert client.get("/status?format=json").json["ledger"] is None
 
 
@@ -103,15 +84,6 @@ def test_without_a_search_the_ledger_is_not_read(client: Client) -> None:
 )
 def test_bad_input_is_reported(client: Client, query: str, problem: str) -> None:
     assert problem in client.get(f"/status?format=json&{query}").json["ledger"]["problem"]
-    page = client.request("GET", f"/status?{query}", headers=BROWSER)
-    assert page.status == 200
-    assert problem.partition(",")[0] in unescape(page.body.decode())
-
-
-def test_the_page_is_in_chinese_too(client: Client) -> None:
-    page = client.request("GET", "/status?lang=zh&q=old-1", headers=BROWSER).body.decode()
-    assert "账本中" in page
-    assert "时间" in page
 
 
 def test_refused_requests_have_no_rows(client: Client) -> None:

@@ -15,7 +15,6 @@ from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon_gateway.observe.page.status_page import status_answer
 from antiphon_gateway.observe.recent import (
     MINUTES,
     Activity,
@@ -198,22 +197,6 @@ def test_the_json_has_every_section() -> None:
     assert expected_text["minutes"][-1]["p50_seconds"] == pytest.approx(2.0, rel=0.05)
     assert expected_text["minutes"][0]["p50_seconds"] is None
     assert expected_text["requests"][0]["id"] == "01r"
-
-
-@pytest.mark.parametrize(
-    ("accept", "wanted", "kind"),
-    [
-        ("text/html,application/xhtml+xml,*/*;q=0.8", "", "text/html"),
-        ("*/*", "", "application/json"),
-        ("", "", "application/json"),
-        ("text/html", "json", "application/json"),
-        ("*/*", "html", "text/html"),
-    ],
-)
-def test_browsers_get_the_page_and_programs_json(accept: str, wanted: str, kind: str) -> None:
-    answer = status_answer(status(), {"accept": accept}, {"format": wanted} if wanted else {})
-    assert answer.headers["content-type"].startswith(kind)
-    assert answer.headers["cache-control"] == "no-store"
 
 
 RECORDS = [

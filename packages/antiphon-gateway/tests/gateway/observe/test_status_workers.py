@@ -1,9 +1,8 @@
-"""The status page of several workers: one login for all of them, and the figures of all of them."""
+"""The status of several workers: the same from each of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlencode
 
 from gateway.rig import ENVIRONMENT, KEY
 from gateway.served import config_text, connected, served_gateway
@@ -14,7 +13,7 @@ ADMIN = "sk-antiphon-the-admin-key-0001"
 REQUESTS = 12
 
 
-def test_every_worker_accepts_the_session_and_shows_all_requests(tmp_path: Path) -> None:
+def test_every_worker_shows_all_requests(tmp_path: Path) -> None:
     config = tmp_path / "antiphon.toml"
     with StrictUpstream("anthropic", [KEY.format("anthropic")]) as upstream:
         config.write_text(
@@ -27,16 +26,12 @@ def test_every_worker_accepts_the_session_and_shows_all_requests(tmp_path: Path)
             for _ in range(REQUESTS):
                 with connected(running.port) as client:
                     assert client.post("/v1/chat/completions", body, {"x-api-key": ADMIN}).status == 200
-            form = {"content-type": "application/x-www-form-urlencoded"}
-            with connected(running.port) as client:
-                got = client.request("POST", "/status/login", urlencode({"key": ADMIN}).encode(), form)
-            cookie = got.headers["set-cookie"].partition(";")[0]
 
             def seen() -> set[int]:
                 counts = set()
                 for _ in range(12):
                     with connected(running.port) as client:
-                        status = client.get("/status", cookie=cookie)
+                        status = client.get("/status", authorization=f"Bearer {ADMIN}")
                     assert status.status == 200
                     counts.add(sum(record["operation"] == "chat" for record in status.json["requests"]))
                 return counts

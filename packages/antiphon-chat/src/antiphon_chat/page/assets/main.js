@@ -2,12 +2,14 @@
 /* The page as a whole: the address decides what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, `#/mcp`, else a new conversation),
  * and the components are connected here only. */
 
+import CHINESE from "./texts/zh.json";
+import ENGLISH from "./texts/en.json";
 import { Api } from "./ui/api.js";
-import { switchAppearance } from "./ui/appearance.js";
+import { switchAppearance } from "antiphon/appearance.js";
 import { askForModel, CompareView } from "./chat/compare_view.js";
 import { Composer } from "./chat/composer.js";
 import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
-import { button, byId, element, fill } from "./ui/dom.js";
+import { button, byId, element, fill } from "antiphon/dom.js";
 import { draftOf } from "./chat/drafts.js";
 import { HistoryView } from "./history/history_view.js";
 import { textOf } from "./chat/messages.js";
@@ -21,7 +23,9 @@ import { PlanCard } from "./plans/plan_card.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Thread } from "./chat/thread.js";
 import { showTokens, showUsage } from "./chat/token_meter.js";
-import { currentLanguage, say, translatePage, switchLanguage } from "./ui/i18n.js";
+import { currentLanguage, say, translatePage, switchLanguage, useTexts } from "antiphon/texts.js";
+
+useTexts({ en: ENGLISH, zh: CHINESE });
 
 const TOUR = "offline/plain";
 /** The views that are not of the open conversation, with the keys of their titles; the others are titled as it is. */
@@ -75,18 +79,23 @@ class Page {
       send: (content, interrupts) => this.send(content, interrupts),
       stop: () => this.stop(),
     });
-    this.thread = new Thread(this.api, byId("thread"), {
-      edit: (entry, text) => this.editInBranch(entry, text),
-      regenerate: (entry) => this.reporting(() => this.regenerate(entry)),
-      compare: (entry) => this.reporting(() => this.compare(entry)),
-      open: (id) => (location.hash = addressOf(id)),
-      fork: (version) => this.reporting(() => this.fork(version)),
-      rollBack: (to) => this.reporting(() => this.api.post(`${this.opened.path}/rollback`, { to })),
-      decide: (call, decision) =>
-        this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
-      resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
-      chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
-    }, byId("to-latest"));
+    this.thread = new Thread(
+      this.api,
+      byId("thread"),
+      {
+        edit: (entry, text) => this.editInBranch(entry, text),
+        regenerate: (entry) => this.reporting(() => this.regenerate(entry)),
+        compare: (entry) => this.reporting(() => this.compare(entry)),
+        open: (id) => (location.hash = addressOf(id)),
+        fork: (version) => this.reporting(() => this.fork(version)),
+        rollBack: (to) => this.reporting(() => this.api.post(`${this.opened.path}/rollback`, { to })),
+        decide: (call, decision) =>
+          this.api.post(`${this.opened.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
+        resume: () => this.reporting(() => this.api.post(`${this.opened.path}/resume`)),
+        chooseModel: () => setTimeout(() => this.menu.open()), // after the click, which closes an open menu
+      },
+      byId("to-latest"),
+    );
     this.compareView = new CompareView(this.api, byId("compare"));
     this.mcpView = new McpView(this.api, byId("mcp-servers"));
     this.toolCard = new ToolStatisticsCard(this.api, byId("tool-statistics"));
@@ -104,7 +113,10 @@ class Page {
     this.listen();
     this.sidebar.load();
     const loading = this.api.get("state");
-    this.hasMcp = loading.then((state) => state.has_mcp, () => false);
+    this.hasMcp = loading.then(
+      (state) => state.has_mcp,
+      () => false,
+    );
     // Follow the address first, so that the right draft is in the box before the user types.
     const routed = this.route();
     try {
@@ -577,10 +589,7 @@ class Page {
           KeyM: () => this.menu.open(),
           KeyH: () => {
             if (this.conversation)
-              location.hash = addressOf(
-                this.conversation.id,
-                document.body.dataset.view === "history" ? "" : "/history",
-              );
+              location.hash = addressOf(this.conversation.id, document.body.dataset.view === "history" ? "" : "/history");
           },
         }[event.code]
       : event.key === "Escape"

@@ -3,11 +3,11 @@
  * reason, or approve it with other arguments. The card is removed when a
  * decision is in the log, from any user and any tab. */
 
-import { button, element, fill } from "../ui/dom.js";
+import { button, element, fill } from "antiphon/dom.js";
 import { highlighted } from "../markdown/highlight.js";
 import { showError } from "../ui/notifications.js";
 import { pretty } from "./tool_chip.js";
-import { say } from "../ui/i18n.js";
+import { say } from "antiphon/texts.js";
 
 /** The card for `call`; `decide({decision, reason?, arguments?, always?})` sends the decision. */
 export class ApprovalCard {

@@ -2,9 +2,9 @@
 /* What is attached to the message being written: files that were picked, dropped or pasted, read as base64 and shown as chips.
  * What cannot be sent is refused here with a reason, before anything is uploaded; the server has the last word. */
 
-import { element, fill, icon, iconButton, picture } from "../ui/dom.js";
+import { element, fill, icon, iconButton, picture } from "antiphon/dom.js";
 import { notice, announce } from "../ui/notifications.js";
-import { say, formatSize } from "../ui/i18n.js";
+import { say, formatSize } from "antiphon/texts.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const IMAGE_LIMIT = 10 * 1024 * 1024;

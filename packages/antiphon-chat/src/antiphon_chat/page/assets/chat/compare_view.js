@@ -2,13 +2,13 @@
 /* Two conversations side by side: the same questions, answered by two models. Above is the table of their steps, read again when
  * one of them has news; below, each column is a thread of its own that follows its events, on a phone one below the other. */
 
-import { element, fill } from "../ui/dom.js";
+import { element, fill } from "antiphon/dom.js";
 import { drawComparison } from "./comparison_table.js";
 import { OpenConversation } from "./open_conversation.js";
 import { showError } from "../ui/notifications.js";
 import { Thread } from "./thread.js";
 import { cancelling, confirming, labelled, show } from "../ui/dialogs.js";
-import { say } from "../ui/i18n.js";
+import { say } from "antiphon/texts.js";
 
 /** The entries that change the table. */
 const STEPS = new Set(["model_output", "tool_call_results"]);
@@ -116,9 +116,17 @@ export class CompareView {
 export async function askForModel(models, current, isReplay = false) {
   const field = element("input", { type: "text", required: true, list: "compared-models", autocomplete: "off" });
   const others = models.filter((model) => model !== current);
-  const options = element("datalist", { id: "compared-models" }, others.map((model) => element("option", { value: model })));
+  const options = element(
+    "datalist",
+    { id: "compared-models" },
+    others.map((model) => element("option", { value: model })),
+  );
   field.value = others[0] ?? "";
-  const calls = element("select", {}, ["log", "run", "skip"].map((policy) => element("option", { value: policy }, say(`replayCalls_${policy}`))));
+  const calls = element(
+    "select",
+    {},
+    ["log", "run", "skip"].map((policy) => element("option", { value: policy }, say(`replayCalls_${policy}`))),
+  );
   const answer = await show(
     say(isReplay ? "replayHere" : "compareWith"),
     [

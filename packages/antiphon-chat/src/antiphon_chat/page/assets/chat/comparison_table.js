@@ -2,8 +2,8 @@
 /* The table of a comparison: for each step the calls, the answer, the time, the tokens and the cost of each model, as the server
  * reads them from the logs. What is not known is a question mark. */
 
-import { element, fill } from "../ui/dom.js";
-import { formatDuration, formatMoney, formatNumber, say } from "../ui/i18n.js";
+import { element, fill } from "antiphon/dom.js";
+import { formatDuration, formatMoney, formatNumber, say } from "antiphon/texts.js";
 
 const SHOWN_CHARS = 600;
 
@@ -25,7 +25,9 @@ export function drawComparison(node, { branches, steps }) {
     if (step.turn !== turn) {
       turn = step.turn;
       const question = say("turnQuestion", { number: formatNumber(turn), text: clipped(step.question) });
-      rows.push(element("tr", { class: "question" }, element("th", { colspan: String(names.length + 1), scope: "colgroup" }, question)));
+      rows.push(
+        element("tr", { class: "question" }, element("th", { colspan: String(names.length + 1), scope: "colgroup" }, question)),
+      );
     }
     rows.push(
       element(
@@ -42,12 +44,26 @@ export function drawComparison(node, { branches, steps }) {
       "table",
       {},
       element("caption", {}, say("stepByStep")),
-      element("thead", {}, element("tr", {}, element("td", {}), names.map((name) => element("th", { scope: "col" }, name)))),
+      element(
+        "thead",
+        {},
+        element(
+          "tr",
+          {},
+          element("td", {}),
+          names.map((name) => element("th", { scope: "col" }, name)),
+        ),
+      ),
       element("tbody", {}, rows),
       element(
         "tfoot",
         {},
-        element("tr", {}, element("th", { scope: "row" }, say("allSteps")), branches.map((branch) => element("td", {}, total(branch)))),
+        element(
+          "tr",
+          {},
+          element("th", { scope: "row" }, say("allSteps")),
+          branches.map((branch) => element("td", {}, total(branch))),
+        ),
       ),
     ),
   );

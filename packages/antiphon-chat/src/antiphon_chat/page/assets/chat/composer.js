@@ -4,10 +4,10 @@
  * it. */
 
 import { Attachments } from "./attachments.js";
-import { button, byId, element, fill } from "../ui/dom.js";
+import { button, byId, element, fill } from "antiphon/dom.js";
 import { draftOf, keepDraft, withMessage } from "./drafts.js";
 import { notice } from "../ui/notifications.js";
-import { say } from "../ui/i18n.js";
+import { say } from "antiphon/texts.js";
 
 const LONG_PASTE = 20_000;
 
@@ -174,11 +174,7 @@ export class Composer {
       fill(
         this._queue,
         element("span", {}, say("queued")),
-        button(
-          say("sendNow"),
-          () => this._send(this.takeQueued(this._place), true),
-          { class: "button quiet" },
-        ),
+        button(say("sendNow"), () => this._send(this.takeQueued(this._place), true), { class: "button quiet" }),
         button(
           say("takeBack"),
           () => {

@@ -3,7 +3,7 @@
  * message that is queued until an answer ends. Drafts live as long as the tab. Over a reload they are kept in the tab's
  * storage; files that are too large for it are not, and a queued message that has such files comes back as words in the box. */
 
-import { ofTab } from "../ui/storage.js";
+import { ofTab } from "antiphon/storage.js";
 
 const KEPT = "antiphon.message.";
 const MOST_KEPT = 1_000_000;

@@ -83,16 +83,18 @@ export class EventFeed {
 
   _pause() {
     const wait = PAUSES[Math.min(this._failures, PAUSES.length - 1)];
-    return /** @type {Promise<void>} */ (new Promise((resolve) => {
-      const resume = () => {
-        clearTimeout(timer);
-        removeEventListener("online", resume);
-        resolve();
-      };
-      const timer = setTimeout(resume, wait * (0.75 + Math.random() / 2));
-      addEventListener("online", resume);
-      this._stopped.signal.addEventListener("abort", resume, { once: true });
-    }));
+    return /** @type {Promise<void>} */ (
+      new Promise((resolve) => {
+        const resume = () => {
+          clearTimeout(timer);
+          removeEventListener("online", resume);
+          resolve();
+        };
+        const timer = setTimeout(resume, wait * (0.75 + Math.random() / 2));
+        addEventListener("online", resume);
+        this._stopped.signal.addEventListener("abort", resume, { once: true });
+      })
+    );
   }
 }
 

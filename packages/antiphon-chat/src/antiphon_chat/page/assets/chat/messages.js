@@ -2,11 +2,11 @@
 /* One message of the thread: the input of a user, or the output of one inference. The thread decides their position; their
  * rendering and actions are here. */
 
-import { button, element, fill, iconButton } from "../ui/dom.js";
+import { button, element, fill, iconButton } from "antiphon/dom.js";
 import { drawn } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { copyText } from "../ui/notifications.js";
-import { say } from "../ui/i18n.js";
+import { say } from "antiphon/texts.js";
 
 /** The words of a list of parts. */
 export function textOf(content) {
@@ -131,7 +131,7 @@ export function outputMessage(entry, { api, path, fork, regenerate, compare, chi
     words && iconButton("copy", say("copyMessage"), () => copyText(words)),
     regenerate && iconButton("again", say("regenerate"), () => regenerate(entry)),
     compare && iconButton("compare", say("compareWith"), () => compare(entry)),
-    fork && iconButton("fork", say("forkHere"), () => fork(entry.sequence_number)),
+    fork && iconButton("branch", say("forkHere"), () => fork(entry.sequence_number)),
     used && element("span", { class: "used" }, used),
   );
   return element(

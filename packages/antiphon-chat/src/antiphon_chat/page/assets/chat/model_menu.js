@@ -2,9 +2,9 @@
 /* The menu of models: the sources first, and every model they list while typing, or any other by its name. It is a combobox: the
  * field keeps the focus and the arrows move through the list. */
 
-import { byId, element, fill } from "../ui/dom.js";
+import { byId, element, fill } from "antiphon/dom.js";
 import { describeSource } from "./model_sources.js";
-import { formatNumber, say } from "../ui/i18n.js";
+import { formatNumber, say } from "antiphon/texts.js";
 
 const MOST_SHOWN = 60;
 const PASTE = "\u0000paste"; // the last row, which is not a model
@@ -43,8 +43,7 @@ export class ModelMenu {
     });
     this._field.addEventListener("keydown", (event) => this._key(event));
     document.addEventListener("click", (event) => {
-      if (!this._menu.hidden && !this._menu.contains(event.target) && !this._button.contains(event.target))
-        this.close(false);
+      if (!this._menu.hidden && !this._menu.contains(event.target) && !this._button.contains(event.target)) this.close(false);
     });
   }
 
@@ -159,8 +158,7 @@ export class ModelMenu {
     const offered = this._offered();
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      this._active =
-        (this._active + (event.key === "ArrowDown" ? 1 : offered.length - 1)) % Math.max(1, offered.length);
+      this._active = (this._active + (event.key === "ArrowDown" ? 1 : offered.length - 1)) % Math.max(1, offered.length);
       this._draw();
     } else if (event.key === "Enter" && !event.isComposing && offered.length) {
       event.preventDefault();

@@ -2,9 +2,9 @@
 /* The sources of models: providers with a key, servers on this machine, the small local model, the tour. The card of the
  * first minute and the menu of models show the same list. A pasted key goes to the server and is kept nowhere in the page. */
 
-import { button, element } from "../ui/dom.js";
+import { button, element } from "antiphon/dom.js";
 import { cancelling, confirming, labelled, show } from "../ui/dialogs.js";
-import { formatNumber, say } from "../ui/i18n.js";
+import { formatNumber, say } from "antiphon/texts.js";
 
 /** One phrase that says what a source is. */
 export function describeSource(/** @type {ModelSource} */ source) {
@@ -67,7 +67,11 @@ export function sourceCard(sources, current, { choose, pasteKey, search }) {
  * @param {(provider: string) => void} forget removes a key that was pasted or stored
  */
 export async function askForProviderKey(providers, sources, forget) {
-  const provider = element("select", {}, providers.map((name) => element("option", { value: name }, name)));
+  const provider = element(
+    "select",
+    {},
+    providers.map((name) => element("option", { value: name }, name)),
+  );
   const field = element("input", { type: "password", autocomplete: "off", required: true, spellcheck: "false" });
   const keep = element("input", { type: "checkbox" });
   const stored = sources.filter((source) => source.is_stored);

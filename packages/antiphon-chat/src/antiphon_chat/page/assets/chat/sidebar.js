@@ -1,9 +1,9 @@
 // @ts-check
 /* The list of conversations: pinned ones, then by date, newest first; by tag; and the full-text search. */
 
-import { button, byId, element, fill } from "../ui/dom.js";
+import { button, byId, element, fill } from "antiphon/dom.js";
 import { showError } from "../ui/notifications.js";
-import { formatTime, say } from "../ui/i18n.js";
+import { formatTime, say } from "antiphon/texts.js";
 
 const PAGE = 40;
 const PAUSE = 180;
@@ -43,7 +43,12 @@ export class Sidebar {
   async load(offset = 0) {
     const request = ++this._request;
     const query = this._field.value.trim();
-    const wanted = { limit: String(PAGE), offset: String(offset), ...(query && { query }), ...(this._tag && { tag: this._tag }) };
+    const wanted = {
+      limit: String(PAGE),
+      offset: String(offset),
+      ...(query && { query }),
+      ...(this._tag && { tag: this._tag }),
+    };
     const words = new URLSearchParams(wanted);
     try {
       const found = await this._api.get(`conversations?${words}`);
@@ -79,8 +84,7 @@ export class Sidebar {
       ...members.map((row) => this._row(row, query)),
     ]);
     const rest =
-      this._total > this._rows.length &&
-      button(say("showMore"), () => this.load(this._rows.length), { class: "button quiet" });
+      this._total > this._rows.length && button(say("showMore"), () => this.load(this._rows.length), { class: "button quiet" });
     const empty = !rows.length && element("li", { class: "empty" }, say(query ? "noneFound" : "noneYet"));
     fill(this._node, rows, empty, rest && element("li", {}, rest));
   }

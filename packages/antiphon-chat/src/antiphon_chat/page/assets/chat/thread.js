@@ -6,7 +6,7 @@
  * a reload in mid-stream, a second tab and a resumed turn all end in the same picture. */
 
 import { ApprovalCard } from "./approval_card.js";
-import { button, element, fill } from "../ui/dom.js";
+import { button, element, fill } from "antiphon/dom.js";
 import { drawn, StreamedText } from "../markdown/markdown.js";
 import { media } from "../ui/media.js";
 import { agentName, agentOf, branchSwitch, inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
@@ -15,7 +15,7 @@ import { PlanCard } from "../plans/plan_card.js";
 import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
 import { turnUsage } from "./token_meter.js";
-import { formatClock, formatNumber, say } from "../ui/i18n.js";
+import { formatClock, formatNumber, say } from "antiphon/texts.js";
 
 const NEAR = 120;
 const SHOWN_WAIT_SECONDS = 1;
@@ -423,7 +423,16 @@ export class Thread {
   }
 
   /** @param {Partial<Failure>} failure */
-  _failureCard({ provider = "", model = "", message = "", kind = "", status, attempts = 0, is_partial: isPartial, key_variables: keys = [] }) {
+  _failureCard({
+    provider = "",
+    model = "",
+    message = "",
+    kind = "",
+    status,
+    attempts = 0,
+    is_partial: isPartial,
+    key_variables: keys = [],
+  }) {
     const name = model.includes("/") || !provider ? model : `${provider}/${model}`;
     const facts = [
       name ? say("failedBy", { model: name, message }) : message,

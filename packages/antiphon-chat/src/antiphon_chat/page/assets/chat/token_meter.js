@@ -2,9 +2,9 @@
 /* Tokens and money: how much of the model's window the conversation takes, what it has cost so far, and what a turn cost. A
  * price that is not known is shown as unknown. */
 
-import { element, fill } from "../ui/dom.js";
+import { element, fill } from "antiphon/dom.js";
 import { cancelling, show } from "../ui/dialogs.js";
-import { formatMoney, formatNumber, say } from "../ui/i18n.js";
+import { formatMoney, formatNumber, say } from "antiphon/texts.js";
 
 /** Show the tokens in `state` in `node`; nothing for a conversation without any. */
 export function showTokens(node, state) {
@@ -47,7 +47,11 @@ export function showUsage(/** @type {Spending} */ spending) {
   ];
   return show(
     say("usageTitle"),
-    element("dl", { class: "usage" }, rows.map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
+    element(
+      "dl",
+      { class: "usage" },
+      rows.map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+    ),
     [cancelling(say("close"))],
     { class: "small" },
   );

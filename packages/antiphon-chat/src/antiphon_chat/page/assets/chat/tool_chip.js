@@ -4,11 +4,11 @@
  * A chip accepts updates in any order and more than once: from the log after a reload, from the events while it
  * runs. The inside is drawn when it is first opened, because a long conversation has hundreds. */
 
-import { button, element, fill, icon } from "../ui/dom.js";
+import { button, element, fill, icon } from "antiphon/dom.js";
 import { highlighted } from "../markdown/highlight.js";
 import { markdownText } from "../markdown/markdown.js";
 import { withoutPlanData } from "../plans/plan_data.js";
-import { say, formatDuration } from "../ui/i18n.js";
+import { say, formatDuration } from "antiphon/texts.js";
 import { copyText } from "../ui/notifications.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
@@ -32,14 +32,7 @@ export class ToolChip {
     this.node = element(
       "details",
       { class: "chip", ontoggle: () => this.node.open && this._open() },
-      element(
-        "summary",
-        {},
-        icon("chevron"),
-        element("span", { class: "name" }, call.tool_name),
-        this._line,
-        this._state,
-      ),
+      element("summary", {}, icon("chevron"), element("span", { class: "name" }, call.tool_name), this._line, this._state),
       this._inside,
     );
     this._draw();
@@ -110,12 +103,7 @@ export class ToolChip {
       const copied = button(say("copy"), () => copyText(this.text), { class: "copy" });
       parts.push(
         element("div", { class: "between" }, element("p", { class: "part" }, say("result")), copied),
-        element(
-          "div",
-          { class: "result", tabindex: "0", role: "group", "aria-label": say("result") },
-          this._text(),
-          pictures,
-        ),
+        element("div", { class: "result", tabindex: "0", role: "group", "aria-label": say("result") }, this._text(), pictures),
       );
     }
     fill(this._inside, parts);

@@ -1,8 +1,8 @@
 // @ts-check
 /* What the cache doctor found about the request of an answer: a mark in its row of the timeline, and a note in the opened entry. */
 
-import { element } from "../ui/dom.js";
-import { formatMoney, formatNumber, say } from "../ui/i18n.js";
+import { element } from "antiphon/dom.js";
+import { formatMoney, formatNumber, say } from "antiphon/texts.js";
 
 /** A short mark for the row; null if there is nothing to say.
  * @param {CacheFinding | undefined} found

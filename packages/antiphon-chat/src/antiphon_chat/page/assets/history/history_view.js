@@ -2,11 +2,11 @@
 /* The history of a conversation on one screen: on the left the log, on the right what each provider would be sent at the
  * chosen moment of it. A slider moves through the versions. What was rendered once is kept: a version never changes. */
 
-import { element, fill } from "../ui/dom.js";
+import { element, fill } from "antiphon/dom.js";
 import { showError } from "../ui/notifications.js";
 import { Renderings } from "./renderings.js";
 import { Timeline } from "./timeline.js";
-import { formatNumber, say } from "../ui/i18n.js";
+import { formatNumber, say } from "antiphon/texts.js";
 
 /** Draws into the section `node`; `replay(step)` is called to answer again from a step on. */
 export class HistoryView {

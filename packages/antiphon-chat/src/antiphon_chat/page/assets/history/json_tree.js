@@ -2,8 +2,8 @@
 /* A readable view of JSON: one line per value, nested values collapse, long texts are cut and a button shows the rest. No braces: the columns
  * are narrow, and depth is seen by the indent. */
 
-import { button, element } from "../ui/dom.js";
-import { say } from "../ui/i18n.js";
+import { button, element } from "antiphon/dom.js";
+import { say } from "antiphon/texts.js";
 
 const CUT = 320;
 const OPEN_DEPTH = 3;
@@ -56,20 +56,12 @@ function listed(item, depth) {
 }
 
 function nested(value, name, depth) {
-  const pairs = Array.isArray(value)
-    ? value.map((inside, position) => [String(position), inside])
-    : Object.entries(value);
+  const pairs = Array.isArray(value) ? value.map((inside, position) => [String(position), inside]) : Object.entries(value);
   const brief = JSON.stringify(value);
   if (brief.length <= SHORT && pairs.every(([, inside]) => inside === null || typeof inside !== "object")) {
     return element("div", { class: "json-line" }, label(name), element("span", { class: "json-other" }, brief));
   }
-  const words = Array.isArray(value)
-    ? pairs.length === 1
-      ? "item"
-      : "items"
-    : pairs.length === 1
-      ? "field"
-      : "fields";
+  const words = Array.isArray(value) ? (pairs.length === 1 ? "item" : "items") : pairs.length === 1 ? "field" : "fields";
   const isOpen = depth < OPEN_DEPTH;
   const inside = element("div", { class: "json-inside" });
   const draw = () => {

@@ -5,9 +5,9 @@
  * version are marked as new: the reader sees the log grow in all formats, and that earlier parts never change. Losses and
  * repairs are listed at the top of each column. On a phone the columns are tabs. */
 
-import { element, fill, icon } from "../ui/dom.js";
+import { element, fill, icon } from "antiphon/dom.js";
 import { jsonTree } from "./json_tree.js";
-import { say, formatSize } from "../ui/i18n.js";
+import { say, formatSize } from "antiphon/texts.js";
 
 const NAMES = {
   "openai-chat": "OpenAI Chat",

@@ -2,10 +2,10 @@
 /* The log as a timeline: turns, their rounds, and in each round the entries, with what they took. The chosen entry is the
  * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
 
-import { element, fill, iconButton } from "../ui/dom.js";
+import { element, fill, iconButton } from "antiphon/dom.js";
 import { cacheMark, cacheNote } from "./cache_marks.js";
 import { jsonTree } from "./json_tree.js";
-import { formatNumber, formatTime, say, formatDuration } from "../ui/i18n.js";
+import { formatNumber, formatTime, say, formatDuration } from "antiphon/texts.js";
 
 /** `choose(at)` is called when another entry is chosen, `replay(step)` to answer again from a step on. */
 export class Timeline {
@@ -186,7 +186,8 @@ function heading({ number, summary }, action) {
     ? [
         summary.model,
         summary.agent,
-        summary.calls.length && say(summary.calls.length === 1 ? "call" : "calls", { count: formatNumber(summary.calls.length) }),
+        summary.calls.length &&
+          say(summary.calls.length === 1 ? "call" : "calls", { count: formatNumber(summary.calls.length) }),
         summary.failed_calls && say("failedCalls", { count: formatNumber(summary.failed_calls) }),
         summary.seconds && formatDuration(summary.seconds),
         summary.ended,

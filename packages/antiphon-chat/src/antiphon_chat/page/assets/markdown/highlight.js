@@ -2,7 +2,7 @@
 /* Light highlighting of code: comments, strings, numbers and the words a language keeps to itself. One expression a family of
  * languages, read left to right; no grammar, so code that is cut off or wrong looks no worse than it is. */
 
-import { element } from "../ui/dom.js";
+import { element } from "antiphon/dom.js";
 
 const LONGEST = 40_000;
 const WORDS = {
@@ -38,9 +38,7 @@ const FAMILIES = {
   query: "sql sqlite postgresql mysql",
   data: "json jsonc yaml yml toml ini",
 };
-const FAMILY = new Map(
-  Object.entries(FAMILIES).flatMap(([family, names]) => names.split(" ").map((name) => [name, family])),
-);
+const FAMILY = new Map(Object.entries(FAMILIES).flatMap(([family, names]) => names.split(" ").map((name) => [name, family])));
 const HASHED = new Set(["python", "shell", "data"]);
 const STRING = `"(?:\\\\.|[^"\\\\\\n])*"?|'(?:\\\\.|[^'\\\\\\n])*'?`;
 
@@ -54,17 +52,10 @@ function expression(family) {
         ? "--[^\\n]*|/\\*[^]*?(?:\\*/|$)"
         : "//[^\\n]*|/\\*[^]*?(?:\\*/|$)";
     const long =
-      family === "python"
-        ? `"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)|`
-        : family === "script"
-          ? "`(?:\\\\.|[^`\\\\])*`?|"
-          : "";
+      family === "python" ? `"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)|` : family === "script" ? "`(?:\\\\.|[^`\\\\])*`?|" : "";
     expressions.set(
       family,
-      new RegExp(
-        `(?<comment>${comment})|(?<string>${long}${STRING})|(?<number>\\b\\d[\\w.]*)|(?<word>[A-Za-z_]\\w*)`,
-        "g",
-      ),
+      new RegExp(`(?<comment>${comment})|(?<string>${long}${STRING})|(?<number>\\b\\d[\\w.]*)|(?<word>[A-Za-z_]\\w*)`, "g"),
     );
   }
   return expressions.get(family);

@@ -4,14 +4,12 @@
  *
  * `StreamedText` shows an answer that is being made: finished blocks are added once and stay, the open ones are replaced. */
 
-import { button, element, fill, outwardLink } from "../ui/dom.js";
+import { button, element, fill, outwardLink } from "antiphon/dom.js";
 import { highlighted } from "./highlight.js";
-import { say } from "../ui/i18n.js";
+import { say } from "antiphon/texts.js";
 import { copyText } from "../ui/notifications.js";
 
-const TAGS = new Set(
-  "p span h2 h3 h4 h5 h6 ul ol li blockquote thead tbody tr th td em strong del br hr code sup".split(" "),
-);
+const TAGS = new Set("p span h2 h3 h4 h5 h6 ul ol li blockquote thead tbody tr th td em strong del br hr code sup".split(" "));
 const MATH = new Set(
   (
     "math mrow mi mo mn mtext ms mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd " +
@@ -58,11 +56,7 @@ function codeBlock(text, language) {
       element("span", {}, language === "mermaid" ? `${label}: ${say("mermaidHint")}` : label),
       button(say("copy"), () => copyText(text), { class: "copy" }),
     ),
-    element(
-      "pre",
-      { tabindex: "0", "aria-label": label, role: "group" },
-      element("code", {}, highlighted(text, language)),
-    ),
+    element("pre", { tabindex: "0", "aria-label": label, role: "group" }, element("code", {}, highlighted(text, language))),
   );
 }
 

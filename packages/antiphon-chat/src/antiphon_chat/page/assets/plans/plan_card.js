@@ -3,9 +3,9 @@
  * refuses, an error is shown and the card is unchanged. The log has the plan as it was at the time of a call, the store has
  * the current one: a card is drawn from the log at once and from the store as soon as it answers. */
 
-import { button, element, fill, iconButton } from "../ui/dom.js";
+import { button, element, fill, iconButton } from "antiphon/dom.js";
 import { showError } from "../ui/notifications.js";
-import { formatNumber, say } from "../ui/i18n.js";
+import { formatNumber, say } from "antiphon/texts.js";
 
 /** One plan. */
 export class PlanCard {
@@ -56,11 +56,7 @@ export class PlanCard {
         "header",
         {},
         this._editable(plan.title, say("planTitle"), (title) => ({ title }), "h2"),
-        element(
-          "span",
-          { class: `status ${plan.status}` },
-          this._isGone ? say("planGone") : say(`status_${plan.status}`),
-        ),
+        element("span", { class: `status ${plan.status}` }, this._isGone ? say("planGone") : say(`status_${plan.status}`)),
       ),
       plan.goal &&
         element(
@@ -87,10 +83,7 @@ export class PlanCard {
       disabled: this._isGone,
       "aria-label": task.title,
       onchange: () =>
-        this._change(
-          { task_updates: [{ id: task.id, done: tick.checked }] },
-          `[data-task="${CSS.escape(task.id)}"] input`,
-        ),
+        this._change({ task_updates: [{ id: task.id, done: tick.checked }] }, `[data-task="${CSS.escape(task.id)}"] input`),
     });
     const words = element(
       "div",

@@ -11,9 +11,7 @@ export function plansOf(toolName, text) {
   if (found === null) return [];
   try {
     const data = JSON.parse(found[1]);
-    return (data.plans ?? [data.plan]).filter(
-      (plan) => plan && typeof plan.id === "string" && Array.isArray(plan.tasks),
-    );
+    return (data.plans ?? [data.plan]).filter((plan) => plan && typeof plan.id === "string" && Array.isArray(plan.tasks));
   } catch {
     return [];
   }

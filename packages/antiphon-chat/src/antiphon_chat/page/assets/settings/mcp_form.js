@@ -2,8 +2,8 @@
 /* The form of an MCP server. It stays open, with everything that was entered, until the server accepts it. */
 
 import { cancelling, confirming, labelled, show } from "../ui/dialogs.js";
-import { button, element, fill, iconButton } from "../ui/dom.js";
-import { say } from "../ui/i18n.js";
+import { button, element, fill, iconButton } from "antiphon/dom.js";
+import { say } from "antiphon/texts.js";
 
 /**
  * Ask for a server and save it; for one that exists, an empty value keeps the stored secret.
@@ -25,7 +25,12 @@ export async function enterServer(server, save) {
     forCommands.hidden = isAddress;
     headers.node.hidden = !isAddress;
   };
-  const forCommands = element("div", { class: "group" }, labelled(say("mcpFolder"), folder, say("mcpFolderHint")), variables.node);
+  const forCommands = element(
+    "div",
+    { class: "group" },
+    labelled(say("mcpFolder"), folder, say("mcpFolderHint")),
+    variables.node,
+  );
   command.addEventListener("input", showMatching);
   showMatching();
   for (;;) {
@@ -75,7 +80,13 @@ class SecretRows {
   }
 
   _add(name) {
-    const field = element("input", { type: "text", value: name, "aria-label": say("mcpRowName", { title: this._title }), autocomplete: "off", spellcheck: "false" });
+    const field = element("input", {
+      type: "text",
+      value: name,
+      "aria-label": say("mcpRowName", { title: this._title }),
+      autocomplete: "off",
+      spellcheck: "false",
+    });
     const value = element("input", {
       type: "password",
       "aria-label": say("mcpRowValue", { title: this._title }),

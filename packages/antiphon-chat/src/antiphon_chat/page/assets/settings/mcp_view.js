@@ -3,8 +3,8 @@
  * is shown in full before it is first run. Secrets are sent once and never come back. */
 
 import { cancelling, confirming, isSure, show } from "../ui/dialogs.js";
-import { button, element, fill } from "../ui/dom.js";
-import { say } from "../ui/i18n.js";
+import { button, element, fill } from "antiphon/dom.js";
+import { say } from "antiphon/texts.js";
 import { notice, showError } from "../ui/notifications.js";
 import { enterServer } from "./mcp_form.js";
 
@@ -81,7 +81,8 @@ export class McpView {
         this._servers.map((server) => this._card(server, expanded.includes(server.name))),
       ),
     );
-    const control = focused && /** @type {HTMLElement | null} */ (this._node.querySelector(`[data-focus="${CSS.escape(focused)}"]`));
+    const control =
+      focused && /** @type {HTMLElement | null} */ (this._node.querySelector(`[data-focus="${CSS.escape(focused)}"]`));
     if (control) control.focus();
     // A control that is disabled while a request runs gets the focus back after it.
     this._lostFocus = control && control.matches(":disabled") ? focused : "";
@@ -107,7 +108,8 @@ export class McpView {
       ),
       element("code", { class: "where" }, server.where),
       details.map((text) => element("p", { class: "quiet" }, text)),
-      server.error && element("pre", { class: "problem", tabindex: "0", role: "group", "aria-label": say("mcpProblem") }, server.error),
+      server.error &&
+        element("pre", { class: "problem", tabindex: "0", role: "group", "aria-label": say("mcpProblem") }, server.error),
       this._reportOf(server),
       !server.is_fixed && this._controls(server, isBusy),
       server.tools.length > 0 && this._tools(server, isExpanded, isBusy),
@@ -145,7 +147,11 @@ export class McpView {
         "div",
         { class: "buttons" },
         button(say("mcpTest"), () => this._test(server), { disabled: isBusy, "data-focus": `test ${name}` }),
-        button(say("edit"), () => this._edit(server), { class: "button quiet", disabled: isBusy, "data-focus": `edit ${name}` }),
+        button(say("edit"), () => this._edit(server), {
+          class: "button quiet",
+          disabled: isBusy,
+          "data-focus": `edit ${name}`,
+        }),
         button(say("mcpRemove"), () => this._remove(server), { class: "button quiet", disabled: isBusy }),
       ),
     );
@@ -308,7 +314,11 @@ async function confirmCommand(server) {
     say("mcpConfirmTitle", { name: server.name }),
     [
       element("p", {}, say("mcpConfirmText")),
-      element("pre", { class: "arguments", tabindex: "0", role: "group", "aria-label": say("mcpCommand") }, element("code", {}, server.where)),
+      element(
+        "pre",
+        { class: "arguments", tabindex: "0", role: "group", "aria-label": say("mcpCommand") },
+        element("code", {}, server.where),
+      ),
       server.folder && element("p", {}, say("mcpInFolder", { folder: server.folder })),
       server.variables.length > 0 && element("p", {}, say("mcpWithVariables", { names: server.variables.join(", ") })),
     ],

@@ -1,8 +1,8 @@
 // @ts-check
 /* The card of what the tools did: calls, failures, cache hits and time of each, in all conversations, for a period. */
 
-import { element, fill } from "../ui/dom.js";
-import { formatDuration, formatNumber, formatTime, say } from "../ui/i18n.js";
+import { element, fill } from "antiphon/dom.js";
+import { formatDuration, formatNumber, formatTime, say } from "antiphon/texts.js";
 import { showError } from "../ui/notifications.js";
 
 const PERIODS = [0, 30, 7, 1];
@@ -50,7 +50,8 @@ export class ToolStatisticsCard {
     const days = this._days;
     try {
       const { tools } = await this._api.get(days ? `tools?days=${days}` : "tools");
-      if (days === this._days) fill(this._result, tools.length ? table(tools) : element("p", { class: "quiet" }, say("toolNone")));
+      if (days === this._days)
+        fill(this._result, tools.length ? table(tools) : element("p", { class: "quiet" }, say("toolNone")));
     } catch (error) {
       showError(error);
     }
@@ -59,13 +60,19 @@ export class ToolStatisticsCard {
 
 /** @param {ToolStatistics[]} tools */
 function table(tools) {
-  const head = element("tr", {}, COLUMNS.map((key) => element("th", { scope: "col" }, say(key))));
+  const head = element(
+    "tr",
+    {},
+    COLUMNS.map((key) => element("th", { scope: "col" }, say(key))),
+  );
   const rows = tools.map((tool) =>
     element(
       "tr",
       {},
       element("th", { scope: "row" }, element("code", {}, tool.tool)),
-      [tool.calls, tool.failed, tool.skipped, tool.cached].map((count) => element("td", { class: "number" }, formatNumber(count))),
+      [tool.calls, tool.failed, tool.skipped, tool.cached].map((count) =>
+        element("td", { class: "number" }, formatNumber(count)),
+      ),
       [tool.mean_seconds, tool.slowest].map((seconds) =>
         element("td", { class: "number" }, seconds === null ? "–" : formatDuration(seconds)),
       ),

@@ -2,8 +2,8 @@
 /* The server's API: JSON over same-origin requests. The key, where the server wants one, lives in this tab's storage and is
  * sent in a header, never in an address. Every failure is an `ApiError` whose message can be shown unchanged. */
 
-import { say } from "./i18n.js";
-import { ofTab } from "./storage.js";
+import { say } from "antiphon/texts.js";
+import { ofTab } from "antiphon/storage.js";
 
 const KEPT = "antiphon.key";
 const ROOT = "/chat/api/";

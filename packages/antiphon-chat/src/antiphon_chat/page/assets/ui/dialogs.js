@@ -2,8 +2,8 @@
 /* The dialogs: a question with its fields, the list of shortcuts, the key. All are the browser's own <dialog>, which keeps the
  * focus in and gives it back. */
 
-import { button, element } from "./dom.js";
-import { say } from "./i18n.js";
+import { button, element } from "antiphon/dom.js";
+import { say } from "antiphon/texts.js";
 
 /** Show a dialog of these nodes; resolves with what it was closed with (`""`: not confirmed). */
 export function show(title, nodes, buttons, attributes = {}) {
@@ -131,7 +131,10 @@ export async function editSettings({ title, system, memory, limits, tags }) {
   const chosen = Object.fromEntries(
     Object.entries(limitFields).map(([name, field]) => [name, field.value === "" ? null : Number(field.value)]),
   );
-  const given = tagField.value.split(/[,，]/).map((tag) => tag.trim()).filter(Boolean);
+  const given = tagField.value
+    .split(/[,，]/)
+    .map((tag) => tag.trim())
+    .filter(Boolean);
   if (given.join() !== tags.join()) changes.tags = given;
   if (Object.keys(chosen).some((name) => chosen[name] !== (limits[name] ?? null))) changes.limits = chosen;
   return changes;

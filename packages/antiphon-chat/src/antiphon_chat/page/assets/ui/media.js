@@ -2,7 +2,7 @@
 /* Pictures and files of a conversation. Small ones are in the entries; large ones are referenced by digest and fetched when
  * shown, with the key, as blobs of this page. Images on other hosts are links: loading them would reveal the reader. */
 
-import { element, icon, outwardLink, picture } from "./dom.js";
+import { element, icon, outwardLink, picture } from "antiphon/dom.js";
 
 const SHOWN = /^image\/(png|jpeg|gif|webp)$/;
 

@@ -2,8 +2,8 @@
 /* Messages of the page outside the conversation: a notice that disappears, a banner that stays while something is wrong,
  * and the text for a screen reader, which gets whole sentences of an answer, not single chunks. */
 
-import { byId, element, iconButton } from "./dom.js";
-import { say } from "./i18n.js";
+import { byId, element, iconButton } from "antiphon/dom.js";
+import { say } from "antiphon/texts.js";
 
 const SHOWN = 6000;
 const place = byId("notices");

@@ -1,0 +1,52 @@
+"""`/status/login`: whether the status page needs a key, and whether the key in the header of a POST opens it.
+
+The page keeps the key in its tab and sends it with each request; here it learns at once whether it is an admin key, and how many
+tries are left. Nothing is stored, and no cookie is set.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import ceil
+
+from antiphon.http.messages import Response
+from antiphon.http.origin import site_problem
+from antiphon.wire.output import ProviderError
+from antiphon_gateway.access.login_attempts import LoginAttempts
+from antiphon_gateway.access.operators import presented_key
+from antiphon_gateway.errors import error_response
+from antiphon_gateway.runtime.context import RequestContext
+
+logger = logging.getLogger("antiphon.gateway")
+
+_WRONG_KEY = ProviderError("wrong key for the status page", "authentication")
+_FOREIGN = ProviderError("this login was not sent by the status page; open /status", "permission")
+
+attempts = LoginAttempts()
+"""The wrong keys of this process."""
+
+
+async def handle_login_needed(context: RequestContext) -> Response:
+    """Whether the page has to ask for a key."""
+    is_open = context.loaded.keys.allows_anonymous
+    return Response.json({"needs_key": not is_open}, 200, {"cache-control": "no-store"})
+
+
+async def handle_login(context: RequestContext) -> Response:
+    """Check the key in the `Authorization` header."""
+    request, loaded = context.request, context.loaded
+    if site_problem(request.headers, loaded.origin_rules):
+        return error_response("", _FOREIGN)
+    if wait := attempts.wait(request.peer):
+        seconds = ceil(wait)
+        return Response.json({"seconds": seconds}, 429, {"retry-after": str(seconds), "cache-control": "no-store"})
+    key = presented_key(loaded, request)
+    if key is None or not key.admin:
+        attempts.failed(request.peer)
+        logger.warning("status page: login from %s refused", request.peer)
+        answer = {"is_known": key is not None, "tries_left": attempts.left(request.peer)}
+        refusal = Response.json(answer, 401, {"cache-control": "no-store"})
+        refusal.error = _WRONG_KEY
+        return refusal
+    logger.info("status page: %s logged in", key.name)
+    return Response.json({"name": key.name}, 200, {"cache-control": "no-store"})
