@@ -36,7 +36,7 @@ from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import cut, hang
 from support.waiting import until
 
-PROBES = frozenset({"health", "ready", "metrics", "status"})
+PROBES = frozenset({"health", "ready", "metrics", "status", "status_page", "status_login_needed"})
 CALLS_PROVIDERS = frozenset({"generate", "embed", "compact", "pass"})
 WITH_MODEL = frozenset({"generate", "embed", "compact", "count"})
 HANDLED = [route for route in ROUTES if route.endpoint.action not in PROBES]
@@ -91,8 +91,9 @@ class Sent:
 
     @property
     def has_line(self) -> bool:
-        """Whether it must have a line of its own: the client of the login form is not known, so its refusals are bounded."""
-        return self.is_recorded and (self.route.endpoint.action != "status_login" or self.status >= 500)
+        """Whether it must have a line of its own: the client of the login is not known, so its refusals are bounded."""
+        is_keyless = self.route.endpoint.action in ("status_login", "status_login_needed", "status_page")
+        return self.is_recorded and not (is_keyless and 400 <= self.status < 500)
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
         provider = PROVIDERS.get(self.route.endpoint.format, "openai-chat")

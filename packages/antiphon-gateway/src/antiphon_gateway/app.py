@@ -38,7 +38,7 @@ from antiphon_gateway.generate.generation import Generation
 from antiphon_gateway.generate.prepare import with_model
 from antiphon_gateway.observe.instruments import CONTENT_TYPE
 from antiphon_gateway.observe.ledger_search import search_ledger
-from antiphon_gateway.observe.page import STATUS_PAGE, wants_page
+from antiphon_gateway.observe.page import wants_page
 from antiphon_gateway.observe.request_search import RequestFilter
 from antiphon_gateway.observe.request_trace import RequestTrace
 from antiphon_gateway.observe.spend_summary import SpendReader
@@ -55,7 +55,7 @@ _CALLS_PROVIDERS = frozenset({"generate", "embed", "compact", "pass"})
 """What calls a provider and records itself. It is refused once a budget is used up; a client can still list models."""
 _STATUS_PAGE = Endpoint("status_page", resource="index.html")
 _BODIES_WITH_MODEL = frozenset({"generate", "embed"})
-_PROBES = frozenset({"health", "ready", "metrics", "status", "status_page", "status_login", "status_login_needed"})
+_PROBES = frozenset({"health", "ready", "metrics", "status", "status_page", "status_login_needed"})
 _OPERATIONS = {"generate": "chat", "compact": "chat", "embed": "embeddings", "count": "count_tokens"}
 """The operations of requests that have another name in the log and the ledger."""
 _CLIENT_LEFT = 499
@@ -179,8 +179,6 @@ class Gateway:
             return Response(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
         if action == "status":
             return await self._status(loaded, request)
-        if action == "status_page":
-            return STATUS_PAGE.answer(request, endpoint.resource) or refuse_route(request, NoRoute())
         if action in _CALLS_PROVIDERS:
             context = RequestContext(loaded, self._services, request, endpoint, key, admission.connection)
             response = await self._finished(self._call_provider(context), context, admission.started_at)

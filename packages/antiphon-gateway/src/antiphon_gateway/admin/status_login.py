@@ -1,4 +1,4 @@
-"""`/status/login`: whether the status page needs a key, and whether the key in the header of a POST opens it.
+"""The status page, which is public, and `/status/login`: whether the status page needs a key, and whether the key in the header of a POST opens it.
 
 The page keeps the key in its tab and sends it with each request; here it learns at once whether it is an admin key, and how many
 tries are left. Nothing is stored, and no cookie is set.
@@ -15,6 +15,7 @@ from antiphon.wire.output import ProviderError
 from antiphon_gateway.access.login_attempts import LoginAttempts
 from antiphon_gateway.access.operators import presented_key
 from antiphon_gateway.errors import error_response
+from antiphon_gateway.observe.page import STATUS_PAGE
 from antiphon_gateway.runtime.context import RequestContext
 
 logger = logging.getLogger("antiphon.gateway")
@@ -24,6 +25,12 @@ _FOREIGN = ProviderError("this login was not sent by the status page; open /stat
 
 attempts = LoginAttempts()
 """The wrong keys of this process."""
+
+
+async def handle_status_page(context: RequestContext) -> Response:
+    """A file of the status page."""
+    found = STATUS_PAGE.answer(context.request, context.endpoint.resource)
+    return found or error_response("", ProviderError("the status page has no such file", "not_found"))
 
 
 async def handle_login_needed(context: RequestContext) -> Response:

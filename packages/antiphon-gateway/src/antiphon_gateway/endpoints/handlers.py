@@ -18,7 +18,7 @@ from antiphon_gateway.admin.handlers import (
     handle_spend,
     handle_usage,
 )
-from antiphon_gateway.admin.status_login import handle_login, handle_login_needed
+from antiphon_gateway.admin.status_login import handle_login, handle_login_needed, handle_status_page
 from antiphon_gateway.endpoints.interactions import (
     handle_cancel_interaction,
     handle_delete_interaction,
@@ -81,6 +81,7 @@ HANDLERS: Mapping[str, Handler] = {
     "audit": handle_audit,
     "spend": handle_spend,
     "usage": handle_usage,
+    "status_page": handle_status_page,
     "status_login": handle_login,
     "status_login_needed": handle_login_needed,
 }

@@ -90,7 +90,8 @@ export class CallList {
   }
 
   _draw() {
-    const { requests, server } = this._status;
+    const { server } = this._status;
+    const requests = this._status.requests.filter((one) => one.operation !== "status_login" || one.outcome !== "answered");
     const matches = filterOf(this._words);
     const found = requests.filter(matches);
     const shown = found.slice(0, this._limit);

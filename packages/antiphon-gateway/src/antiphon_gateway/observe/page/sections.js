@@ -61,7 +61,7 @@ export function headline({ server, credentials, requests, hour }) {
       target: failing[0],
       targets: failing.join(", "),
     });
-  if (server.shared?.is_unavailable) words = say("head_store");
+  if (server.shared?.is_away) words = say("head_store");
   if (server.reload && !server.reload.is_applied) words = say("head_reload");
   return element("h1", {}, words);
 }
@@ -92,7 +92,7 @@ export function alarms({ server }) {
         server.reload.problems.map((line) => element("li", {}, line)),
       ),
     ]);
-  if (server.shared?.is_unavailable) {
+  if (server.shared?.is_away) {
     const { address, since, reason } = server.shared;
     found.push([say("store_down", { address }), element("p", {}, say("store_note", { time: clock(since), reason }))]);
   }
@@ -445,7 +445,7 @@ export function footer(status) {
     server.workers > 1 && say("workers", { count: formatNumber(server.workers) }),
     server.reload?.is_applied && say("reloaded", { time: formatClock(server.reload.time) }),
     server.shared &&
-      !server.shared.is_unavailable &&
+      !server.shared.is_away &&
       say("shared", { address: server.shared.address, time: clock(server.shared.since) }),
     say("utc"),
   ];
