@@ -87,13 +87,14 @@ class Sent:
     @property
     def is_recorded(self) -> bool:
         """Whether it must be recorded: all are, but answered probes."""
-        return self.route.endpoint.action not in PROBES or self.status >= 400
+        was_cut = self.status == 0 and self.route.endpoint.action in HANDLERS
+        return self.route.endpoint.action not in PROBES or self.status >= 400 or was_cut
 
     @property
     def has_line(self) -> bool:
         """Whether it must have a line of its own: the client of the login is not known, so its refusals are bounded."""
         is_keyless = self.route.endpoint.action in ("status_login", "status_login_needed", "status_page")
-        return self.is_recorded and not (is_keyless and 400 <= self.status < 500)
+        return self.is_recorded and (not is_keyless or self.status in range(100, 400) or self.status >= 500)
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
         provider = PROVIDERS.get(self.route.endpoint.format, "openai-chat")

@@ -1,4 +1,4 @@
-"""The status page, which is public, and `/status/login`: whether the status page needs a key, and whether the key in the header of a POST opens it.
+"""The status page, which has no data and is public, and its login: whether a key is needed, and whether this one opens it.
 
 The page keeps the key in its tab and sends it with each request; here it learns at once whether it is an admin key, and how many
 tries are left. Nothing is stored, and no cookie is set.
