@@ -54,7 +54,7 @@ def main() -> None:
         async for event in loop.stream("Write a report about Rome and the Nile."):
             match event:
                 case ap.AgentSwitched(before, after):
-                    print(f"{before} hands over to {after}")
+                    print(f"{before} hands off to {after}")
                 case ap.LoopFinished(reason, text):
                     print(f"{reason}: {text}; searched for {sorted(chat.state)}")
 

@@ -82,7 +82,7 @@ def graph_of(chats: Conversations, planner: Any, executor: Any, reviewer: Any) -
 
 
 def main(models: Sequence[Any], place: Path) -> None:
-    with Conversations(place, tools=[weather], max_hand_overs=8) as chats:
+    with Conversations(place, tools=[weather], max_hand_offs=8) as chats:
         graph = graph_of(chats, *models)
         task: Any = {"question": "Compare the weather in Oslo and Bergen."}
         state = graph.invoke(task, {"configurable": {"thread_id": "1"}, "recursion_limit": 60})

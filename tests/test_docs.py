@@ -115,7 +115,7 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
         ),
         ("agent_framework_history.py", ["It rains in Oslo.", "'tool_call_results'", "6 messages for Anthropic"]),
         ("typed_state.py", ["one is left", "state: Stock(items={'lamp': 1}, sold=2)"]),
-        ("agents.py", ["planner hands over to executor", "calls ask_historian", "answered: Approved."]),
+        ("agents.py", ["planner hands off to executor", "calls ask_historian", "answered: Approved."]),
         ("telemetry.py", ["invoke_agent forecaster", "  chat scripted (", "  execute_tool weather"]),
         ("tool_call_stream.py", ['arguments: {"to":', "result: sent to Ada, 38 characters"]),
         ("mcp_resources.py", ["resources: ['notes://today']", "prompts: ['summarize']", "result: 2"]),

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from antiphon.conversation import Bounds, Conversation, Decision, ToolLoop, Turn, decide, pending_calls
+from antiphon.conversation import Conversation, Decision, RunLimits, ToolLoop, Turn, decide, pending_calls
 from antiphon.errors import ApprovalPending
 from antiphon.history import (
     AgentHistory,
@@ -43,7 +43,7 @@ from support.examples import at_least
 from support.planned_turns import Killed, MortalJournal, drained, refusals
 from support.terminal import environment_of
 
-BOUNDS = Bounds(max_rounds=20, max_failed_rounds=20, max_repeats=20)
+LIMIT_REASONS = RunLimits(max_rounds=20, max_failed_rounds=20, max_repeats=20)
 
 Approval = Literal["never", "always", "by arguments", "fails"]
 
@@ -166,7 +166,7 @@ class Process:
             if surface == "calls":
                 asyncio.run(chat.execute_tool_calls())
             else:
-                asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS), *words))
+                asyncio.run(drained(ToolLoop(chat, limits=LIMIT_REASONS), *words))
 
 
 def calls_in(entries: list[HistoryEntry]) -> set[str]:

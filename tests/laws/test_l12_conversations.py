@@ -1,6 +1,6 @@
 """L12: every law holds with all features on at once.
 
-A state machine drives one conversation through random turns: agents that hand over, calls that need approval, freeform calls and
+A state machine drives one conversation through random turns: agents that hand off, calls that need approval, freeform calls and
 calls in text, invalid and deeply nested arguments, hooks that refuse, change and fail, typed answers, settings that change in
 mid-turn, rollbacks, forks, compactions, interrupts, cut streams, and processes that die at any entry; played by loops of
 different configuration, by hand, by graph nodes and by a worker, on different models. After each step L1, L4, L7, L8, L9 and L11
@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 from msgspec import Struct, structs
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.conversation.compaction import compaction_end
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory
@@ -94,7 +94,7 @@ plays = st.builds(
     st.sampled_from(["speaks if nothing waits", "speaks if nothing waits", "speaks", "resumes"]),
     st.lists(answers, min_size=1, max_size=4),
     endings,
-    st.builds(Bounds, max_rounds=st.integers(1, 4), calls=st.none() | st.integers(1, 4)),
+    st.builds(RunLimits, max_rounds=st.integers(1, 4), max_calls=st.none() | st.integers(1, 4)),
     surfaces,
     st.lists(st.sampled_from(["approve", "approve", "deny", "edit", ""]), min_size=1, max_size=3),
     output=st.sampled_from([None, None, Report]),
@@ -154,7 +154,7 @@ class Conversations(RuleBasedStateMachine):
     def loop(self, surface: Surface, play: Play | None = None) -> ToolLoop:
         play = play or Play(surface)
         how = play.ending.on_interrupt
-        return ToolLoop(self.chat(surface), bounds=play.bounds, agents=agents(surface), on_interrupt=how)
+        return ToolLoop(self.chat(surface), limits=play.limits, agents=agents(surface), on_interrupt=how)
 
     def restart(self) -> None:
         """The process is gone; another one opens the conversation. Every acknowledged entry is there."""

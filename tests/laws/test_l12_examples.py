@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.conversation import Bounds
+from antiphon.conversation import RunLimits
 from antiphon.parts import OutputPart, Text, ToolCallRequest
 from laws.conversation_simulation.surfaces import Ending, Play
 from laws.conversation_simulation.world import Answer, Surface
@@ -34,7 +34,7 @@ PAY = call("pay", '{"text": "x"}')
 PENDING = ("play_loop", asks(STRICT, PAY))
 EXAMPLES: dict[str, Sequence[tuple[str, Any]]] = {
     "a freeform call needs approval": [("play_loop", asks(STRICT, call("pay", "x", freeform=True)))],
-    "a call run by hand needs approval": [("play_by_hand", asks(STRICT, PAY, bounds=Bounds(max_rounds=2)))],
+    "a call run by hand needs approval": [("play_by_hand", asks(STRICT, PAY, limits=RunLimits(max_rounds=2)))],
     "a call run by hand is not repeated": [
         ("play_loop", asks(STRICT, call("send"), ending=crashes(3))),
         ("play_by_hand", Play(STRICT)),
@@ -67,12 +67,15 @@ EXAMPLES: dict[str, Sequence[tuple[str, Any]]] = {
         ("play_loop", asks(STRICT, call("ask_helper", '{"request": "look"}')))
     ],
     "a graph asks again after a cut answer with calls": [
-        ("play_by_hand", Play(STRICT, "speaks", [Answer((call("look"),), fate="is cut")], bounds=Bounds(max_rounds=1))),
+        (
+            "play_by_hand",
+            Play(STRICT, "speaks", [Answer((call("look"),), fate="is cut")], limits=RunLimits(max_rounds=1)),
+        ),
         ("play_graph", Play(STRICT)),
     ],
     "a started call beyond the budget is not reported as not run": [
         ("play_loop", asks(STRICT, call("look"), call("put"), ending=crashes(5, is_stored=False))),
-        ("play_loop", Play(STRICT, bounds=Bounds(calls=1))),
+        ("play_loop", Play(STRICT, limits=RunLimits(max_calls=1))),
     ],
 }
 

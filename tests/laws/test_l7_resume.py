@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import (
     AgentHistory,
     HistoryEntry,
@@ -42,7 +42,7 @@ from support.repository import TEST_PATHS
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
 )
-BOUNDS = Bounds(max_rounds=10, max_failed_rounds=10, max_repeats=10)
+LIMIT_REASONS = RunLimits(max_rounds=10, max_failed_rounds=10, max_repeats=10)
 
 
 def play_until(plan: Plan, world: World, limit: int) -> list[HistoryEntry]:
@@ -51,7 +51,7 @@ def play_until(plan: Plan, world: World, limit: int) -> list[HistoryEntry]:
 
     async def play() -> None:
         chat = Conversation(planned(plan), tools=world.tools(), history=AgentHistory(journal=journal))
-        await drained(ToolLoop(chat, bounds=BOUNDS), "Go.")
+        await drained(ToolLoop(chat, limits=LIMIT_REASONS), "Go.")
 
     with contextlib.suppress(Killed):
         asyncio.run(play())
@@ -75,7 +75,7 @@ def test_a_turn_killed_at_any_entry_is_resumed(plan: Plan) -> None:
         assert refusals(history.snapshot()) == []
 
         chat = Conversation(planned(plan), tools=world.tools(), history=history)
-        events = asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS)))
+        events = asyncio.run(drained(ToolLoop(chat, limits=LIMIT_REASONS)))
         assert last_reason(events) == "answered"
         assert chat.messages[-1].content[0].text == "That is all."  # type: ignore[union-attr]
 
@@ -90,7 +90,7 @@ def test_a_turn_killed_at_any_entry_is_resumed(plan: Plan) -> None:
                 assert results[call_id] == f"done {call_id}"
         assert refusals(history.snapshot()) == []
         version = history.version
-        assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS)))) == "answered"
+        assert last_reason(asyncio.run(drained(ToolLoop(chat, limits=LIMIT_REASONS)))) == "answered"
         assert history.version == version, "resuming what is over changes nothing"
 
 
@@ -102,7 +102,7 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
     assert [entry.kind for entry in journal.kept].count("tool_call_started") == 2
     history = AgentHistory(journal.kept)
     chat = Conversation(planned([["look", "put"]]), tools=world.tools(), history=history)
-    asyncio.run(drained(ToolLoop(chat, calls=1)))
+    asyncio.run(drained(ToolLoop(chat, max_calls=1)))
     (first, second) = calls_in(history.entries)
     results = results_in(history.entries)
     assert results[first] == f"done {first}", "what the budget allows runs again, under the same key"
@@ -112,7 +112,7 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
 WORKER = """
 import asyncio, os, sys, time
 from pathlib import Path
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import RunLimits, Conversation, ToolLoop
 from antiphon.history import SqliteStore
 from antiphon.tools import ToolContext, tool
 sys.path[:0] = sys.argv[3].split(os.pathsep)

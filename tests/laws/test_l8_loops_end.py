@@ -1,4 +1,4 @@
-"""L8: whatever a model does, a turn ends within its bounds, and leaves a valid history that says why.
+"""L8: whatever a model does, a turn ends within its limits, and leaves a valid history that says why.
 
 Budgets hold for the run, which is everything since the last message of a person: hand-offs, typed answers requested again,
 resumes in other processes, agents that work as tools, and summaries."""
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.context.model_usage import model_calls_of
-from antiphon.conversation import Agent, Bounds, Conversation, LoopFinished, RoundStarted, ToolLoop
+from antiphon.conversation import Agent, Conversation, LoopFinished, RoundStarted, RunLimits, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
-from antiphon.conversation.events import BOUNDS
+from antiphon.conversation.events import LIMIT_REASONS
 from antiphon.conversation.turn import end_reason
 from antiphon.history import AgentHistory, CompactionEntry, ContextEntry, LiveContextInjectedEntry
 from antiphon.parts import Text, TokenUsage, ToolCallRequest
@@ -44,15 +44,15 @@ wild_outputs = st.builds(
 @given(
     st.lists(wild_outputs, min_size=1, max_size=6),
     st.builds(
-        Bounds,
+        RunLimits,
         max_rounds=st.integers(1, 6),
         max_failed_rounds=st.integers(1, 3),
         max_repeats=st.integers(1, 3),
-        tokens=st.none() | st.integers(1, 400),
-        calls=st.none() | st.integers(1, 6),
+        max_tokens=st.none() | st.integers(1, 400),
+        max_calls=st.none() | st.integers(1, 6),
     ),
 )
-def test_any_model_is_brought_to_an_end(outputs: list[ModelOutput], bounds: Bounds) -> None:
+def test_any_model_is_brought_to_an_end(outputs: list[ModelOutput], limits: RunLimits) -> None:
     asked = 0
 
     def wild(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
@@ -62,40 +62,40 @@ def test_any_model_is_brought_to_an_end(outputs: list[ModelOutput], bounds: Boun
 
     world = World()
     chat = Conversation(FunctionModel(wild), tools=world.tools())
-    events = asyncio.run(drained(ToolLoop(chat, bounds=bounds), "Go."))
+    events = asyncio.run(drained(ToolLoop(chat, limits=limits), "Go."))
     reason = last_reason(events)
-    assert asked <= bounds.max_rounds + 1
-    if bounds.calls is not None:
-        assert sum(world.began.values()) <= bounds.calls
-    assert reason == "answered" or reason in BOUNDS
-    if reason in BOUNDS:
+    assert asked <= limits.max_rounds + 1
+    if limits.max_calls is not None:
+        assert sum(world.began.values()) <= limits.max_calls
+    assert reason == "answered" or reason in LIMIT_REASONS
+    if reason in LIMIT_REASONS:
         assert [event.is_last for event in events if isinstance(event, RoundStarted)].count(True) == 1
         assert any(end_reason(entry) == reason for entry in chat.history.entries), "the history says why"
         assert any(isinstance(entry, LiveContextInjectedEntry) for entry in chat.history.entries), (
             "and what was injected"
         )
     assert refusals(chat.history.snapshot()) == []
-    assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=bounds)))) == reason, "what is over stays over"
+    assert last_reason(asyncio.run(drained(ToolLoop(chat, limits=limits)))) == reason, "what is over stays over"
 
 
-CASES: list[tuple[str, list[list[str]], Bounds]] = [
-    ("max_rounds", [["look"], ["put"]] * 9, Bounds()),
-    ("failed_rounds", [["trip"]] * 9, Bounds()),
-    ("repeated_calls", [["look"]] * 9, Bounds(max_rounds=9)),
-    ("call_budget", [["look", "put", "send"]] * 9, Bounds(calls=4)),
-    ("token_budget", [["look"], ["put"]] * 9, Bounds(tokens=60)),
-    ("time_budget", [["look"], ["put"]] * 9, Bounds(seconds=1e-9)),
-    ("answered", [["look"], ["put"]], Bounds()),
+CASES: list[tuple[str, list[list[str]], RunLimits]] = [
+    ("max_rounds", [["look"], ["put"]] * 9, RunLimits()),
+    ("failed_rounds", [["trip"]] * 9, RunLimits()),
+    ("repeated_calls", [["look"]] * 9, RunLimits(max_rounds=9)),
+    ("call_budget", [["look", "put", "send"]] * 9, RunLimits(max_calls=4)),
+    ("token_budget", [["look"], ["put"]] * 9, RunLimits(max_tokens=60)),
+    ("time_budget", [["look"], ["put"]] * 9, RunLimits(max_seconds=1e-9)),
+    ("answered", [["look"], ["put"]], RunLimits()),
 ]
 RUNS = {"max_rounds": 5, "failed_rounds": 2, "repeated_calls": 3, "call_budget": 4, "time_budget": 0, "answered": 2}
 
 
-@pytest.mark.parametrize(("reason", "plan", "bounds"), CASES, ids=[case[0] for case in CASES])
-def test_each_bound_ends_with_an_answer(reason: str, plan: list[list[str]], bounds: Bounds) -> None:
+@pytest.mark.parametrize(("reason", "plan", "limits"), CASES, ids=[case[0] for case in CASES])
+def test_each_bound_ends_with_an_answer(reason: str, plan: list[list[str]], limits: RunLimits) -> None:
     world = World()
     world.same = reason == "repeated_calls"
     chat = Conversation(planned(plan), tools=world.tools())
-    events = asyncio.run(drained(ToolLoop(chat, bounds=bounds), "Go."))
+    events = asyncio.run(drained(ToolLoop(chat, limits=limits), "Go."))
     assert last_reason(events) == reason
     assert chat.turn.output is not None
     assert chat.turn.output.response_markdown == "That is all."
@@ -115,7 +115,7 @@ def test_the_time_budget_ends_a_stream(partial_text: str, is_streamed: bool) -> 
             closed.append(True)
 
     async def play() -> str:
-        loop = ToolLoop(chat, seconds=0.05)
+        loop = ToolLoop(chat, max_seconds=0.05)
         if is_streamed:
             return last_reason(await drained(loop, "Go."))
         return (await loop.run("Go.")).reason
@@ -136,7 +136,7 @@ def test_calls_of_an_answer_that_the_time_budget_ended_are_not_run() -> None:
 
     world = World()
     chat = Conversation(FunctionModel(endless), tools=world.tools())
-    reason = asyncio.run(asyncio.wait_for(ToolLoop(chat, seconds=0.05).run("Go."), 30)).reason
+    reason = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_seconds=0.05).run("Go."), 30)).reason
     assert reason == "time_budget"
     assert not world.began
     assert refusals(chat.history.snapshot()) == []
@@ -174,10 +174,10 @@ def test_budgets_hold_over_a_route(limit: int) -> None:
     chat = Conversation(FunctionModel(lambda *_: costly(Text("Your turn."))))
     loop = ToolLoop(
         chat,
-        tokens=limit,
+        max_tokens=limit,
         agents=[Agent("one"), Agent("two")],
         route=lambda agent, _: "two" if agent.name == "one" else "one",
-        max_hand_overs=50,
+        max_hand_offs=50,
     )
     finished = asyncio.run(loop.run_to_end("Go."))
     check_run(chat, finished, limit)
@@ -192,7 +192,7 @@ def test_budgets_hold_over_typed_retries(limit: int, is_native: bool) -> None:
     model = FunctionModel(lambda *_: costly(Text("not a number")))
     model.has_structured_output = lambda *_, **__: is_native  # type: ignore[method-assign]
     chat = Conversation(model)
-    finished = asyncio.run(ToolLoop(chat, tokens=limit).run_to_end("Go.", output=int, output_retries=50))
+    finished = asyncio.run(ToolLoop(chat, max_tokens=limit).run_to_end("Go.", output=int, output_retries=50))
     check_run(chat, finished, limit)
     assert finished.rounds == len(used(chat))
 
@@ -223,7 +223,7 @@ def test_budgets_hold_over_agents_as_tools(parallel: int, limit: int) -> None:
 
     worker = Agent("worker", model=FunctionModel(working), tools=World().tools()).as_tool(max_rounds=50)
     chat = Conversation(FunctionModel(leading), tools=[worker])
-    finished = asyncio.run(ToolLoop(chat, tokens=limit, max_rounds=50).run_to_end("Go."))
+    finished = asyncio.run(ToolLoop(chat, max_tokens=limit, max_rounds=50).run_to_end("Go."))
     check_run(chat, finished, limit, last_calls=2 * parallel)  # those in flight, and the last of each
 
 
@@ -235,7 +235,7 @@ def test_calls_of_agents_as_tools_count() -> None:
     )
     worker = Agent("worker", model=working, tools=world.tools()).as_tool(max_rounds=50)
     chat = Conversation(leading, tools=[worker])
-    finished = asyncio.run(ToolLoop(chat, calls=4, max_rounds=50).run_to_end("Go."))
+    finished = asyncio.run(ToolLoop(chat, max_calls=4, max_rounds=50).run_to_end("Go."))
     assert finished.reason == "call_budget"
     assert sum(world.began.values()) == 3, "with the call of the agent itself, four"
 
@@ -249,7 +249,7 @@ def test_time_budget_holds_over_agents_as_tools() -> None:
         lambda _, options: "Done." if options.settings.tool_choice else call("ask_worker", request="Work.")
     )
     chat = Conversation(leading, tools=[Agent("worker", model=FunctionModel(endless)).as_tool()])
-    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, seconds=0.2).run_to_end("Go."), 30))
+    finished = asyncio.run(asyncio.wait_for(ToolLoop(chat, max_seconds=0.2).run_to_end("Go."), 30))
     assert (finished.reason, finished.text) == ("time_budget", "Done.")
 
 
@@ -263,7 +263,7 @@ def test_summaries_count_for_the_budget() -> None:
     chat.add("Before.")
     chat.add("Before that.")
     chat.on_compaction(compact_when_needed)
-    finished = asyncio.run(ToolLoop(chat, tokens=600, max_rounds=50, max_repeats=0).run_to_end("Go."))
+    finished = asyncio.run(ToolLoop(chat, max_tokens=600, max_rounds=50, max_repeats=0).run_to_end("Go."))
     assert any(isinstance(entry, CompactionEntry) for entry in chat.history.entries)
     check_run(chat, finished, 600)
 
@@ -277,10 +277,10 @@ def test_rounds_of_a_run_are_bounded(max_rounds: int, hand_overs: int) -> None:
         max_rounds=max_rounds,
         agents=[Agent("one"), Agent("two")],
         route=lambda agent, _: "two" if agent.name == "one" else "one",
-        max_hand_overs=hand_overs,
+        max_hand_offs=hand_overs,
     )
     finished = asyncio.run(loop.run_to_end("Go."))
-    assert finished.reason == "max_hand_overs"
+    assert finished.reason == "max_hand_offs"
     assert finished.rounds == len(used(chat)) == hand_overs + 1
     retried = Conversation(FunctionModel(lambda *_: costly(Text("no"))))
     finished = asyncio.run(ToolLoop(retried, max_rounds=max_rounds).run_to_end("Go.", output=int, output_retries=99))

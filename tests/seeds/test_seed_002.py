@@ -123,7 +123,9 @@ def test_rounds_are_bounded_and_the_end_is_never_silent() -> None:
     with plain_host(*['{"tool": "list_plans"}'] * 9, "") as server:
         result = ap.ToolLoop(conversation(server), max_rounds=2, max_repeats=0).run_sync("循环")
     assert result.reason == "max_rounds"
-    assert result.text.startswith("(No answer: the round limit was reached; the model's last response has no text")
+    assert result.text.startswith(
+        "(No answer: all rounds of the turn are used; max_rounds= allows more; the model's last"
+    )
 
 
 def test_two_searches_then_a_plan_in_four_rounds(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def main() -> None:
         model, tools=[balance, pay], state=Account("Ada", 5), settings=ap.ModelSettings(temperature=0)
     ) as chat:
         assert_type(chat.state, Account)
-        loop = ap.ToolLoop(chat, max_rounds=3, seconds=60)
+        loop = ap.ToolLoop(chat, max_rounds=3, max_seconds=60)
         receipt = await loop.run("Pay.", output=Receipt)
         assert_type(receipt, ap.LoopResult[Receipt])
         assert_type(receipt.output, Receipt)
@@ -69,7 +69,7 @@ async def main() -> None:
 
 def plain() -> None:
     chat: ap.Conversation = ap.Conversation(ap.FunctionModel(lambda context, options: f"{len(context)} entries"))
-    result = ap.ToolLoop(chat, bounds=ap.Bounds(max_rounds=1)).run_sync("Hi.")
+    result = ap.ToolLoop(chat, limits=ap.RunLimits(max_rounds=1)).run_sync("Hi.")
     assert_type(result.text, str)
     assert_type(result.entry, ap.ModelOutputEntry | None)
     print(result.text)

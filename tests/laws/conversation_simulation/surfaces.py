@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from antiphon.conversation import ApprovalNeeded, Bounds, Conversation, LoopEvent, LoopFinished, ToolLoop
-from antiphon.conversation.events import BOUNDS
+from antiphon.conversation import ApprovalNeeded, Conversation, LoopEvent, LoopFinished, RunLimits, ToolLoop
+from antiphon.conversation.events import LIMIT_REASONS
 from antiphon.conversation.turn import end_reason
 from antiphon.errors import ConversationError, GraphError
 from antiphon.graph import Conversations, LLMNode, ToolNode
@@ -56,7 +56,7 @@ class Play(Struct, frozen=True):
     person: str = "resumes"
     script: Sequence[Answer] = ()
     ending: Ending = Ending()
-    bounds: Bounds = Bounds()
+    limits: RunLimits = RunLimits()
     decider: Surface = Surface()
     decisions: Sequence[str] = ()
     content: Sequence[str] = ()
@@ -84,14 +84,14 @@ async def play_loop(loop: ToolLoop, play: Play) -> list[LoopEvent]:
 
 
 def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: Play) -> None:
-    """L8: the turn ended within its bounds, once, and says why where everybody can see it."""
+    """L8: the turn ended within its limits, once, and says why where everybody can see it."""
     log = world.logs[world.conversation]
     for event in events:
         if isinstance(event, ApprovalNeeded):
             log.report(event.calls)
-    if world.model_calls > (loop.bounds.max_rounds + 1) * (1 if play.output is None else RETRIES + 1):
+    if world.model_calls > (loop.limits.max_rounds + 1) * (1 if play.output is None else RETRIES + 1):
         world.fault(
-            f"L8: the model was asked {world.model_calls} times in a turn of at most {loop.bounds.max_rounds} rounds"
+            f"L8: the model was asked {world.model_calls} times in a turn of at most {loop.limits.max_rounds} rounds"
         )
     if play.ending.kind in ENDINGS[:2] and (missing := world.ended_calls - world.measured_calls):
         world.fault(f"on_call: missing calls {', '.join(sorted(missing))}")
@@ -105,7 +105,7 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
     if value is not None and (play.output is None or not isinstance(value, play.output)):
         world.fault(f"output: the turn gave {value!r}, and a {play.output} was requested")
     reasons = {end_reason(entry) for entry in log.effective}
-    if reason in BOUNDS and not (
+    if reason in LIMIT_REASONS and not (
         reason in reasons and any(isinstance(entry, LiveContextInjectedEntry) for entry in log.effective)
     ):
         world.fault(f"L8: the turn ended by {reason}, and the log does not say so")
@@ -119,7 +119,7 @@ async def play_by_hand(chat: Conversation, play: Play) -> None:
     """Call the model and its tools as code without a loop does."""
     if play.content and not chat.turn.open_calls:
         chat.add(*play.content)
-    for _ in range(play.bounds.max_rounds):
+    for _ in range(play.limits.max_rounds):
         turn = chat.turn
         try:
             if turn.open_calls:
@@ -135,7 +135,7 @@ def play_graph(world: World, home: Home, play: Play) -> None:
     registry = ToolRegistry(toolbox(play.surface))
     log = world.logs[world.conversation]
     options: dict[str, Any] = {"executor": world.executor(registry, play.surface), "embedded_calls": True}
-    chats = Conversations(home.store, CLIENTS["anthropic"], tools=registry, bounds=play.bounds, **options)
+    chats = Conversations(home.store, CLIENTS["anthropic"], tools=registry, limits=play.limits, **options)
     nodes = {"llm": LLMNode(chats), "tools": ToolNode(chats)}
     try:
         state: Any = {"conversation": world.conversation, "version": log.version}
@@ -175,7 +175,7 @@ def play_run(world: World, home: Home, play: Play) -> None:
     def build(history: AgentHistory, _: Run) -> ToolLoop:
         world.history = history
         chat = world.chat(play.surface, history, "openai-responses")
-        return ToolLoop(chat, bounds=play.bounds, agents=agents(play.surface))
+        return ToolLoop(chat, limits=play.limits, agents=agents(play.surface))
 
     asyncio.run(Worker(home.store, book, slots=1).run(once=True))
     if home.store.crash.has_happened:

@@ -452,7 +452,7 @@ def toolbox(surface: Surface) -> list[Tool]:
 
 
 def agents(surface: Surface) -> list[Agent]:
-    """Three agents that hand over to each other; one has no instructions, one a model of its own."""
+    """Three agents that hand off to each other; one has no instructions, one a model of its own."""
     if not surface.has_agents:
         return []
     if surface not in _AGENTS:

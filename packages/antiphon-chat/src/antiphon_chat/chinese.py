@@ -80,7 +80,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "stopped: token budget used up": "已停止：token 预算用尽",
         "stopped: time budget used up": "已停止：时间预算用尽",
         "stopped: call budget used up": "已停止：调用次数用尽",
-        "stopped: too many hand-overs between agents": "已停止：智能体之间的移交次数过多",
+        "stopped: too many hand-offs between agents": "已停止：智能体之间的移交次数过多",
         "stopped: a hook refused to call the model": "已停止：钩子拒绝了对模型的调用",
         "Nothing is collapsed.": "没有折叠的内容。",
         "There are {count} collapsed blocks.": "共有 {count} 个折叠块。",

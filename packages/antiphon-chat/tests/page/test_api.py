@@ -230,7 +230,7 @@ def test_a_summary_replaces_the_turns_before_the_last(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", model) as browser:
         conversation = browser.create()
         nothing = browser.api("POST", f"/conversations/{conversation}/compact", {}, status=400)
-        assert "nothing to sum up" in nothing["error"]["message"]
+        assert "nothing to summarise" in nothing["error"]["message"]
         browser.ask(conversation, "What weather in Oslo?")
         browser.ask(conversation, "How cold?")
         done = browser.api("POST", f"/conversations/{conversation}/compact", {})

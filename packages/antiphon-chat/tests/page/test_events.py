@@ -96,7 +96,7 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
         history, lambda entry: names_seen.append(entry.kind), lambda event: names_seen.append(type(event).__name__)
     )
     for event in events:
-        if has_usage or not isinstance(event, RoundUsage):
+        if (has_usage or not isinstance(event, RoundUsage)) and not isinstance(event, ap.EntryAppended):
             order.event(event)
     assert order.reported_version == history.version
     shown = [

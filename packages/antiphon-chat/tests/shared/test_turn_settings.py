@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import antiphon as ap
-from antiphon.conversation import Bounds
+from antiphon.conversation import RunLimits
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon_chat.page.mounted.gateway_chat import turn_settings
 from antiphon_chat.shared.session import TurnSettings
@@ -23,9 +23,9 @@ def look() -> str:
 
 def test_round_limit_of_the_page(tmp_path: Path) -> None:
     model = FunctionModel(lambda context, options: "Enough." if options.settings.tool_choice else call("look"))
-    settings = TurnSettings(bounds=Bounds(max_rounds=1))
+    settings = TurnSettings(limits=RunLimits(max_rounds=1))
     with served(tmp_path / "chats.db", model, tools=[look], turns=lambda: settings) as browser:
-        assert browser.api("GET", "/state")["bounds"]["max_rounds"] == 1
+        assert browser.api("GET", "/state")["limits"]["max_rounds"] == 1
         events = browser.ask(browser.create(), "Go.")
         assert (events[-1].data["reason"], events[-1].data["text"]) == ("max_rounds", "Enough.")
 
@@ -50,7 +50,7 @@ def test_limits_of_a_conversation_are_set_over_http_and_kept(tmp_path: Path) -> 
 
 def test_limits_of_a_server_cannot_be_raised(tmp_path: Path) -> None:
     rounds = 3
-    settings = TurnSettings(bounds=Bounds(max_rounds=rounds, seconds=60), can_raise_limits=False)
+    settings = TurnSettings(limits=RunLimits(max_rounds=rounds, max_seconds=60), can_raise_limits=False)
     with served(tmp_path / "chats.db", ScriptedModel(), turns=lambda: settings) as browser:
         conversation = browser.create()
         address = f"/conversations/{conversation}"
@@ -62,7 +62,7 @@ def test_limits_of_a_server_cannot_be_raised(tmp_path: Path) -> None:
             assert refused["error"]["message"] == message
         browser.api("PATCH", address, {"limits": {"max_rounds": 3, "seconds": 5}})
         assert browser.show(conversation)["limits"] == {"max_rounds": 3, "max_failed_rounds": 2, "seconds": 5}
-    lowered = TurnSettings(bounds=Bounds(max_rounds=2), can_raise_limits=False)
+    lowered = TurnSettings(limits=RunLimits(max_rounds=2), can_raise_limits=False)
     with served(tmp_path / "chats.db", ScriptedModel(), turns=lambda: lowered) as browser:
         assert browser.show(conversation)["limits"]["max_rounds"] == 2
     assert turn_settings(ChatPageSettings()).can_raise_limits is False
@@ -112,7 +112,7 @@ embedded_calls = "ollama/*=prompt"
 token_limit = -1
 """
     settings = turn_settings(chat_table(tmp_path, lines))
-    assert settings.bounds == Bounds(max_rounds=9, max_failed_rounds=3, seconds=60)
+    assert settings.limits == RunLimits(max_rounds=9, max_failed_rounds=3, max_seconds=60)
     assert settings.embedded_calls == {"ollama/*": "prompt"}
     assert settings.token_limit is None
     assert turn_settings(chat_table(tmp_path, "")) == TurnSettings(can_raise_limits=False)

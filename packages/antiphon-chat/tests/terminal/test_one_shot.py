@@ -70,7 +70,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
     code, out, err = antiphon(tmp_path, "-p", "find tea", "--json")
     events = [msgspec.json.decode(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
-    assert [events[0]["type"], events[-1]["type"]] == ["RoundStarted", "LoopFinished"]
+    assert [events[0]["type"], events[-1]["type"]] == ["EntryAppended", "LoopFinished"]
     assert {"TextDelta", "ToolCallStarted", "ToolCallFinished", "RoundUsage"} < {event["type"] for event in events}
     assert "".join(event["text"] for event in events if event["type"] == "TextDelta").endswith(events[-1]["text"])
 

@@ -1,10 +1,30 @@
-"""What has to be closed: base classes for `with` and `async with`."""
+"""What has to be closed: base classes for `with` and `async with`; and `run_sync`, for code that does not await.
+
+Inside a running event loop (a notebook, an application) `run_sync` runs the coroutine in a thread with a loop of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What the coroutine returns. Ctrl-C cancels it, waits until it has closed what it opened, and is raised."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, "antiphon-blocking") as thread:
+        return thread.submit(context.run, asyncio.run, coroutine).result()
 
 
 class Closable(ABC):
@@ -37,3 +57,11 @@ class AsyncClosable(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class SyncClosable(AsyncClosable, Closable):
+    """Closed by `aclose`, and from code that does not await by `close`."""
+
+    def close(self) -> None:
+        """`aclose` from code that does not await."""
+        run_sync(self.aclose())

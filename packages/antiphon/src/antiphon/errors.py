@@ -194,7 +194,7 @@ class ConversationError(AntiphonError):
 
 
 class CallRefused(ConversationError):
-    """A hook refused a model call; the message is its reason."""
+    """A hook, or a limit of the run, refused a model call; the message is the reason."""
 
 
 class InvalidOutput(ConversationError):

@@ -63,7 +63,7 @@ def test_hand_offs_are_agents_or_their_names() -> None:
     for wrong in ("billing", [5]):
         with pytest.raises(ConversationError, match="expected a list of agents or of their names"):
             Agent("desk", hand_offs=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConversationError, match="desk may hand over to billing, who is not among the agents"):
+    with pytest.raises(ConversationError, match="desk may hand off to billing, which is not among the agents"):
         ToolLoop(Conversation(model), agents=[Agent("desk", hand_offs=[billing])])
 
 
@@ -89,8 +89,8 @@ def test_a_hand_off_switches_instructions_model_and_tools() -> None:
     (hand_off,) = hand_offs(chat.history)
     assert (hand_off.before, hand_off.after, hand_off.reason) == ("digger", "singer", "it wants a song")
     entry = chat.history.entries[hand_off.sequence_number - 1]
-    assert list(entry_lines(entry)) == ["digger handed over to singer: it wants a song", "You sing."]
-    assert (chat.model, chat.model_or_client) == ("default", chat.client), "the conversation's own model is as it was"
+    assert list(entry_lines(entry)) == ["digger handed off to singer: it wants a song", "You sing."]
+    assert (chat.model, chat.client.name) == ("default", "default"), "the conversation's own model is as it was"
     assert refusals(chat.history.snapshot()) == []
 
 
@@ -273,16 +273,16 @@ def test_an_endless_route_is_bounded_and_reported(most: int) -> None:
         return "pong" if agent.name == "ping" else "ping"
 
     chat = Conversation(ScriptedModel())
-    events = asyncio.run(drained(ToolLoop(chat, agents=agents(), route=route, max_hand_overs=most), "Go."))
-    assert last_reason(events) == "max_hand_overs"
+    events = asyncio.run(drained(ToolLoop(chat, agents=agents(), route=route, max_hand_offs=most), "Go."))
+    assert last_reason(events) == "max_hand_offs"
     assert len(switches(events)) == most
     assert len(chat.by_role("assistant")) == most + 1
-    assert any(end_reason(entry) == "max_hand_overs" for entry in chat.history.entries), "the history says why"
+    assert any(end_reason(entry) == "max_hand_offs" for entry in chat.history.entries), "the history says why"
     version = chat.history.version
-    again = ToolLoop(chat, agents=agents(), route=route, max_hand_overs=most)
-    assert last_reason(asyncio.run(drained(again))) == "max_hand_overs", "what is over stays over"
+    again = ToolLoop(chat, agents=agents(), route=route, max_hand_offs=most)
+    assert last_reason(asyncio.run(drained(again))) == "max_hand_offs", "what is over stays over"
     assert chat.history.version == version
-    assert last_reason(asyncio.run(drained(again, "Again."))) == "max_hand_overs", "a new question has its own bound"
+    assert last_reason(asyncio.run(drained(again, "Again."))) == "max_hand_offs", "a new question has its own bound"
     assert len(chat.by_role("assistant")) == 2 * (most + 1)
 
 
@@ -334,7 +334,7 @@ def test_wrong_agents_are_refused() -> None:
             Agent(name)
     with pytest.raises(ConversationError, match="two agents have the same name"):
         ToolLoop(chat, agents=[Agent("twin"), Agent("twin")])
-    with pytest.raises(ConversationError, match="agent a may hand over to b, who is not among the agents"):
+    with pytest.raises(ConversationError, match="agent a may hand off to b, which is not among the agents"):
         ToolLoop(chat, agents=[Agent("a", hand_offs=["b"])])
     assert chat.history.version == 0
 
@@ -347,7 +347,7 @@ def test_the_sources_of_agents_are_closed_with_the_conversation() -> None:
         agents = [Agent("digger", tools=[digging]), Agent("singer", tools=[singing, digging])]
         async with Conversation(model) as chat:
             for name in ("digger", "singer"):
-                loop = ToolLoop(chat, agents=agents, route=lambda _, __, name=name: name, max_hand_overs=1)  # type: ignore[misc]
+                loop = ToolLoop(chat, agents=agents, route=lambda _, __, name=name: name, max_hand_offs=1)  # type: ignore[misc]
                 await loop.run("Do something.")
             assert (digging.is_open, singing.is_open) == (True, True)
 

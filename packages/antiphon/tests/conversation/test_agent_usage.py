@@ -28,7 +28,7 @@ def asked(tokens: int, *agents: Agent) -> Conversation:
     model = ScriptedModel(
         answer(*(call(f"ask_{agent.name}", request="Go.") for agent in agents), tokens=10), answer("Done.", tokens=20)
     )
-    return Conversation(model, tools=[agent.as_tool(tokens=tokens) for agent in agents])
+    return Conversation(model, tools=[agent.as_tool(max_tokens=tokens) for agent in agents])
 
 
 def test_tokens_of_agents_count_in_the_turn_the_round_and_the_conversation() -> None:
@@ -49,7 +49,7 @@ def test_tokens_of_an_agent_of_an_agent_count_once() -> None:
 
 def test_tokens_of_agents_count_for_the_limit_of_the_turn() -> None:
     chat = asked(1000, Agent("one", model=ScriptedModel(answer("Found.", tokens=100))))
-    result = ToolLoop(chat, tokens=50).run_sync("Go.")
+    result = ToolLoop(chat, max_tokens=50).run_sync("Go.")
     assert result.reason == "token_budget"
 
 

@@ -19,6 +19,6 @@ def test_a_turn_reports_the_wait_for_a_rate_limit() -> None:
     with ScriptedServer(limited, Reply(body=CHAT)) as server:
         events = asyncio.run(run(ap.Conversation(client_of(server))))
     kinds = [type(event).__name__ for event in events]
-    assert kinds[:3] == ["RoundStarted", "RetryScheduled", "TextDelta"]
+    assert kinds[:4] == ["EntryAppended", "RoundStarted", "RetryScheduled", "TextDelta"]
     (wait,) = (event for event in events if isinstance(event, ap.RetryScheduled))
     assert (wait.seconds >= 40, wait.error.kind, wait.error.retry_after) == (True, "rate_limit", 40.0)

@@ -1,4 +1,4 @@
-"""A turn played step by step, each by another process, is the turn played at once: same entries, same end, same bounds."""
+"""A turn played step by step, each by another process, is the turn played at once: same entries, same end, same limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.conversation import Agent, ApprovalNeeded, Bounds, Conversation, LoopEvent, LoopFinished, ToolLoop
+from antiphon.conversation import Agent, ApprovalNeeded, Conversation, LoopEvent, LoopFinished, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
@@ -30,15 +30,18 @@ def asked(question: str = "Go.") -> AgentHistory:
 
 
 @settings(max_examples=40)
-@given(plans, st.sampled_from([Bounds(), Bounds(max_rounds=2), Bounds(calls=3), Bounds(max_failed_rounds=1)]))
-def test_steps_write_what_the_whole_turn_writes(plan: Plan, bounds: Bounds) -> None:
+@given(
+    plans,
+    st.sampled_from([RunLimits(), RunLimits(max_rounds=2), RunLimits(max_calls=3), RunLimits(max_failed_rounds=1)]),
+)
+def test_steps_write_what_the_whole_turn_writes(plan: Plan, limits: RunLimits) -> None:
     at_once = Conversation(planned(plan), tools=World().tools(), history=asked())
-    reason = last_reason(asyncio.run(drained(ToolLoop(at_once, bounds=bounds))))
+    reason = last_reason(asyncio.run(drained(ToolLoop(at_once, limits=limits))))
     world, history, reasons, model = World(), asked(), [""], planned(plan)
     while reasons[-1] in ("", "stepped"):
         chat = Conversation(model, tools=world.tools(), history=AgentHistory(history.entries))
         version = chat.history.version
-        reasons.append(last_reason(asyncio.run(stepped(ToolLoop(chat, bounds=bounds)))))
+        reasons.append(last_reason(asyncio.run(stepped(ToolLoop(chat, limits=limits)))))
         new = chat.history.entries[version:]
         assert sum(isinstance(entry, ModelOutputEntry | ToolCallResultsEntry) for entry in new) <= 2
         assert sum(isinstance(entry, ModelOutputEntry) for entry in new) <= 1, "a step asks once at most"
@@ -66,10 +69,10 @@ def test_seconds_of_other_processes_count() -> None:
         return "done"
 
     model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
-    bounds, history, reasons = Bounds(seconds=0.5, max_rounds=50, max_repeats=0), asked(), [""]
+    limits, history, reasons = RunLimits(max_seconds=0.5, max_rounds=50, max_repeats=0), asked(), [""]
     while reasons[-1] in ("", "stepped"):
         chat = Conversation(model, tools=[slow], history=AgentHistory(history.entries))
-        reasons.append(last_reason(asyncio.run(stepped(ToolLoop(chat, bounds=bounds)))))
+        reasons.append(last_reason(asyncio.run(stepped(ToolLoop(chat, limits=limits)))))
         history = chat.history
     assert reasons[-1] == "time_budget"
     assert sum(isinstance(entry, ToolCallResultsEntry) for entry in history.entries) <= 3

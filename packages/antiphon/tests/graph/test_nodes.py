@@ -12,8 +12,8 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
-from antiphon.conversation import Bounds, RoundStarted, TextDelta, ToolCallFinished, Turn, rounds_of
-from antiphon.errors import GraphError, TurnLimitReached
+from antiphon.conversation import RoundStarted, RunLimits, TextDelta, ToolCallFinished, Turn, rounds_of
+from antiphon.errors import ConversationError, GraphError, TurnLimitReached
 from antiphon.graph import (
     AskNode,
     ConversationNode,
@@ -218,7 +218,7 @@ def test_events_and_messages_are_streamed(tmp_path: Path) -> None:
     assert [list(update) for mode, update in events_seen if mode == "updates"] == [["llm"], ["tools"], ["llm"]]
 
 
-# Bounds: a graph that loops forever.
+# RunLimits: a graph that loops forever.
 
 
 def stubborn() -> FunctionModel:
@@ -231,7 +231,7 @@ def stubborn() -> FunctionModel:
 
 
 def test_max_rounds_ends_turn(tmp_path: Path) -> None:
-    with chats_in(tmp_path, stubborn(), tools=[weather], bounds=Bounds(max_rounds=3)) as chats:
+    with chats_in(tmp_path, stubborn(), tools=[weather], limits=RunLimits(max_rounds=3)) as chats:
         state = loop_graph(chats).invoke(chats.ask("Find me the sun."), thread())
         history = log_of(tmp_path, state)
         assert rounds_of(history.snapshot())[-1].ended == "max_rounds"
@@ -244,7 +244,7 @@ def test_max_rounds_ends_turn(tmp_path: Path) -> None:
 def test_endless_hand_overs_are_limited(tmp_path: Path, limit: int) -> None:
     """By LangGraph's limit where that is lower, else by ours; and the history says why."""
     model = FunctionModel(lambda context, options: "Hm.")
-    with chats_in(tmp_path, model, max_hand_overs=6) as chats:
+    with chats_in(tmp_path, model, max_hand_offs=6) as chats:
         builder = StateGraph(ConversationState)
         builder.add_node("llm", LLMNode(chats))
         builder.add_edge(START, "llm")
@@ -257,7 +257,7 @@ def test_endless_hand_overs_are_limited(tmp_path: Path, limit: int) -> None:
         history = log_of(tmp_path, question)
         assert refusals(history.snapshot()) == []
         assert kinds(history.entries).count("model_output") == (4 if limit == 4 else 7)
-        assert chats.conversation(question).turn.ended == ("" if limit == 4 else "max_hand_overs")
+        assert chats.conversation(question).turn.ended == ("" if limit == 4 else "max_hand_offs")
         assert chats.store.current_lease(question["conversation"]) is None
 
 
@@ -296,8 +296,8 @@ def test_time_limit_counts_earlier_steps(tmp_path: Path) -> None:
     model = FunctionModel(
         lambda context, options: "Enough." if options.settings.tool_choice else [call("slow"), call("slow")]
     )
-    bounds = Bounds(seconds=0.03, max_repeats=0, max_rounds=50)
-    with chats_in(tmp_path, model, tools=[slow], bounds=bounds) as chats:
+    limits = RunLimits(max_seconds=0.03, max_repeats=0, max_rounds=50)
+    with chats_in(tmp_path, model, tools=[slow], limits=limits) as chats:
         state = loop_graph(chats).invoke(chats.ask("Go."), thread())
         assert chats.conversation(state).turn.ended == "time_budget"
 
@@ -437,12 +437,12 @@ def test_human_node_adds_message(tmp_path: Path) -> None:
         ({"seconds": 0}, "seconds"),
         ({"wait": -1}, "wait"),
         ({"idle": -1}, "idle"),
-        ({"max_hand_overs": -1}, "max_hand_overs"),
+        ({"max_hand_offs": -1}, "max_hand_offs"),
         ({"temperature": 0}, "unknown options temperature; a conversation has settings, token_limit"),
     ],
 )
 def test_invalid_conversations_options_raise(tmp_path: Path, options: Any, error_text: str) -> None:
-    with pytest.raises(GraphError, match=error_text):
+    with pytest.raises((GraphError, ConversationError), match=error_text):
         Conversations(tmp_path / "chats.db", **options)
 
 

@@ -51,7 +51,7 @@ def in_a_row(state: type, node: Any, saver: SqliteSaver) -> Any:
 def test_checkpoint_size_over_200_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = FunctionModel(lambda context, options: WORDS, chunk_size=None)
     sizes: dict[str, tuple[int, int]] = {}
-    with chats_in(tmp_path, model, max_hand_overs=STEPS) as chats:
+    with chats_in(tmp_path, model, max_hand_offs=STEPS) as chats:
         with sqlite3.connect(tmp_path / "ours.db", check_same_thread=False) as db:
             run(chats.bind(in_a_row(ConversationState, LLMNode(chats), SqliteSaver(db))), chats.ask("Is it raining?"))
             sizes["ours"] = checkpoint_bytes(db, STEPS // 2), checkpoint_bytes(db)

@@ -22,7 +22,7 @@ from langchain_core.messages import (
 )
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from antiphon.conversation import Bounds
+from antiphon.conversation import RunLimits
 from antiphon.errors import GraphError
 from antiphon.graph import MessagesLLMNode, MessagesToolNode
 from antiphon.history import (
@@ -360,7 +360,7 @@ def test_messages_nodes_respect_bounds() -> None:
     stubborn = FunctionModel(
         lambda context, options: "Enough." if options.settings.tool_choice else call("weather", city=str(len(context)))
     )
-    state = messages_graph(stubborn, bounds=Bounds(max_rounds=3)).invoke({"messages": [("user", "Go.")]})
+    state = messages_graph(stubborn, limits=RunLimits(max_rounds=3)).invoke({"messages": [("user", "Go.")]})
     assert [message.type for message in state["messages"]].count("tool") == 3
     assert state["messages"][-1].content == "Enough."
 

@@ -13,7 +13,7 @@ import os
 import signal
 from pathlib import Path
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, Run
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.runs import RunBook
@@ -22,7 +22,7 @@ from antiphon.wire.output import ProviderError
 from support.planned_turns import planned
 
 FOLDER = Path(os.environ.get("RUNS_FOLDER", "."))
-BOUNDS = Bounds(max_rounds=20, max_failed_rounds=20, max_repeats=20)
+LIMIT_REASONS = RunLimits(max_rounds=20, max_failed_rounds=20, max_repeats=20)
 
 book = RunBook()
 
@@ -93,7 +93,7 @@ async def book_flight(to: str, context: ToolContext) -> str:
 @book.kind("work", code=2)
 def work_kind(history: AgentHistory, run: Run) -> ToolLoop:
     tools = [look, put, send, hold_put, hold_send]
-    return ToolLoop(Conversation(planned(run.options["plan"]), tools=tools, history=history), bounds=BOUNDS)
+    return ToolLoop(Conversation(planned(run.options["plan"]), tools=tools, history=history), limits=LIMIT_REASONS)
 
 
 @book.kind("trip", provider="airline")

@@ -22,7 +22,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
 from temporalio.worker import Replayer
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.errors import RunStateError
 from antiphon.history import AgentHistory, ContextEntry, ModelInputEntry, Run, SqliteStore
 from antiphon.providers.call import ProviderCallOptions
@@ -45,13 +45,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServer]
         yield server
 
 
-def built(model: ProviderClient, tools: Sequence[Tool] = (), **bounds: Any) -> RunBook:
+def built(model: ProviderClient, tools: Sequence[Tool] = (), **limits: Any) -> RunBook:
     """A book with one kind: this model and these tools."""
     book = RunBook()
 
     @book.kind("turn")
     def turn(history: AgentHistory, run: Run) -> ToolLoop:
-        return ToolLoop(Conversation(model, tools=tools, history=history), bounds=Bounds(**bounds))
+        return ToolLoop(Conversation(model, tools=tools, history=history), limits=RunLimits(**limits))
 
     return book
 

@@ -17,7 +17,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
@@ -44,10 +44,10 @@ class Rig:
     """A stored conversation, and the activities that play it."""
 
     def __init__(
-        self, store: SqliteStore, model: ProviderClient, tools: list[Tool], bounds: Bounds | None = None
+        self, store: SqliteStore, model: ProviderClient, tools: list[Tool], limits: RunLimits | None = None
     ) -> None:
         def build(history: AgentHistory, run: Run) -> ToolLoop:
-            return ToolLoop(Conversation(model, tools=tools, history=history), bounds=bounds or Bounds())
+            return ToolLoop(Conversation(model, tools=tools, history=history), limits=limits or RunLimits())
 
         self.store = store
         self.build = build
@@ -216,7 +216,7 @@ def test_seconds_of_earlier_steps_count(store: SqliteStore) -> None:
         return "done"
 
     model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
-    rig = Rig(store, model, [slow], Bounds(seconds=0.5, max_rounds=50, max_repeats=0))
+    rig = Rig(store, model, [slow], RunLimits(max_seconds=0.5, max_rounds=50, max_repeats=0))
     status = rig.played(TurnStatus())
     while status.state != "over":
         status = rig.played(status)

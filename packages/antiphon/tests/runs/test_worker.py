@@ -46,7 +46,9 @@ def test_time_limit_holds_over_resumes(place: Place) -> None:
     @book.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
-        return ToolLoop(Conversation(model, tools=[slow], history=history), seconds=0.5, max_rounds=9, max_repeats=0)
+        return ToolLoop(
+            Conversation(model, tools=[slow], history=history), max_seconds=0.5, max_rounds=9, max_repeats=0
+        )
 
     with place.open() as store:
         run = Runs(store).submit("Go.")

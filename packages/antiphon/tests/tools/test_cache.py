@@ -1,4 +1,4 @@
-"""Remembered results: the same call, for a time, within bounds."""
+"""Remembered results: the same call, for a time, within limits."""
 
 from __future__ import annotations
 

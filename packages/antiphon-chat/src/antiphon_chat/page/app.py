@@ -43,7 +43,7 @@ from antiphon_chat.shared.models import ChatModels, ReloadableProvider
 from antiphon_chat.shared.session import TurnSettings, needs_approval, open_conversation
 from antiphon_chat.shared.setup.model_setup import ModelSetup
 from antiphon_chat.shared.toolbox import Toolboxes
-from antiphon_chat.shared.turn_limits import bounds_for
+from antiphon_chat.shared.turn_limits import limits_for
 from antiphon_gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon_gateway.config.settings import Config
 
@@ -120,7 +120,7 @@ class ChatApp(Application):
         self.conversations = OpenConversations(
             store,
             self._open_chat,
-            bounds=lambda history: bounds_for(history.snapshot(), self._turns()),
+            limits=lambda history: limits_for(history.snapshot(), self._turns()),
             agents=lambda: self._turns().agents,
             partial_answers=toolboxes.partial_answers,
             write_title=self._write_title if writes_titles else None,
@@ -258,7 +258,7 @@ class ChatApp(Application):
                     for tool in tools
                 ],
                 "token_limit": limit if isinstance(limit := self._turns().token_limit, int) else None,
-                "bounds": structs.asdict(self._turns().bounds),
+                "limits": structs.asdict(self._turns().limits),
                 "has_keys": self._admission.needs_key,
                 "has_mcp": self._mcp is not None,
             }

@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import aclosing
 from typing import TypeAlias, TypeVar
 
-from antiphon.conversation import Agent, Bounds, Conversation, ToolLoop
+from antiphon.conversation import Agent, Conversation, RunLimits, ToolLoop
+from antiphon.conversation.events import EntryAppended as EntryAppendedEvent
 from antiphon.conversation.events import LoopEvent, LoopFinished, RoundStarted, TextDelta
 from antiphon.conversation.replay import Replay
 from antiphon.conversation.turn import TurnIndex
@@ -66,7 +67,7 @@ class LiveConversation:
         *,
         events: EventBuffer | None = None,
         is_local: bool = True,
-        bounds: Bounds | None = None,
+        limits: RunLimits | None = None,
         agents: Sequence[Agent] = (),
         partial_answers: PartialAnswers | None = None,
         write_title: TitleWriter | None = None,
@@ -76,7 +77,7 @@ class LiveConversation:
         self._prices = prices
         self._write_title = write_title
         self.owner = owner
-        self.loop = ToolLoop(chat, bounds=bounds, agents=agents)
+        self.loop = ToolLoop(chat, limits=limits, agents=agents)
         self.events = events or EventBuffer()
         self.places = TurnIndex()
         self.writing = asyncio.Lock()
@@ -247,6 +248,8 @@ class LiveConversation:
             self.events.add(TitleWritten(title))
 
     def _on_event(self, event: LoopEvent) -> None:
+        if isinstance(event, EntryAppendedEvent):  # EventOrder reports them
+            return
         self._continues_replay = (
             self._replay is not None
             and isinstance(event, LoopFinished)
@@ -265,7 +268,8 @@ class LiveConversation:
             message = f"the chat failed ({type(error).__name__}); its log says more"
         elif isinstance(error, StoreError | HistoryError):
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
-        self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
+        if not self._has_finished:
+            self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
     def _publish(self, event: LoopEvent) -> None:
         if isinstance(event, TextDelta):

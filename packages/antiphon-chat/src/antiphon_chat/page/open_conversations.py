@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from antiphon.conversation import Agent, Bounds, Conversation
+from antiphon.conversation import Agent, Conversation, RunLimits
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.store import ConversationInfo
@@ -40,7 +40,7 @@ class OpenConversations:
         store: HistoryStore,
         make: Callable[[AgentHistory, str], Conversation],
         *,
-        bounds: Callable[[AgentHistory], Bounds] = lambda _: Bounds(),
+        limits: Callable[[AgentHistory], RunLimits] = lambda _: RunLimits(),
         agents: Callable[[], Sequence[Agent]] = lambda: (),
         partial_answers: PartialAnswers | None = None,
         write_title: Callable[[Conversation, str], Awaitable[str]] | None = None,
@@ -50,7 +50,7 @@ class OpenConversations:
     ) -> None:
         self.store = store
         self._make = make
-        self._bounds = bounds
+        self._limits = limits
         self._agents = agents
         self._partial_answers = partial_answers
         self._write_title = write_title
@@ -121,7 +121,7 @@ class OpenConversations:
             self._make(history, owner),
             owner,
             is_local=self.store.is_local,
-            bounds=self._bounds(history),
+            limits=self._limits(history),
             agents=self._agents(),
             partial_answers=self._partial_answers,
             write_title=self._add_title if self._write_title is not None else None,

@@ -15,6 +15,7 @@ from antiphon.history import (
     EntryMetadata,
     HistoryEntry,
     ModelOutputEntry,
+    Origin,
 )
 from antiphon.model_name import ModelName
 from antiphon.providers.call import ProviderCallOptions
@@ -67,6 +68,9 @@ class ReloadableProvider(ProviderClient):
         async with aclosing(self._models().router.call_model(context, options)) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 yield delta
+
+    def origins_of(self, model: str) -> Sequence[Origin]:
+        return self._models().router.origins_of(model)
 
 
 def models_from_environment(

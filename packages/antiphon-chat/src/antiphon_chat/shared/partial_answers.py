@@ -25,8 +25,7 @@ from antiphon.conversation.events import (
     TextDelta,
     ToolCallStarted,
 )
-from antiphon.conversation.recorded_call import FAILED
-from antiphon.conversation.turn import Turn
+from antiphon.conversation.turn import FAILED, Turn
 from antiphon.history import AgentHistory, ContextEntryRole, EntryMetadata, ModelOutputEntry, Origin
 from antiphon.history.location import ensure_private_folder
 from antiphon.model_name import ModelName

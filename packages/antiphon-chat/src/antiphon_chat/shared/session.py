@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from antiphon.conversation import Agent, Bounds, Conversation, ToolLoop
+from antiphon.conversation import Agent, Conversation, RunLimits, ToolLoop
 from antiphon.conversation.compaction import compact_when_needed
 from antiphon.conversation.replay import Replay
 from antiphon.errors import DocumentFolderError, HistoryError, StoreError, UnknownConversation
@@ -54,7 +54,7 @@ def open_chat_store(location: str | Path) -> HistoryStore:
 class TurnSettings(Struct, frozen=True, kw_only=True):
     """How turns run: the same in the terminal, on the page and in `serve`."""
 
-    bounds: Bounds = Bounds()
+    limits: RunLimits = RunLimits()
     embedded_calls: EmbeddedSetting = "auto"
     token_limit: int | Literal["auto"] | None = "auto"
     """Where the earlier turns are replaced by a summary: `auto` is 80 % of the model's context window; None is never."""
@@ -63,7 +63,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     agents: tuple[Agent, ...] = ()
     """The agents that take part; the first begins."""
     can_raise_limits: bool = True
-    """Whether a user may set higher limits for a conversation than `bounds`."""
+    """Whether a user may set higher limits for a conversation than `limits`."""
 
 
 def open_conversation(
@@ -297,7 +297,7 @@ class ChatSession:
             partial_answers=self._toolboxes.partial_answers,
         )
         self.partial_answer = self._toolboxes.partial_answers.writer(history)
-        self.loop = ToolLoop(self.chat, bounds=self.settings.turns.bounds, agents=self.settings.turns.agents)
+        self.loop = ToolLoop(self.chat, limits=self.settings.turns.limits, agents=self.settings.turns.agents)
 
     def _delete_if_created_and_empty(self) -> None:
         try:

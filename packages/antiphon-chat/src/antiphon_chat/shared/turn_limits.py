@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.conversation import Bounds
+from antiphon.conversation import RunLimits
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, AgentHistorySnapshot, DebugLogEntry, EntryMetadata
 from antiphon_chat.shared.session import TurnSettings
@@ -19,31 +19,44 @@ from antiphon_chat.shared.session import TurnSettings
 _LIMITS = "chat_limits"
 
 
-class TurnLimits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Rounds of tool calls, rounds in a row without a successful call, and seconds; None is the limit of the settings."""
+class TurnLimits(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"max_seconds": "seconds"}
+):
+    """Rounds of tool calls, rounds in a row without a successful call, and seconds; None is the limit of the settings.
+
+    The page and stored notes call the last one `seconds`.
+    """
 
     max_rounds: int | None = None
     max_failed_rounds: int | None = None
-    seconds: float | None = None
+    max_seconds: float | None = None
 
 
-def bounds_for(snapshot: AgentHistorySnapshot, turns: TurnSettings) -> Bounds:
+def limits_for(snapshot: AgentHistorySnapshot, turns: TurnSettings) -> RunLimits:
     """The limits of a conversation's turns."""
-    return _bounds(_recorded(snapshot), turns)
+    return _applied(_recorded(snapshot), turns)
 
 
-def set_limits(history: AgentHistory, limits: TurnLimits, turns: TurnSettings) -> Bounds:
+def limits_json(limits: RunLimits) -> dict[str, float | None]:
+    """The limits as the page shows them."""
+    shown: dict[str, float | None] = {
+        field.encode_name: getattr(limits, field.name) for field in structs.fields(TurnLimits)
+    }
+    return shown
+
+
+def set_limits(history: AgentHistory, limits: TurnLimits, turns: TurnSettings) -> RunLimits:
     """Set the limits of a conversation, and return those that apply. Raises `ConversationError`."""
     if not turns.can_raise_limits:
-        for name, value in structs.asdict(limits).items():
-            most = getattr(turns.bounds, name)
+        for field in structs.fields(TurnLimits):
+            value, most = getattr(limits, field.name), getattr(turns.limits, field.name)
             if value is not None and most is not None and value > most:
-                raise ConversationError(f"{name}={value:g}: the limit of this server is {most:g}")
-    bounds = _bounds(limits, turns)
+                raise ConversationError(f"{field.encode_name}={value:g}: the limit of this server is {most:g}")
+    applied = _applied(limits, turns)
     if limits != _recorded(history.snapshot()):
         extra = {_LIMITS: msgspec.to_builtins(limits)}
         history.append(DebugLogEntry("limits", "Limits of turns set.", metadata=EntryMetadata(extra=extra)))
-    return bounds
+    return applied
 
 
 def _recorded(snapshot: AgentHistorySnapshot) -> TurnLimits:
@@ -55,9 +68,9 @@ def _recorded(snapshot: AgentHistorySnapshot) -> TurnLimits:
     return TurnLimits()
 
 
-def _bounds(limits: TurnLimits, turns: TurnSettings) -> Bounds:
+def _applied(limits: TurnLimits, turns: TurnSettings) -> RunLimits:
     given = {name: value for name, value in structs.asdict(limits).items() if value is not None}
     if not turns.can_raise_limits:
-        highest = structs.asdict(turns.bounds)
+        highest = structs.asdict(turns.limits)
         given = {name: value if (most := highest[name]) is None else min(value, most) for name, value in given.items()}
-    return structs.replace(turns.bounds, **given)
+    return structs.replace(turns.limits, **given)

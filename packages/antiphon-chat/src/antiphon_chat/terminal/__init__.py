@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import structs
 
 from antiphon.cli.options import add_store, whole_number
-from antiphon.conversation import Bounds
+from antiphon.conversation import RunLimits
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location
 from antiphon.tools.embedded import parse_setting
@@ -142,15 +142,15 @@ def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
 
 def add_turn_options(parser: argparse.ArgumentParser) -> None:
     """The limits of a turn, and what happens to long conversations and to calls in text."""
-    bounds = Bounds()
+    limits = RunLimits()
     parser.add_argument(
-        "--max-rounds", type=int, metavar="N", help=f"rounds of tool calls in a turn (default {bounds.max_rounds})"
+        "--max-rounds", type=int, metavar="N", help=f"rounds of tool calls in a turn (default {limits.max_rounds})"
     )
     parser.add_argument(
         "--max-errors",
         type=int,
         metavar="N",
-        help=f"rounds in a row in which no tool call succeeds (default {bounds.max_failed_rounds})",
+        help=f"rounds in a row in which no tool call succeeds (default {limits.max_failed_rounds})",
     )
     parser.add_argument("--max-seconds", type=float, metavar="S", help="time limit of a turn (default: none)")
     parser.add_argument(
@@ -169,15 +169,17 @@ def add_turn_options(parser: argparse.ArgumentParser) -> None:
 
 def turn_settings(arguments: argparse.Namespace) -> TurnSettings:
     """The settings these options make. Raises `ConversationError`."""
-    given = {
-        "max_rounds": arguments.max_rounds,
-        "max_failed_rounds": arguments.max_errors,
-        "seconds": arguments.max_seconds,
-    }
-    bounds = Bounds(**{name: value for name, value in given.items() if value is not None})
+    limits = RunLimits.of(
+        None,
+        {
+            "max_rounds": arguments.max_rounds,
+            "max_failed_rounds": arguments.max_errors,
+            "max_seconds": arguments.max_seconds,
+        },
+    )
     embedded = parse_setting(arguments.embedded_calls) if arguments.embedded_calls is not None else "auto"
     return TurnSettings(
-        bounds=bounds,
+        limits=limits,
         embedded_calls=embedded,
         token_limit=_token_limit(arguments.token_limit),
         has_memory_tool=arguments.memory,

@@ -54,7 +54,7 @@ END_MESSAGES = {
     "token_budget": "stopped: token budget used up",
     "time_budget": "stopped: time budget used up",
     "call_budget": "stopped: call budget used up",
-    "max_hand_overs": "stopped: too many hand-overs between agents",
+    "max_hand_offs": "stopped: too many hand-offs between agents",
     "refused": "stopped: a hook refused to call the model",
 }
 _INPUT_ROWS = 6

@@ -2,7 +2,10 @@
 
 An output is the record of the call that made it. Calls without an output of their own in this log (a call that failed after the
 provider had counted tokens, the calls of an agent that works as a tool) are listed in the metadata of a `DebugLogEntry`, the call
-for a summary in those of its `CompactionEntry`; one by one, because the price of a call can depend on its size.
+for a side call (a summary, a title) too; one by one, because the price of a call can depend on its size.
+
+Where a limit of tokens or money applies to a call and its provider did not report all it used, the entry has an estimate of the
+rest: a limit that could not be checked would be none.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from antiphon.history.entries import (
 from antiphon.parts import TokenUsage
 
 _MODEL_CALLS = "model_calls"
+_ESTIMATED = "estimated_usage"
 
 
 class ModelCallUsage(Struct, frozen=True):
@@ -34,11 +38,30 @@ class ModelCallUsage(Struct, frozen=True):
 
 
 def model_calls_of(entry: HistoryEntry) -> list[ModelCallUsage]:
-    """The model calls that an entry records."""
+    """The model calls that an entry records, with the estimate of what was not reported."""
     if isinstance(entry, ModelOutputEntry):
-        return [ModelCallUsage(entry.origin or Origin(), entry.metadata.usage if entry.metadata is not None else None)]
+        usage = entry.metadata.usage if entry.metadata is not None else None
+        return [ModelCallUsage(entry.origin or Origin(), _with_estimate(usage, estimated_usage(entry)))]
     listed = entry.extra(_MODEL_CALLS) if isinstance(entry, DebugLogEntry | CompactionEntry) else None
-    return msgspec.convert(listed, list[ModelCallUsage]) if listed else []
+    calls = msgspec.convert(listed, list[ModelCallUsage]) if listed else []
+    if calls and (estimated := estimated_usage(entry)) is not None:
+        calls[-1] = ModelCallUsage(calls[-1].origin, _with_estimate(calls[-1].usage, estimated))
+    return calls
+
+
+def _with_estimate(usage: TokenUsage | None, estimated: TokenUsage | None) -> TokenUsage | None:
+    return estimated if usage is None else usage if estimated is None else usage + estimated
+
+
+def estimated_usage(entry: HistoryEntry) -> TokenUsage | None:
+    """What the last call of an entry used by our own count and its provider did not report, if a limit needed it."""
+    counted = entry.extra(_ESTIMATED)
+    return TokenUsage(*counted) if isinstance(counted, list | tuple) else None
+
+
+def estimate(usage: TokenUsage) -> dict[str, Any]:
+    """What a provider did not report, as `extra` of the metadata of the call's entry."""
+    return {_ESTIMATED: [usage.prompt_tokens, usage.completion_tokens]}
 
 
 def with_model_calls(metadata: EntryMetadata, calls: Sequence[ModelCallUsage]) -> EntryMetadata:

@@ -83,6 +83,12 @@ def count_text(text: str) -> int:
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN) if tokenizer is None else len(tokenizer.encode_ordinary(text))
 
 
+def estimate_tokens(text: str) -> float:
+    """The tokens of a piece of a streamed text; not rounded, so that many small pieces add up."""
+    tokenizer = _tokenizer("o200k_base")
+    return len(text) / CHARACTERS_PER_TOKEN if tokenizer is None else len(tokenizer.encode_ordinary(text))
+
+
 class CharacterEstimate:
     """Characters divided by 2.5: a rough estimate that is always available."""
 

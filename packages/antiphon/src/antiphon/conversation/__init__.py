@@ -1,4 +1,4 @@
-"""One thread with models and tools, and the loop that plays its turns."""
+"""One thread with models and tools, and the loop that runs its turns."""
 
 from antiphon.conversation.agent import Agent, HandOff, hand_offs
 from antiphon.conversation.approval import Decision, decide, pending_calls
@@ -8,6 +8,7 @@ from antiphon.conversation.events import (
     ApprovalNeeded,
     CompactionNeeded,
     EndReason,
+    EntryAppended,
     LoopEvent,
     LoopFinished,
     ModelSwitched,
@@ -25,19 +26,20 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.loop import LoopResult, ToolLoop
+from antiphon.conversation.model_call import PartsTracker, SideAnswer
 from antiphon.conversation.model_settings import ModelSettings
-from antiphon.conversation.recorded_call import PartsTracker
-from antiphon.conversation.turn import Bounds, Round, Turn, rounds_of
+from antiphon.conversation.run import RunLimits, RunTotals
+from antiphon.conversation.turn import Round, Turn, rounds_of
 
 __all__ = [
     "Agent",
     "AgentSwitched",
     "ApprovalNeeded",
-    "Bounds",
     "CompactionNeeded",
     "Conversation",
     "Decision",
     "EndReason",
+    "EntryAppended",
     "HandOff",
     "LoopEvent",
     "LoopFinished",
@@ -50,6 +52,9 @@ __all__ = [
     "Round",
     "RoundStarted",
     "RoundUsage",
+    "RunLimits",
+    "RunTotals",
+    "SideAnswer",
     "StepResult",
     "TextDelta",
     "ThinkingDelta",

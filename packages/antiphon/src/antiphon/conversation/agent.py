@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, Unpack
 
 from msgspec import Struct
 
 from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.run import TOOL_CALLS, RunMeter, current_meter
-from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, Bounds, last_own_instruction
+from antiphon.conversation.run import TOOL_CALLS, LimitOptions, RunLimits
+from antiphon.conversation.run_meter import RunMeter, current_meter
+from antiphon.conversation.turn import AGENT_PREFIX, CONTINUE_PROMPT, last_own_instruction
 from antiphon.errors import ConversationError, LeaseLost, ToolError
 from antiphon.history import AgentHistory, DebugLogEntry, EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.history.entries import HAND_OFF
@@ -91,33 +92,20 @@ class Agent:
         name: str = "",
         *,
         provider: ProviderClient | None = None,
-        bounds: Bounds | None = None,
-        max_rounds: int | None = None,
-        max_failed_rounds: int | None = None,
-        max_repeats: int | None = None,
-        tokens: int | None = None,
-        seconds: float | None = None,
-        calls: int | None = None,
+        limits: RunLimits | None = None,
+        **limit_options: Unpack[LimitOptions],
     ) -> Tool:
-        """A tool that gives a request to this agent and returns its answer, within `bounds` or the single limits.
+        """A tool that gives a request to this agent and returns its answer, within `limits` or the single ones (`max_rounds=…`).
 
         What it uses counts for the limits of its caller, too: it ends when those are reached. An agent without a model uses that
         of the conversation in which the tool is called; `provider` defaults to its provider.
         """
-        limits = Bounds.of(
-            bounds,
-            max_rounds=max_rounds,
-            max_failed_rounds=max_failed_rounds,
-            max_repeats=max_repeats,
-            tokens=tokens,
-            seconds=seconds,
-            calls=calls,
-        )
+        own_limits = RunLimits.of(limits, limit_options)
 
         async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> str:
             from antiphon.conversation.loop import ToolLoop
 
-            registry = ToolRegistry(self.tools)
+            registry, caller = ToolRegistry(self.tools), current_meter.get()
             chat = Conversation(
                 context.model if self.model is None else self.model,
                 tools=registry,
@@ -125,11 +113,12 @@ class Agent:
                 provider=context.provider if provider is None else provider,
                 executor=context.executor.with_registry(registry) if context.executor is not None else None,
                 state=context.state if context.executor is None else None,
+                prices=caller.prices if caller is not None else None,
             )
             async with chat:
-                context.progress(f"{self.name} is at work")
-                loop = ToolLoop(chat, bounds=limits, name=self.name)
-                with RunMeter(limits, lambda: chat.totals, current_meter.get()) as loop.meter:
+                context.progress(f"{self.name} is working")
+                loop = ToolLoop(chat, limits=own_limits, name=self.name)
+                with RunMeter(own_limits, lambda: chat.totals, caller) as loop.meter:
                     try:
                         result = await loop.run(request)
                     finally:
@@ -184,6 +173,11 @@ class Participants:
         return None
 
     @property
+    def models(self) -> Sequence[str | ProviderClient | None]:
+        """The models of all rounds."""
+        return (self.model,)
+
+    @property
     def executor(self) -> ToolExecutor:
         """Runs the calls of the last output."""
         return self.chat.executor
@@ -227,7 +221,7 @@ class AgentTeam(Participants):
         for agent in agents:
             if unknown := set(agent.hand_offs) - set(self._agents):
                 names = ", ".join(sorted(unknown))
-                raise ConversationError(f"agent {agent.name} may hand over to {names}, who is not among the agents")
+                raise ConversationError(f"agent {agent.name} may hand off to {names}, which is not among the agents")
         self._first = agents[0].name
         self._registries = {agent.name: self._registry_of(agent) for agent in agents}
         for registry in self._registries.values():
@@ -258,6 +252,10 @@ class AgentTeam(Participants):
     @property
     def model(self) -> str | ProviderClient | None:
         return self.active.model
+
+    @property
+    def models(self) -> Sequence[str | ProviderClient | None]:
+        return [agent.model for agent in self._agents.values()]
 
     @property
     def executor(self) -> ToolExecutor:
@@ -312,12 +310,15 @@ class AgentTeam(Participants):
             raise ConversationError(f"the route returned {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or CONTINUE_PROMPT
 
-    def activate(self, agent: Agent, reason: str = "") -> None:
-        """Make `agent` the active one, with its instructions, or the conversation's if it has none."""
+    def activate(self, agent: Agent, reason: str = "", call: str = "") -> None:
+        """Make `agent` the active one, with its instructions, or the conversation's if it has none.
+
+        `call` is the id of the tool call that hands off, if one does.
+        """
         before = self.active.name if self._active_name else ""
         own = None if agent.instructions else last_own_instruction(self.chat.history)
         text = own.text if own is not None else agent.instructions
-        hand_off = {"from": before, **({"reason": reason} if reason else {})}
+        hand_off = {"from": before, **({"reason": reason} if reason else {}), **({"call": call} if call else {})}
         extra = {HAND_OFF: hand_off} if before and before != agent.name else None
         metadata = EntryMetadata(source=AGENT_PREFIX + agent.name, extra=extra)
         self.chat.history.append(SetSystemInstructionEntry(text, metadata=metadata))
@@ -327,17 +328,22 @@ class AgentTeam(Participants):
         return ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs])
 
     def _hand_off_to(self, agent: Agent) -> Tool:
-        async def hand_over(context: ToolContext, reason: Annotated[str, "Why, in a few words."] = "") -> str:
-            self.activate(agent, reason)
+        async def hand_off(context: ToolContext, reason: Annotated[str, "Why, in a few words."] = "") -> str:
+            meter = current_meter.get()
+            if meter is not None and not meter.has_hand_off_left:
+                raise ToolError(
+                    "No other agent can take over any more in this run: answer with what you have.", retry=False
+                )
+            self.activate(agent, reason, context.tool_call_id)
             if context.language(reason) == "zh":
                 return f"由 {agent.name} 接手。" + (f"原因：{reason}" if reason else "")
             return f"{agent.name} takes over." + (f" Reason: {reason}" if reason else "")
 
         return tool(
             name=f"hand_off_to_{agent.name}",
-            description=f"Hand the conversation over to {agent.name}. {agent.description}".strip(),
+            description=f"Hand the conversation off to {agent.name}. {agent.description}".strip(),
             effect="read",  # outside of the conversation it changes nothing
-        )(hand_over)
+        )(hand_off)
 
 
 def _last_agent(entries: Sequence[HistoryEntry]) -> str:

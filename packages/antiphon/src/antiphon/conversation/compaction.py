@@ -1,9 +1,8 @@
 """Compaction: a summary that replaces the earlier turns of a conversation that has grown too long (`CompactionEntry`).
 
-The model is called aside (`call_aside`), so that neither prompt nor answer is part of the conversation. It is a call like every
-other: hooks see it, and the entry has what it used, which counts for usage, limits and costs. An earlier summary is carried over
-whole. The offline model is not called: the summary is then an extract, as it is for a conversation whose model does not answer or
-may not be called.
+The model is called aside (`Conversation.call_aside`), so that neither prompt nor answer is part of the conversation; hooks see
+the call, and it counts for usage, limits and costs. An earlier summary is carried over whole. The offline model is not called:
+the summary is then an extract, as it is for a conversation whose model does not answer or may not be called.
 """
 
 from __future__ import annotations
@@ -11,27 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
-
-from antiphon.context import LiveContextRenderer
-from antiphon.context.model_usage import model_calls_of, with_model_calls
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import CompactionNeeded
-from antiphon.conversation.recorded_call import CallRecorder, RecordedCall
 from antiphon.conversation.turn import starts_turn
-from antiphon.errors import CallRefused, ConversationError
+from antiphon.errors import ConversationError
 from antiphon.history import (
-    AgentHistory,
     AgentHistorySnapshot,
     CompactionEntry,
-    EntryMetadata,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
     ToolCallResultsEntry,
 )
 from antiphon.history.transcript import entry_lines
-from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
+from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.default_model import is_tour
 from antiphon.text import one_line, shorten
 
@@ -61,7 +53,7 @@ async def compact(
     summary = await summarize(chat, snapshot, up_to)
 
     def append() -> CompactionEntry:
-        return chat.history.append(CompactionEntry(summary.text, up_to, metadata=summary.metadata))
+        return chat.history.append(CompactionEntry(summary, up_to))
 
     return append() if write is None else await write(append)
 
@@ -82,29 +74,30 @@ def compaction_end(snapshot: AgentHistorySnapshot) -> int:
     questions = [entry.sequence_number for entry in snapshot.effective if starts_turn(entry)]
     up_to = questions[-1] - 1 if questions else 0
     if not any(number <= up_to and number > done for number in questions):
-        raise ConversationError("there is nothing to sum up yet: only the latest turn exists, and it is kept")
+        raise ConversationError("there is nothing to summarise yet: only the latest turn exists, and it is kept")
     return up_to
 
 
-async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: int) -> SideAnswer:
-    """The effective entries up to `up_to` in a few words, and what the call for them used."""
+async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: int) -> str:
+    """The effective entries up to `up_to` in a few words."""
     done = snapshot.compaction
     start = done.up_to if done is not None else 0
     entries = [entry for entry in snapshot.effective if start < entry.sequence_number <= up_to]
     texts = [line for entry in entries if (line := _line(entry))]
-    metadata: EntryMetadata | None = None
     if not is_tour(chat.model):
         before = f"Before that: {_clip(done.summary, _MAX_SUMMARY_CHARS)}\n\n" if done is not None else ""
         transcript = "\n\n".join(texts)[-_MAX_TRANSCRIPT_CHARS:]
-        answer = await call_aside(chat, _PROMPT, before + transcript, purpose="summary")
-        if answer.text:
-            return answer
-        metadata = answer.metadata
-        logger.warning(
-            "no summary from the model, so an extract is made: %s", (metadata and metadata.error) or "it is empty"
-        )
+        try:
+            answer = await chat.call_aside(before + transcript, purpose="summary", system=_PROMPT)
+        except (ModelCallFailed, ConversationError) as error:
+            problem: object = error
+        else:
+            if text := answer.text.strip():
+                return text
+            problem = "it is empty"
+        logger.warning("no summary from the model, so an extract is made: %s", problem)
     earlier = _clip(done.summary, _MAX_EXTRACT_CHARS) if done is not None else ""
-    return SideAnswer("\n".join(filter(None, (earlier, extract(texts)))), metadata)
+    return "\n".join(filter(None, (earlier, extract(texts))))
 
 
 def extract(texts: list[str]) -> str:
@@ -131,40 +124,3 @@ def _clip(summary: str, most: int) -> str:
 def _line(entry: HistoryEntry) -> str:
     speaker = _SPEAKERS.get(type(entry))
     return f"{speaker}: {chr(10).join(entry_lines(entry))}" if speaker else ""
-
-
-class SideAnswer(Struct, frozen=True):
-    """The text of the answer, empty if there is none; and the metadata of an entry that records the call, if one was made.
-
-    `metadata.error` is why there is no answer: the provider failed, or a hook refused the call or withheld the answer.
-    """
-
-    text: str
-    metadata: EntryMetadata | None
-
-
-async def call_aside(chat: Conversation, system: str, text: str, *, purpose: str) -> SideAnswer:
-    """Call the model of `chat` with these instructions and this message; `purpose` is what hooks see."""
-    prompt = AgentHistory()
-    prompt.set_system_instruction(system)
-    prompt.append(ModelInputEntry.of(text))
-    client, model = chat.resolve_model(chat.model_or_client)
-    options = ProviderCallOptions(model=model, request_id=f"{chat.id or 'memory'}:{purpose}")
-    answers: list[SideAnswer] = []
-
-    def record(model_call: RecordedCall) -> None:
-        entry = CallRecorder().entry(model_call, frozenset())
-        made = entry.metadata or EntryMetadata()
-        metadata = EntryMetadata(duration=made.duration, error=made.error)
-        answer = entry.response_markdown.strip() if isinstance(entry, ModelOutputEntry) else ""
-        answers.append(SideAnswer(answer, with_model_calls(metadata, model_calls_of(entry))))
-
-    model_call = RecordedCall(client, LiveContextRenderer().render(prompt.snapshot()), options, record)
-    model_call.conversation_id, model_call.purpose = chat.key, purpose
-    model_call.hooks, model_call.usage = chat.executor.hooks, chat.usage
-    try:
-        await model_call.run(None)
-    except (ModelCallFailed, CallRefused, ConversationError) as error:
-        metadata = answers[-1].metadata if answers else EntryMetadata(error=str(error))
-        return SideAnswer("", metadata)
-    return answers[-1]

@@ -9,7 +9,6 @@ model call the tokens are checked: as the API last reported them, else counted l
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -18,22 +17,36 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 from msgspec import structs
 
+from antiphon.closing import SyncClosable, run_sync
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
+from antiphon.context.live import RenderedContextEntry
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks, CompactionNeeded
 from antiphon.conversation.message import ThreadView
+from antiphon.conversation.model_call import EmbeddedCallPolicy, ModelCall, ReportNotes, SideAnswer
 from antiphon.conversation.model_settings import SettingsLike, read_settings
-from antiphon.conversation.recorded_call import FAILED, CallRecorder, EmbeddedCallPolicy, RecordedCall, check_model
-from antiphon.conversation.run import RunTotals, run_start
-from antiphon.conversation.sync import SyncClosable, run_sync
+from antiphon.conversation.run import RunTotals
+from antiphon.conversation.run_meter import CallPrice, current_meter
 from antiphon.conversation.turn import Turn, find_call_state, is_from_person
-from antiphon.errors import ApprovalPending, ConversationError
-from antiphon.history import AgentHistory, HistoryStore, ModelOutputEntry, Origin, RollbackEntry, ToolCallStartedEntry
+from antiphon.errors import ApprovalPending, CallRefused, ConversationError
+from antiphon.extensions import adapt
+from antiphon.history import (
+    AgentHistory,
+    AgentHistorySnapshot,
+    ContextEntry,
+    ContextEntryRole,
+    HistoryStore,
+    ModelInputEntry,
+    ModelOutputEntry,
+    Origin,
+    RollbackEntry,
+)
 from antiphon.history.location import open_history
 from antiphon.ids import new_id
-from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
-from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
+from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolCallResult
+from antiphon.prices import PriceTable
+from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
+from antiphon.tools.call_runner import CallRunner, note_edit
 from antiphon.tools.context import State
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook
@@ -47,7 +60,6 @@ if TYPE_CHECKING:
     from antiphon.conversation.turn_runner import ActiveTurn
     from antiphon.tools.embedded import EmbeddedSetting
 
-logger = logging.getLogger(__name__)
 LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 
 _SETTINGS = ModelRequest()
@@ -64,8 +76,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
     calls that models write into their text (`antiphon.tools.embedded`). `call_options` switches the live context, debug data and
     the layout of messages (`strategy`); change them on `chat.call_options`. `state` is what tools get as
-    `ToolContext.state`; `Conversation[MyState]` tells a type checker its type. An `executor` brings its own tools, state,
-    approval and hooks.
+    `ToolContext.state`; `Conversation[MyState]` tells a type checker its type. `prices` are for `max_cost` and `totals.spend`, if
+    the list prices are not yours. An `executor` brings its own tools, state, approval and hooks.
     """
 
     def __init__(
@@ -90,6 +102,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         state: State | None = None,
         approval: ApprovalPolicy | None = None,
         hooks: Sequence[Hook] = (),
+        prices: PriceTable | None = None,
     ) -> None:
         if executor is not None and (approval is not None or hooks or state is not None):
             raise ConversationError("give approval=, hooks= and state= to the ToolExecutor, not to the conversation")
@@ -114,12 +127,14 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._ledger = TokenLedger(counter)
         ThreadView.__init__(self, LiveContextRenderer(self._ledger))
         self._compaction_callbacks = CompactionCallbacks()
+        self.prices = prices
+        self.used_call_ids: set[str] = set()
+        """The ids of all calls so far, rolled back or not: a new call gets another one."""
+        self.notes = ReportNotes()
         self._seen_version = 0
-        self._ids: set[str] = set()
         self._turn = Turn()
-        self._totals = RunTotals()
+        self._totals = RunTotals(prices=prices)
         self._origin: Origin | None = None
-        self._record = CallRecorder()
         if not isinstance(system, str | None):
             raise ConversationError(f"system={system!r}: expected text")
         # Last, so that other arguments that are wrong create no conversation.
@@ -165,13 +180,40 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     @property
     def turn(self) -> Turn:
         """The state of the current turn."""
-        return self.refresh_turn()
+        snapshot = self.history.snapshot()
+        if snapshot.version != self._seen_version:
+            self._catch_up(snapshot)
+        return self._turn
 
     @property
     def totals(self) -> RunTotals:
         """What the current run has used: everything since the last message of a person."""
-        self.refresh_turn()
+        snapshot = self.history.snapshot()
+        if snapshot.version != self._seen_version:
+            self._catch_up(snapshot)
         return self._totals
+
+    def _catch_up(self, snapshot: AgentHistorySnapshot) -> None:
+        """Take in the entries appended since the last time."""
+        turn, is_rolled_back = self._turn, False
+        turn.imported = snapshot.imported
+        for entry in snapshot.since(self._seen_version):
+            before, turn = turn, turn.apply(entry)
+            if turn is not before and is_from_person(entry):
+                self._totals = RunTotals(entry.sequence_number, self.prices)
+            else:
+                self._totals.apply(entry)
+            if isinstance(entry, ModelOutputEntry):
+                # Rolled-back outputs too: the log keeps them and a later rollback may restore them.
+                self.used_call_ids.update(turn.open_calls)
+                self._origin = entry.origin or self._origin
+            elif isinstance(entry, RollbackEntry):
+                is_rolled_back = True
+        if is_rolled_back:  # it may have returned to an earlier turn, and to an earlier run
+            turn = Turn.of(snapshot)
+            self._totals = RunTotals.of(snapshot, self.prices)
+        self._turn = turn
+        self._seen_version = snapshot.version
 
     # The model: which, and asking it once.
 
@@ -185,19 +227,14 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         self._model = check_model(model)
 
     @property
-    def model_or_client(self) -> str | ProviderClient:
-        """The model as it was given: a name or a client."""
-        return self._model
-
-    @property
     def client(self) -> ProviderClient:
         """The client of the current model."""
-        return self.resolve_model(self._model)[0]
+        return self.resolve_model()[0]
 
     @property
     def last_origin(self) -> Origin | None:
         """The provider and model of the last answer, if known."""
-        self.refresh_turn()
+        self.turn  # noqa: B018 - takes in what is new
         return self._origin
 
     async def call_model(
@@ -213,13 +250,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         `model`, `tools` and `settings` replace the conversation's for this call; `notice` is shown after the live screen.
         """
         await self._prepare()
-        request = self._call_settings(settings)
-        try:
-            await self.start_model_call(model, tools, request, notice).run(None)
-        except ModelCallFailed as failure:
-            if not self.can_retry_in_text(failure, model):
-                raise
-            await self.start_model_call(model, tools, request, notice).run(None)
+        await ModelCall(self, model, tools, self._call_settings(settings), notice).run()
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
@@ -234,16 +265,64 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     ) -> AsyncGenerator[ModelOutputDelta, None]:
         """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
         await self._prepare()
-        model_call = self.start_model_call(model, tools, self._call_settings(settings), notice)
-        await model_call.run_before_hooks()
-        with model_call as stream:
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    for read in model_call.feed(delta):
-                        yield read
-            for read in model_call.finish():
-                yield read
-            await model_call.run_after_hooks()
+        call = ModelCall(self, model, tools, self._call_settings(settings), notice)
+        async with aclosing(call.stream()) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def call_aside(
+        self,
+        ask: str,
+        *,
+        purpose: str,
+        system: str = "",
+        context: Sequence[ContextEntry] | None = None,
+        model: str | ProviderClient | None = None,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+    ) -> SideAnswer:
+        """Ask a model something beside the conversation: neither `ask` nor the answer becomes part of it.
+
+        It is a call like every other: hooks see it, with its `purpose` (`summary`, `title`), it counts for the limits of the run,
+        and the log has a note with what it used. The model sees `ask` alone, after the instruction `system` if there is one; with
+        `context=chat.context()` everything the conversation's model would see, and its tools (so that a cached prompt is read
+        again), and `ask` at the end. Raises `ModelCallFailed`; and `CallRefused`, if a hook or a limit refuses the call.
+        """
+        if not purpose:
+            raise ConversationError("purpose= is empty: say what the side call is for, as in purpose='summary'")
+        sent: list[ContextEntry] = [*(context or ())]
+        if system:
+            sent.insert(0, RenderedContextEntry(ContextEntryRole.SYSTEM, (Text(system),)))
+        sent.append(ModelInputEntry.of(ask))
+        if tools is None and context is None:
+            tools = ()
+        meter, allowance = current_meter.get(), None
+        if meter is not None:
+            prompt = sum(map(self._ledger.tokens_of, sent)) if meter.counts_tokens else 0
+            price = self.price_call(model, prompt) if meter.limits_cost else None
+            allowance = meter.allow_aside(purpose, self.turn, price, prompt)
+        call = ModelCall(
+            self,
+            model,
+            tools,
+            read_settings(settings, _SETTINGS if context is None else self.settings),
+            context=sent,
+            purpose=purpose,
+            allowance=allowance,
+            seconds=None if meter is None else meter.seconds_left,
+        )
+        await call.run()
+        if call.ended:  # out of time or money
+            raise CallRefused(f"no {purpose}: {call.ended} ended the call")
+        return call.answer
+
+    def price_call(self, model: str | ProviderClient | None, prompt_tokens: int) -> CallPrice:
+        """The price of a call with a prompt of that size. Raises `ConversationError` if it is not known."""
+        client, name = self.resolve_model(model)
+        output = self.turn.output
+        usage = output.metadata.usage if output is not None and output.metadata is not None else None
+        cached = usage.cached_tokens if usage is not None else 0
+        return CallPrice.of(client.origins_of(name), self.prices, prompt_tokens, cached)
 
     def _call_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
         return None if settings is None else read_settings(settings, self.settings)
@@ -252,72 +331,14 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
         await self.registry.open()
         await self.check_tokens()
 
-    def start_model_call(
-        self,
-        model: str | ProviderClient | None = None,
-        tools: Sequence[ToolDefinition] | None = None,
-        settings: ModelRequest | None = None,
-        notice: str = "",
-        source: str = "",
-        ended: str = "",
-        executor: ToolExecutor | None = None,
-    ) -> RecordedCall:
-        """A call of `model`, this once in place of the conversation's own, with these tools and settings.
-
-        `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
-        tools are open, and the tokens were checked.
-        """
-        client, name = self.resolve_model(self._model if model is None else check_model(model))
-        options = structs.replace(
-            self.call_options,
-            report=CallReport(),
-            model=name,
-            tools=self.registry.definitions if tools is None else tuple(tools),
-            settings=settings or self.settings,
-            request_id=f"{self._name}:{self.history.snapshot().version + 1}",
-        )
-        context = self.context(notice) if options.live_context else self.context(notice).without_screen()
-        self.report = options.report
-        if context.screen is not None and (injected := context.injected()):
-            self.history.append(injected)
-        reader = None
-        if self._embedded.concerns(options):
-            context, options, reader = self._embedded.prepare(context, options, self.history.version)
-        model_call = RecordedCall(client, context, options, self._record_call, reader, source, ended, executor)
-        model_call.conversation_id = self._key
-        if self.executor.hooks:
-            model_call.hooks, model_call.usage = self.executor.hooks, self.usage
-        return model_call
-
     @property
     def embedded_calls(self) -> EmbeddedSetting:
         """Whether calls that models write into their text are read."""
-        return self._embedded.setting
+        return self.embedded.setting
 
     @embedded_calls.setter
     def embedded_calls(self, setting: EmbeddedSetting) -> None:
-        self._embedded = EmbeddedCallPolicy(setting)
-
-    def can_retry_in_text(self, failure: ModelCallFailed, model: str | ProviderClient | None = None) -> bool:
-        """Whether a call that failed can be made again with its tools in text: the provider answered that there are none."""
-        name = self.resolve_model(self._model if model is None else check_model(model))[1]
-        return self._embedded.can_retry(failure.error, name)
-
-    def _record_call(self, model_call: RecordedCall) -> None:
-        self.refresh_turn()
-        if model_call.stop_reason == FAILED:
-            logger.error("[%s] the model call failed: %s", model_call.options.request_id, model_call.failure)
-        entry = self._record.entry(model_call, self._ids)
-        if type(entry) is ModelOutputEntry:
-            # Before the output, so that its calls are never in the log without the request (law L11).
-            executor = model_call.executor or self.executor
-            calls = [part for part in entry.content if type(part) is ToolCallRequest]
-            for_approval = executor.calls_for_approval(calls) if calls else ()
-            if for_approval:
-                request_approval(self.history, for_approval, model_call.source)
-        self.history.append(entry)
-        for note in self._record.debug_notes(model_call.options.report):
-            self.history.append(note)
+        self.embedded = EmbeddedCallPolicy(setting)
 
     def call_model_sync(
         self,
@@ -443,35 +464,9 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def __repr__(self) -> str:
         return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
 
-    def refresh_turn(self) -> Turn:
-        """Apply the entries appended since the last call and return the current turn."""
-        snapshot = self.history.snapshot()
-        if snapshot.version == self._seen_version:
-            return self._turn
-        turn, is_rolled_back = self._turn, False
-        turn.imported = snapshot.imported
-        for entry in snapshot.since(self._seen_version):
-            before, turn = turn, turn.apply(entry)
-            if turn is not before and is_from_person(entry):
-                self._totals = RunTotals(entry.sequence_number)
-            elif type(entry) is not ToolCallStartedEntry:  # most entries of many calls, and nothing was used by then
-                self._totals.apply(entry)
-            if isinstance(entry, ModelOutputEntry):
-                # Rolled-back outputs too: the log keeps them and a later rollback may restore them.
-                self._ids.update(turn.open_calls)
-                self._origin = entry.origin or self._origin
-            elif isinstance(entry, RollbackEntry):
-                is_rolled_back = True
-        if is_rolled_back:
-            turn = Turn.of(snapshot)
-            if run_start(snapshot) != self._totals.start:  # an earlier run continues
-                self._totals = RunTotals.of(snapshot)
-        self._turn = turn
-        self._seen_version = snapshot.version
-        return self._turn
-
-    def resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
-        """The client to call, and the model name to pass to it."""
+    def resolve_model(self, model: str | ProviderClient | None = None) -> tuple[ProviderClient, str]:
+        """The client to call, and the model name to pass to it; by default those of the conversation."""
+        model_or_client = self._model if model is None else check_model(model)
         if not isinstance(model_or_client, str):
             return model_or_client, model_or_client.name
         if self._provider is not None:
@@ -495,3 +490,13 @@ def _registry_for(tools: Iterable[ToolLike] | ToolRegistry, executor: ToolExecut
     if len(registry) or registry.sources:
         raise ConversationError("tools= are not those of executor=; make the executor with a ToolRegistry of all tools")
     return executor.registry
+
+
+def check_model(model: object) -> str | ProviderClient:
+    """A model as a name or a client; an empty name is the default. Raises `ConversationError`."""
+    if model is None or isinstance(model, str | ProviderClient):
+        return model or ""
+    adapted: ProviderClient | None = adapt("model", model)
+    if adapted is None:
+        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
+    return adapted

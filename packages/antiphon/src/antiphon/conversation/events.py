@@ -5,8 +5,12 @@
     delta    := TextDelta | ThinkingDelta | ToolCallDelta | PartialOutput
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
-A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; only a
-mistake of the caller or a store that cannot write raises an error instead.
+Every entry of the log is an event too, `EntryAppended`, between them, where it was appended: the question before the first round;
+an output after all deltas of its round and before the start of its calls; the mark of a started call before its
+`ToolCallStarted`. So code that draws or mirrors a conversation reads one stream and guesses nothing.
+
+A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; a mistake
+of the caller, or a store that cannot write, is raised after it.
 """
 
 from __future__ import annotations
@@ -16,11 +20,11 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from antiphon.history import ModelOutputEntry
+from antiphon.history import HistoryEntry, ModelOutputEntry
 from antiphon.parts import TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import RetryScheduled as RetryScheduled
 from antiphon.wire.output import ProviderError
@@ -30,42 +34,48 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+E = TypeVar("E")
+
 EndReason: TypeAlias = Literal[
     "answered",
     "max_rounds",
     "failed_rounds",
     "repeated_calls",
     "token_budget",
+    "cost_budget",
     "time_budget",
     "call_budget",
-    "max_hand_overs",
+    "max_hand_offs",
     "approval",
     "interrupted",
     "failed",
     "refused",
     "stepped",
 ]
-"""Why a loop ended. `answered`: the model had nothing more to call. The budgets and bounds: the model answered with what it had.
-`max_hand_overs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer.
+"""Why a loop ended. `answered`: the model had nothing more to call. The limits: the model answered with what it had.
+`max_hand_offs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer.
 `refused`: a hook refused the model call. `stepped`: the requested steps are done, and the turn continues when it is resumed."""
 
-BOUNDS = frozenset({"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "time_budget", "call_budget"})
-"""The reasons that are bounds; past one, the model gets one last call without tools."""
+LIMIT_REASONS = frozenset(
+    {"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "cost_budget", "time_budget", "call_budget"}
+)
+"""The reasons that are limits; past one, the model gets one last call without tools."""
 
 
-_WITHOUT_TEXT: dict[str, str] = {
-    "max_rounds": "the round limit was reached",
+_LIMIT_TEXTS: dict[str, str] = {
+    "max_rounds": "all rounds of the turn are used; max_rounds= allows more",
     "failed_rounds": "tool calls kept failing",
     "repeated_calls": "the model repeated the same calls",
-    "token_budget": "the token budget is used up",
-    "time_budget": "the time budget is used up",
-    "call_budget": "the call budget is used up",
-    "max_hand_overs": "too many hand-overs between agents",
+    "token_budget": "the tokens of the run are used; max_tokens= allows more",
+    "cost_budget": "the money of the run is used; max_cost= allows more",
+    "time_budget": "the time of the run is used; max_seconds= allows more",
+    "call_budget": "the tool calls of the run are used; max_calls= allows more",
+    "max_hand_offs": "too many hand-offs between agents; max_hand_offs= allows more",
     "interrupted": "the turn was interrupted",
 }
 
 
-def without_text(reason: str, output: ModelOutputEntry | None) -> str:
+def explain_empty_answer(reason: str, output: ModelOutputEntry | None) -> str:
     """What to show when a turn ends and its last answer has no text, so that it never ends silently."""
     if reason in ("approval", "stepped", "failed"):
         return ""
@@ -74,8 +84,16 @@ def without_text(reason: str, output: ModelOutputEntry | None) -> str:
     if output is not None and reason == "answered" and output.content:
         return ""  # an image, or anything else that is not text
     stop = f" (stop reason: {output.stop_reason})" if output is not None and output.stop_reason else ""
-    why = _WITHOUT_TEXT.get(reason, "")
-    return f"(No answer: {why + '; ' if why else ''}the model's last response has no text{stop}.)"
+    limit = _LIMIT_TEXTS.get(reason, "")
+    if output is None:
+        return f"(No answer: {limit or 'the model was not called'}.)"
+    return f"(No answer: {limit + '; ' if limit else ''}the model's last response has no text{stop}.)"
+
+
+class EntryAppended(Struct, frozen=True, tag=True):
+    """The log has grown by this entry."""
+
+    entry: HistoryEntry
 
 
 class RoundStarted(Struct, frozen=True, tag=True, gc=False):
@@ -209,7 +227,8 @@ class StepResult(Struct, frozen=True):
 
 
 LoopEvent: TypeAlias = (
-    RoundStarted
+    EntryAppended
+    | RoundStarted
     | RetryScheduled
     | ModelSwitched
     | TextDelta
@@ -228,30 +247,28 @@ LoopEvent: TypeAlias = (
 )
 
 
-class EventQueue:
+class EventQueue(Generic[E]):
     """Events from the running task to the reader; closed when that task is done."""
 
     def __init__(self) -> None:
-        self._events: deque[LoopEvent] = deque()
+        self._events: deque[E] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._is_closed = False
 
-    def put(self, event: LoopEvent) -> None:
+    def put(self, event: E) -> None:
         self._events.append(event)
-        self._wake()
-
-    def close(self, _: object = None) -> None:
-        self._is_closed = True
-        self._wake()
-
-    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def __aiter__(self) -> EventQueue:
+    def close(self, _: object = None) -> None:
+        self._is_closed = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> EventQueue[E]:
         return self
 
-    async def __anext__(self) -> LoopEvent:
+    async def __anext__(self) -> E:
         while not self._events:
             if self._is_closed:
                 raise StopAsyncIteration

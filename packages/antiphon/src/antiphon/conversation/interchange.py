@@ -4,7 +4,7 @@
 so that every call has its result; the report lists the repairs and what a history does not keep. `write_messages` is the reverse:
 the effective history as a model would be sent it, in one of three strategies for OpenAI Chat.
 
-`AgentHistory.from_messages` and `AgentHistory.to_messages` are the public names.
+`AgentHistory.from_messages`, `AgentHistory.to_messages` and `HistoryEntry.to_messages` are the public names.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.context import render_live_context
+from antiphon.context.live import RenderedContextEntry
 from antiphon.conversation.message import has_content
 from antiphon.errors import ConversationError, WireError
 from antiphon.history import (
     AgentHistory,
+    ContextEntry,
+    ContextEntryRole,
     EntryMetadata,
     HistoryEntry,
     ModelInputEntry,
@@ -150,23 +153,41 @@ def write_messages(history: AgentHistory, format: str = "openai-chat", strategy:
     losses: list[Loss] = []
     neutral: list[Message] = []
     for entry in render_live_context(history.snapshot()):
-        if isinstance(entry, ModelOutputEntry) and not has_content(entry.content):
-            continue
-        origin = entry.origin if isinstance(entry, ModelOutputEntry) and _fits(entry.origin, format) else None
-        written, lost = messages_of(entry, origin or Origin(format=format), len(neutral))
-        neutral += written
-        losses += lost
+        neutral += _neutral_messages(entry, format, len(neutral), losses)
     request, actions = repair(ModelRequest(messages=tuple(neutral)), format)
     if format == "openai-chat":
-        messages = msgspec.json.decode(
-            msgspec.json.encode(write_chat_messages(request.messages, losses, layout=strategy))
-        )
+        messages = _chat_messages(request.messages, losses, strategy)
         return MessagesWritten({"messages": messages}, messages, tuple(actions), tuple(losses))
     body, lost = wire.write_request(request)
     kept = {
         name: value for name, value in body.items() if name in _INSTRUCTION_KEYS or name == wire.module.messages_key
     }
     return MessagesWritten(kept, list(body[wire.module.messages_key]), tuple(actions), (*losses, *lost))
+
+
+def write_entry(entry: HistoryEntry) -> list[dict[str, Any]]:
+    """One entry as messages of OpenAI Chat; none for an entry without one. The rest of the history is not looked at."""
+    shown: Any = entry
+    if isinstance(entry, SetSystemInstructionEntry):
+        shown = RenderedContextEntry(ContextEntryRole.SYSTEM, (Text(entry.text),))
+    elif getattr(entry, "role", None) is None:
+        return []
+    return _chat_messages(_neutral_messages(shown, "openai-chat", 0, []), [], "merged")
+
+
+def _neutral_messages(entry: ContextEntry, format: str, position: int, losses: list[Loss]) -> Sequence[Message]:  # noqa: A002
+    if isinstance(entry, ModelOutputEntry) and not has_content(entry.content):
+        return ()
+    origin = entry.origin if isinstance(entry, ModelOutputEntry) and _fits(entry.origin, format) else None
+    written, lost = messages_of(entry, origin or Origin(format=format), position)
+    losses += lost
+    return written
+
+
+def _chat_messages(messages: Sequence[Message], losses: list[Loss], strategy: Layout) -> list[dict[str, Any]]:
+    written = write_chat_messages(messages, losses, layout=strategy)
+    plain: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(written))
+    return plain
 
 
 def _repair_for_history(request: ModelRequest, format_name: str, *, is_logged: bool = True) -> Repaired:

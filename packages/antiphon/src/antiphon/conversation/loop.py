@@ -1,4 +1,4 @@
-"""`ToolLoop`: runs turns: model and tools in rounds, within bounds, streamed as events.
+"""`ToolLoop`: runs turns: model and tools in rounds, within limits, streamed as events.
 
 The turn runs in a task of its own (`TurnRunner`) that puts events into a queue; `stream` yields them. So tools report progress
 in parallel and a slow reader does not block them. An interruption cancels that task: by `interrupt`, by a reader that stops or
@@ -12,27 +12,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from msgspec import UNSET, Struct, UnsetType
 
+from antiphon.closing import run_sync
 from antiphon.conversation.agent import Agent, AgentTeam, Participants, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import EndReason, EventQueue, LoopEvent, LoopFinished, StepResult, without_text
+from antiphon.conversation.events import (
+    EndReason,
+    EntryAppended,
+    EventQueue,
+    LoopEvent,
+    LoopFinished,
+    StepResult,
+    explain_empty_answer,
+)
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
-from antiphon.conversation.run import RunMeter
-from antiphon.conversation.sync import run_sync
-from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
+from antiphon.conversation.run import LimitOptions, RunLimits
+from antiphon.conversation.run_meter import RunMeter
+from antiphon.conversation.turn import AGENT_CHANNEL
 from antiphon.conversation.turn_runner import ActiveTurn, TurnRunner
 from antiphon.errors import AntiphonError, ConversationError, InvalidOutput
-from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.history import HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import InputPart, TokenUsage, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
 from antiphon.telemetry import switch
 from antiphon.tools.call_runner import OnInterrupt
+from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
 
 if TYPE_CHECKING:
@@ -71,7 +82,7 @@ class LoopResult(Struct, Generic[T], frozen=True):
 class ToolLoop:
     """Runs the turns of a conversation.
 
-    `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn and its run. `on_interrupt` decides whether
+    `limits`, or its fields (`max_rounds=10`, `max_cost=0.50`), limit a turn and its run. `on_interrupt` decides whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
     an answer. `settings` go before those of the conversation. With `rolls_back_failures`, a turn that fails (a model
     call, or any other error that is raised) is rolled back, its question included. `name` is the agent's name in traces.
@@ -81,46 +92,29 @@ class ToolLoop:
         self,
         chat: Conversation,
         *,
-        bounds: Bounds | None = None,
+        limits: RunLimits | None = None,
         on_interrupt: OnInterrupt = "cancel",
         agents: Sequence[Agent] = (),
         route: RouteFunction | None = None,
-        max_hand_overs: int = 10,
         rolls_back_failures: bool = False,
         settings: SettingsLike | None = None,
         name: str = "",
-        max_rounds: int | None = None,
-        max_failed_rounds: int | None = None,
-        max_repeats: int | None = None,
-        tokens: int | None = None,
-        seconds: float | None = None,
-        calls: int | None = None,
+        **limit_options: Unpack[LimitOptions],
     ) -> None:
         if not isinstance(chat, Conversation):
             raise ConversationError(f"ToolLoop({chat!r}): expected a Conversation: ToolLoop(Conversation({chat!r}))")
         if on_interrupt not in ("cancel", "await"):
             raise ConversationError(f"on_interrupt is 'cancel' or 'await', not {on_interrupt!r}")
-        if max_hand_overs < 0:
-            raise ConversationError(f"max_hand_overs={max_hand_overs}: must not be negative")
         if route is not None and not agents:
             raise ConversationError("route= needs agents=")
         if route is not None and not callable(route):
             raise ConversationError(f"route={route!r}: expected a function of agent and answer")
         self.chat = chat
         self.name = name
-        self.bounds = Bounds.of(
-            bounds,
-            max_rounds=max_rounds,
-            max_failed_rounds=max_failed_rounds,
-            max_repeats=max_repeats,
-            tokens=tokens,
-            seconds=seconds,
-            calls=calls,
-        )
+        self.limits = RunLimits.of(limits, limit_options)
         self._on_interrupt: OnInterrupt = on_interrupt
         self._participants = AgentTeam(chat, agents) if agents else Participants(chat)
         self._route = route
-        self._max_hand_overs = max_hand_overs
         self._rolls_back = rolls_back_failures
         self._settings = None if settings is None else read_settings(settings)
         self.meter: RunMeter | None = None
@@ -142,14 +136,16 @@ class ToolLoop:
         A failed model call ends with `LoopFinished("failed")`; a failed tool is a result for the model. With `steps`, it
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`).
         """
-        events = EventQueue()
+        events: EventQueue[LoopEvent] = EventQueue()
         request = self._output_request(output, output_retries)
         async with self._start_turn(content, events.put, steps, settings, request) as active_turn:
             active_turn.task.add_done_callback(events.close)
             async for event in events:
                 yield event
-            if (finished := self._result_event(active_turn)) is not None:
-                yield finished
+            finished = self._result_event(active_turn)
+            async for event in events:  # of a turn that was interrupted before its first step
+                yield event
+            yield finished
             await active_turn.wait()
 
     def resume(self, *, steps: int | None = None) -> AsyncGenerator[LoopEvent, None]:
@@ -197,7 +193,7 @@ class ToolLoop:
             value = OutputType[Any](output).read(entry)  # raises, unless the value is None
         return LoopResult(
             finished.reason,
-            finished.text or without_text(finished.reason, self.chat.turn.output),
+            finished.text or explain_empty_answer(finished.reason, self.chat.turn.output),
             finished.rounds,
             finished.usage,
             entry,
@@ -297,7 +293,7 @@ class ToolLoop:
     @property
     def pending(self) -> tuple[ToolCallRequest, ...]:
         """The calls that need approval, according to the log or to the tools of this process."""
-        return TurnRunner(self._participants, self.bounds, None).plan().pending_calls
+        return TurnRunner(self._participants, self.limits, None).plan().pending_calls
 
     def approve(self, tool_call_id: str, reason: str = "") -> None:
         """Allow a call. It runs when the turn is resumed."""
@@ -333,7 +329,7 @@ class ToolLoop:
             participants = OutputParticipants(participants, output.type.tool)
         runner = TurnRunner(
             participants,
-            self.bounds,
+            self.limits,
             emit,
             self._on_interrupt,
             steps=steps,
@@ -341,8 +337,14 @@ class ToolLoop:
             output=output,
             meter=self.meter,
         )
-        if isinstance(question, ModelInputEntry):
-            runner.start(question)
+        stop_listening = None if emit is None else self.chat.history.on_append(_EntryEvents(emit))
+        try:
+            if isinstance(question, ModelInputEntry):
+                runner.start(question)
+        except BaseException:
+            if stop_listening is not None:
+                stop_listening()
+            raise
         active_turn = self.chat.active_turn = ActiveTurn(runner, output)
         running = (
             self._run_turn(active_turn) if switch.active is None else self._run_in_span(active_turn, switch.active)
@@ -356,6 +358,8 @@ class ToolLoop:
                 await asyncio.wait([task])
                 if not task.cancelled():
                     task.exception()  # retrieved: the caller left for a reason of its own (a lease that was lost, say)
+            if stop_listening is not None:
+                stop_listening()
             if self.chat.active_turn is active_turn:
                 self.chat.active_turn = None
 
@@ -371,7 +375,7 @@ class ToolLoop:
             raise ConversationError(f"output_retries={retries}: must not be negative")
         with_tools = bool(self.chat.registry.sources or len(self.chat.registry)) or self._route is not None
         model = self._participants.model
-        client, name = self.chat.resolve_model(self.chat.model_or_client if model is None else model)
+        client, name = self.chat.resolve_model(model)
         is_native = client.has_structured_output(name, with_tools=with_tools)
         return OutputRequest(OutputType[Any](output), retries, is_native=is_native)
 
@@ -379,19 +383,23 @@ class ToolLoop:
         runner, output = active_turn.runner, active_turn.output
         try:
             reason = await runner.run()
-            while reason == "answered" and (self._hand_over(runner) or (output and self._correct(runner, output))):
+            while reason == "answered" and (self._hand_off(runner) or (output and self._correct(runner, output))):
                 reason = await runner.run()
             active_turn.finished = self._finished_event(reason, None, output)
         except ModelCallFailed as failure:
             runner.close_calls("the answer that asked for it was cut off")
-            active_turn.finished = self._finished_event("failed", failure)
+            active_turn.finished = self._finished_event("failed", failure.error)
             self._roll_back(failure.error.kind)
         except asyncio.CancelledError:
             active_turn.finished = self._finish_interrupted(runner)
             if not active_turn.is_interrupted:
                 raise
         except Exception as error:
+            # Raised too, once the listener knows that the turn is over: a model that raises, a store that fails, a mistake.
+            problem = ProviderError(_describe(error), "server", code=type(error).__name__)
+            active_turn.finished = LoopFinished("failed", error=problem)
             with suppress(AntiphonError):  # a store that failed, or a lost lease: the first error says so
+                active_turn.finished = self._finished_event("failed", problem)
                 self._roll_back(type(error).__name__)
             raise
 
@@ -418,9 +426,9 @@ class ToolLoop:
                 error = finished.error.kind if finished.error is not None else finished.reason
             span.end(finished.reason, finished.rounds, chat.totals.calls, finished.usage, error)
 
-    def _result_event(self, active_turn: ActiveTurn) -> LoopFinished | None:
-        """The last event of the turn; None if the turn failed with an error."""
-        if active_turn.finished is None and active_turn.was_interrupted:  # before its first step
+    def _result_event(self, active_turn: ActiveTurn) -> LoopFinished:
+        """The last event of the turn."""
+        if active_turn.finished is None:  # interrupted before its first step
             active_turn.finished = self._finish_interrupted(active_turn.runner)
         return active_turn.finished
 
@@ -428,7 +436,7 @@ class ToolLoop:
         runner.finish_interrupted()
         return self._finished_event("interrupted")
 
-    def _hand_over(self, runner: TurnRunner) -> bool:
+    def _hand_off(self, runner: TurnRunner) -> bool:
         """Start the next agent that the route chooses, or record that the limit is reached; False if the route ends the turn."""
         participants = self._participants
         if self._route is None or not isinstance(participants, AgentTeam):
@@ -437,7 +445,7 @@ class ToolLoop:
         if chosen is None:
             return False
         agent, text = chosen
-        if runner.may_hand_over(self._max_hand_overs):
+        if runner.may_hand_off():
             participants.activate(agent)
             runner.start(ModelInputEntry.of(text, channel=AGENT_CHANNEL))
         return True
@@ -453,7 +461,7 @@ class ToolLoop:
     def _finished_event(
         self,
         reason: EndReason,
-        failure: ModelCallFailed | None = None,
+        error: ProviderError | None = None,
         output: OutputRequest[Any] | None = None,
     ) -> LoopFinished:
         turn, totals = self.chat.turn, self.chat.totals
@@ -461,6 +469,24 @@ class ToolLoop:
         if output is not None and reason != "approval":
             with suppress(InvalidOutput):
                 value = output.type.read(turn.output)
-        return LoopFinished(
-            reason, turn.refusal or turn.answer, totals.rounds, totals.usage, failure.error if failure else None, value
-        )
+        return LoopFinished(reason, turn.refusal or turn.answer, totals.rounds, totals.usage, error, value)
+
+
+def _describe(error: Exception) -> str:
+    """What a listener may read: the text of an error that is not ours may have anything in it (law L10)."""
+    return str(error) if isinstance(error, AntiphonError) else f"{type(error).__name__} was raised; the log says more"
+
+
+class _EntryEvents:
+    """What is appended to the log, as events; also by a tool that runs in a thread."""
+
+    def __init__(self, emit: Callable[[LoopEvent], None]) -> None:
+        self._emit = emit
+        self._thread = get_ident()
+        self._event_loop = asyncio.get_running_loop()
+
+    def __call__(self, entry: HistoryEntry) -> None:
+        if get_ident() == self._thread:
+            self._emit(EntryAppended(entry))
+        else:
+            self._event_loop.call_soon_threadsafe(self._emit, EntryAppended(entry))

@@ -1,60 +1,187 @@
-"""`RunTotals`: what a run has used, folded from the log; and `RunMeter`, which compares that with the limits (law L8).
+"""A run: everything since the last message of a person. `RunLimits` bound it (law L8), and `RunTotals` is what it has used.
 
-A run is everything since the last message of a person: the turns of all agents, requests for a typed answer again, side calls
-such as a summary, agents that work as tools, in whatever process. What was rolled back counts too, for it was paid for.
+The turns of all agents are part of a run, and so are requests for a typed answer again, side calls such as a summary, and agents
+that work as tools, in whatever process. The totals are a fold over the log, and the only one: no counter is passed by hand, so
+every engine that continues a run has the same figures. What was rolled back counts, for it was paid for.
 
 Seconds are those in which a model or a tool was busy, as the entries record them: parallel calls count once, waiting for a
-person or for a worker not at all. A crash loses the calls that were in flight, and no more.
+person or for a worker not at all. A crash loses the calls that were in flight, and no more. Money is derived from a price table,
+call by call, and never stored.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from contextvars import ContextVar
-from time import monotonic
-from typing import Self, TypeVar
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, TypedDict
 
+from msgspec import Struct
+
+from antiphon.context.model_usage import estimated_usage
 from antiphon.conversation.events import EndReason
-from antiphon.conversation.turn import Bounds, Turn, find_run_start, is_from_person
-from antiphon.history import AgentHistorySnapshot, DebugLogEntry, HistoryEntry, ModelOutputEntry
+from antiphon.conversation.turn import AGENT_CHANNEL, Turn, is_from_person
+from antiphon.errors import ConversationError
+from antiphon.history import (
+    AgentHistorySnapshot,
+    CompactionEntry,
+    DebugLogEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    RollbackEntry,
+    SetSystemInstructionEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
 from antiphon.parts import TokenUsage, ToolCallRequest
+from antiphon.prices import PriceTable, Spend, spend_of
 
 TOOL_CALLS = "tool_calls"
 """Where the note about an agent that worked as a tool has how many calls it made."""
 
 
+class LimitOptions(TypedDict, total=False):
+    """The fields of `RunLimits` as arguments: `ToolLoop(chat, max_rounds=10, max_cost=0.50)`. None: as if it were not given."""
+
+    max_rounds: int | None
+    max_failed_rounds: int | None
+    max_repeats: int | None
+    max_hand_offs: int | None
+    max_tokens: int | None
+    max_cost: Decimal | float | None
+    max_seconds: float | None
+    max_calls: int | None
+
+
+class RunLimits(Struct, frozen=True, kw_only=True):
+    """Where a run ends. Past a limit the model gets one last call without tools, so that it answers with what it has.
+
+    Of each turn: `max_rounds` rounds of calls, `max_failed_rounds` in a row without a call that succeeded, `max_repeats` times
+    the same calls with the same results (0: not looked for). Of the run, which is everything since the last message of a person:
+    `max_hand_offs` from agent to agent, `max_tokens`, `max_cost` in US dollars, `max_seconds` of work, `max_calls` of tools.
+    """
+
+    max_rounds: int = 5
+    max_failed_rounds: int = 2
+    max_repeats: int = 2
+    max_hand_offs: int = 10
+    max_tokens: int | None = None
+    max_cost: Decimal | float | None = None
+    max_seconds: float | None = None
+    max_calls: int | None = None
+
+    @classmethod
+    def of(cls, limits: RunLimits | None, given: Mapping[str, Any]) -> RunLimits:
+        """`limits`, or those with the values of `given` that are not None."""
+        given = {name: value for name, value in given.items() if value is not None}
+        if limits is not None and given:
+            raise ConversationError("give limits= or single limits, not both")
+        if limits is not None and not isinstance(limits, RunLimits):
+            raise ConversationError(f"limits={limits!r}: expected RunLimits(max_rounds=…)")
+        if unknown := given.keys() - set(cls.__struct_fields__):
+            known = ", ".join(cls.__struct_fields__)
+            raise TypeError(f"unexpected argument {', '.join(sorted(unknown))}; the limits are {known}")
+        return limits or cls(**given)
+
+    def __post_init__(self) -> None:
+        for name in ("max_rounds", "max_failed_rounds", "max_repeats", "max_hand_offs", "max_tokens", "max_calls"):
+            least = 0 if name in ("max_repeats", "max_hand_offs") else 1
+            value = getattr(self, name)
+            if not isinstance(value, int | None):
+                raise ConversationError(f"{name}={value!r}: must be a whole number")
+            if value is not None and value < least:
+                raise ConversationError(f"{name}={value}: must be at least {least}")
+        for name in ("max_cost", "max_seconds"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float | Decimal | None) or isinstance(value, bool):
+                raise ConversationError(f"{name}={value!r}: must be a number")
+            if value is not None and not value > 0:
+                raise ConversationError(f"{name}={value}: must be above 0")
+
+    def exceeded(self, turn: Turn) -> EndReason | None:
+        """The limit of a turn that this one has reached, if any."""
+        if turn.rounds >= self.max_rounds:
+            return "max_rounds"
+        if turn.failed_rounds >= self.max_failed_rounds:
+            return "failed_rounds"
+        if turn.repeats >= self.max_repeats > 0:
+            return "repeated_calls"
+        return None
+
+    def notice(self, reason: EndReason, turn: Turn) -> str:
+        """The text about the limit that the model sees."""
+        text = {
+            "max_rounds": f"All {self.max_rounds} rounds of tool calls are used.",
+            "failed_rounds": f"{turn.failed_rounds} rounds in a row brought no tool call to success.",
+            "repeated_calls": "The same calls were made again and again with the same results.",
+            "token_budget": f"The limit of {self.max_tokens} tokens is reached.",
+            "cost_budget": f"The limit of {self.max_cost or 'the caller, in'} US dollars is reached.",
+            "time_budget": f"The limit of {self.max_seconds:g} seconds is reached." if self.max_seconds else "",
+            "call_budget": f"The limit of {self.max_calls} tool calls is reached.",
+        }[reason]
+        return f"{text} No tool can be called any more in this turn: answer now with what you have, and say what is missing."
+
+
 class RunTotals:
-    """What a run has used so far. `start` is the sequence number of the message that began it; 0 if there was none."""
+    """What a run has used so far. `start` is the sequence number of the message that began it; 0 if there was none.
 
-    __slots__ = ("_busy", "_intervals", "_seconds", "calls", "rounds", "start", "usage")
+    `hand_offs` are those of a route, a graph or an agent's own call; `usage` is as far as providers reported it.
+    """
 
-    def __init__(self, start: int = 0) -> None:
+    __slots__ = (
+        "_busy",
+        "_estimated",
+        "_intervals",
+        "_paid",
+        "_seconds",
+        "_spend",
+        "calls",
+        "hand_offs",
+        "prices",
+        "rounds",
+        "start",
+        "usage",
+    )
+
+    def __init__(self, start: int = 0, prices: PriceTable | None = None) -> None:
         self.start = start
         self.rounds = 0
         self.calls = 0
+        self.hand_offs = 0
         self.usage = TokenUsage()
+        self._estimated = 0
+        self.prices = prices
+        self._paid: list[HistoryEntry] = []  # of calls that are not yet in the spend
+        self._spend = Spend()
         self._seconds = 0.0
         self._busy: list[HistoryEntry] = []  # of calls that are not yet in the seconds
         self._intervals: list[tuple[float, float]] = []  # apart from each other, the latest last
 
     @classmethod
-    def of(cls, snapshot: AgentHistorySnapshot) -> RunTotals:
-        """The totals of the last run that is effective."""
-        effective = snapshot.effective
-        index = find_run_start(effective)
-        totals = cls(run_start(snapshot))
-        for entry in effective.since(index):
-            totals.apply(entry)
+    def of(cls, snapshot: AgentHistorySnapshot, prices: PriceTable | None = None) -> RunTotals:
+        """The totals of the current run, with what was rolled back."""
+        entries = snapshot.entries
+        starts = [*_run_at_each(entries.since(0))]
+        totals = cls(starts[-1] if starts else 0, prices)
+        for entry, start in zip(entries, starts, strict=True):
+            if start == totals.start and entry.sequence_number != start:
+                totals.apply(entry)
         return totals
 
     def apply(self, entry: HistoryEntry) -> None:
         """Count an entry of the run."""
-        if type(entry) is ModelOutputEntry:
+        kind = type(entry)
+        if kind is ToolCallStartedEntry:  # most entries of many calls, and nothing was used by then
+            return
+        if kind is ModelOutputEntry:
             self.rounds += 1
-            for part in entry.content:
+            for part in entry.content:  # type: ignore[attr-defined]  # an output
                 if type(part) is ToolCallRequest:
                     self.calls += 1
+            self._paid.append(entry)
+        elif kind is ModelInputEntry:
+            self.hand_offs += entry.channel == AGENT_CHANNEL  # type: ignore[attr-defined]  # an input
         metadata = entry.metadata
         if metadata is None:
             return
@@ -62,8 +189,34 @@ class RunTotals:
             self.usage += metadata.usage
         if metadata.duration:
             self._busy.append(entry)
-        if metadata.extra is not None and type(entry) is DebugLogEntry:
+        if metadata.extra is None:
+            return
+        if estimated := estimated_usage(entry):
+            self._estimated += estimated.total
+        if kind is SetSystemInstructionEntry:
+            self.hand_offs += "call" in (entry.hand_off or ())  # type: ignore[attr-defined]  # an instruction
+        elif kind is DebugLogEntry:
             self.calls += metadata.extra.get(TOOL_CALLS, 0)
+            self._paid.append(entry)
+        elif kind is CompactionEntry:
+            self._paid.append(entry)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all calls: as reported, and counted here where a limited call reported none."""
+        return self.usage.total + self._estimated
+
+    @property
+    def spend(self) -> Spend:
+        """What the calls cost; `unpriced_calls` are those whose price or usage is not known."""
+        if self._paid:
+            more, before = spend_of(self._paid, self.prices), self._spend
+            self._paid.clear()
+            by_model = {**before.by_model}
+            for model, amount in more.by_model.items():
+                by_model[model] = by_model.get(model, Decimal(0)) + amount
+            self._spend = Spend(before.total + more.total, by_model, before.unpriced_calls + more.unpriced_calls)
+        return self._spend
 
     @property
     def seconds(self) -> float:
@@ -84,102 +237,29 @@ class RunTotals:
         return self._seconds
 
 
-def run_start(snapshot: AgentHistorySnapshot) -> int:
-    """The sequence number of the message that began the last effective run; 0 if there was none."""
-    effective = snapshot.effective
-    index = find_run_start(effective)
-    return effective[index].sequence_number if index < len(effective) and is_from_person(effective[index]) else 0
+def _run_at_each(entries: list[HistoryEntry]) -> Iterator[int]:
+    """The start of the run that each entry belongs to, in the order of the log. A rollback returns to the run of that version.
 
-
-class RunMeter:
-    """Compares what a run uses with its limits. `caller` is the meter of the run in which an agent works as a tool.
-
-    Such an agent has its own limits and what is left of its caller's. While it works, what it uses is not yet in its caller's
-    log: `children` are the meters of those agents.
+    A message of a person begins a run unless calls are open: then it belongs to the run that waits for them.
     """
-
-    def __init__(self, bounds: Bounds, totals: Callable[[], RunTotals], caller: RunMeter | None = None) -> None:
-        self.bounds = bounds
-        self.children: set[RunMeter] = set()
-        self.seconds = bounds.seconds
-        """The time budget: the shortest that applies, or None."""
-        self.limits_calls = bounds.calls is not None
-        if caller is not None:
-            self.seconds = _least(self.seconds, caller.seconds)
-            self.limits_calls = self.limits_calls or caller.limits_calls
-        self._has_budget = caller is not None or (bounds.tokens, bounds.calls, bounds.seconds) != (None, None, None)
-        self._totals = totals
-        self._caller = caller
-        self._started = math.inf
-
-    def __enter__(self) -> Self:
-        """From now on, count for the caller's run."""
-        if self._caller is not None:
-            self._caller.children.add(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The caller's log has what was used."""
-        if self._caller is not None:
-            self._caller.children.discard(self)
-
-    def start(self) -> None:
-        """Start the clock, at what the log has of the run."""
-        if self._started == math.inf:
-            self._started = monotonic() - (self._totals().seconds if self.bounds.seconds is not None else 0.0)
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of the run so far."""
-        return self._totals().usage.total + sum(child.tokens for child in self.children)
-
-    @property
-    def calls(self) -> int:
-        """The tool calls of the run so far."""
-        return self._totals().calls + sum(child.calls for child in self.children)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """What is left of the time budget; None if there is none."""
-        own = self.bounds.seconds
-        left = None if own is None else self._started + own - monotonic()
-        return left if self._caller is None else _least(left, self._caller.seconds_left)
-
-    @property
-    def calls_left(self) -> int | None:
-        """What is left of the budget of calls, below 0 if too many were made; None if there is no budget."""
-        own = self.bounds.calls
-        left = None if own is None else own - self.calls
-        return left if self._caller is None else _least(left, self._caller.calls_left)
-
-    def exceeded(self, turn: Turn) -> tuple[EndReason, str] | None:
-        """The limit that is reached, if any, and the text about it that the model sees."""
-        reason = self.bounds.exceeded(turn)
-        if reason is not None:
-            return reason, self.bounds.notice(reason, turn)
-        return self._exceeded_budget(turn) if self._has_budget else None
-
-    def _exceeded_budget(self, turn: Turn) -> tuple[EndReason, str] | None:
-        bounds = self.bounds
-        reason: EndReason | None = None
-        if bounds.tokens is not None and self.tokens >= bounds.tokens:
-            reason = "token_budget"
-        elif bounds.calls is not None and self.calls >= bounds.calls:
-            reason = "call_budget"
-        elif bounds.seconds is not None and monotonic() - self._started >= bounds.seconds:
-            reason = "time_budget"
-        if reason is not None:
-            return reason, bounds.notice(reason, turn)
-        return None if self._caller is None else self._caller._exceeded_budget(turn)
-
-
-N = TypeVar("N", int, float)
-
-
-def _least(one: N | None, other: N | None) -> N | None:
-    """The smaller of two limits, where None means that there is none."""
-    return other if one is None else one if other is None else min(one, other)
-
-
-current_meter: ContextVar[RunMeter | None] = ContextVar("current_meter", default=None)
-"""The meter of the run whose tools are running here."""
+    versions: list[int] = [0]
+    states: list[tuple[int, frozenset[str]]] = [
+        (0, frozenset())
+    ]  # the run and the open calls from each of those versions on
+    for entry in entries:
+        start, open_calls = states[-1]
+        if isinstance(entry, RollbackEntry):
+            states.append(states[bisect_right(versions, entry.to) - 1])
+            versions.append(entry.sequence_number)
+        elif isinstance(entry, ModelOutputEntry):
+            asked = frozenset([call.tool_call_id for call in entry.tool_calls])
+            if asked != open_calls:
+                states.append((start, asked))
+                versions.append(entry.sequence_number)
+        elif isinstance(entry, ToolCallResultsEntry) and open_calls:
+            states.append((start, open_calls - {result.tool_call_id for result in entry.results}))
+            versions.append(entry.sequence_number)
+        elif not open_calls and is_from_person(entry):
+            states.append((entry.sequence_number, open_calls))
+            versions.append(entry.sequence_number)
+        yield states[-1][0]

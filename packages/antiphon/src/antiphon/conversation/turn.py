@@ -1,12 +1,11 @@
-"""`Turn`: the state of a turn, folded from the log; its rounds; and `Bounds`, the limits of a turn and of its run (law L8).
+"""`Turn`: the state of a turn, folded from the log; and its rounds.
 
 A turn starts with an input and continues in rounds: an output, then the results of its calls. `Turn.apply` takes one entry, at
 constant cost; `Turn.of` folds what the log has since the last turn started. Nothing depends on memory, so continuing a turn and
 resuming it after a crash are the same.
 
 An input starts a turn only if no calls are open: anything added before they have results belongs to the turn that waits for
-them. So does a message that requests a typed answer again. Past a bound, the model gets one last call without tools, so that it
-answers with what it has.
+them. So does a message that requests a typed answer again, and one that steers a turn that is running.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from antiphon.conversation.events import EndReason
-from antiphon.conversation.recorded_call import FAILED
-from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -49,10 +45,19 @@ AGENT_CHANNEL = "agent"
 CORRECTION_CHANNEL = "output"
 """The channel of messages that request an answer again, because it does not have the requested type."""
 
+STEERING_CHANNEL = "steering"
+"""The channel of messages to a turn that is running: they are answered in it, and begin no run."""
+
 CONTINUE_PROMPT = "Continue from here."
 """The message to an agent that gets no other."""
 
 
+FAILED = "failed"
+"""The stop reason of an answer that the provider cut off."""
+INTERRUPTED = "interrupted"
+
+_ADDED_CHANNELS = frozenset({"system", "developer", CORRECTION_CHANNEL, STEERING_CHANNEL})
+"""The channels of what an operator adds, and of messages to a turn that is running."""
 _CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
 
@@ -74,7 +79,7 @@ class Turn:
         self.corrections = 0
         """How often an answer was requested again because it did not have the requested type."""
         self.is_asked_again = False
-        """Whether the last answer did not fit, and another one is requested."""
+        """Whether another answer is requested: the last one did not fit, or a message steers the turn."""
         self.open_calls: dict[str, CallState] = {}
         """The calls of the last output that have no results yet, by their ids."""
         self.ended = ""
@@ -122,8 +127,8 @@ class Turn:
         elif kind is ModelInputEntry:
             if starts_turn(entry) and not self.open_calls:
                 return Turn(current, self.imported)
-            if current.channel == CORRECTION_CHANNEL:
-                self.corrections += 1
+            if current.channel in (CORRECTION_CHANNEL, STEERING_CHANNEL):
+                self.corrections += current.channel == CORRECTION_CHANNEL
                 self.is_asked_again = True
         return self
 
@@ -191,28 +196,18 @@ REFUSAL = "refusal"
 
 def end_reason(entry: HistoryEntry) -> str:
     """Why a turn was ended with this entry, if it was."""
-    return str(entry.extra("ended") or "")
+    reason = str(entry.extra("ended") or "")
+    return "max_hand_offs" if reason == "max_hand_overs" else reason  # as it was stored before
 
 
 def starts_turn(entry: HistoryEntry) -> bool:
-    """Whether an entry is an input that begins a turn; what an operator adds in mid-turn and a correction do not."""
-    return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer", CORRECTION_CHANNEL)
+    """Whether an entry is an input that begins a turn; what is added to a turn that runs does not."""
+    return isinstance(entry, ModelInputEntry) and entry.channel not in _ADDED_CHANNELS
 
 
 def is_from_person(entry: HistoryEntry) -> bool:
     """Whether an entry is a message of a person: if it begins a turn, a run begins with it."""
     return starts_turn(entry) and entry.channel != AGENT_CHANNEL  # type: ignore[attr-defined]  # an input
-
-
-def count_hand_overs(effective: Sequence[HistoryEntry]) -> int:
-    """How many turns in a row, up to the last, were not started by a person."""
-    count = 0
-    for entry in reversed(effective):
-        if starts_turn(entry):
-            if is_from_person(entry):
-                break
-            count += 1
-    return count
 
 
 def find_call_state(call: ToolCallRequest, snapshot: AgentHistorySnapshot) -> CallState:
@@ -247,19 +242,11 @@ def kept_settings(history: AgentHistory, *, keep_notebook: bool) -> list[int]:
     return sorted(entry.sequence_number for entry in kept if entry is not None)
 
 
-def find_run_start(effective: Sequence[HistoryEntry]) -> int:
-    """The index of the message of a person that began the last run; 0 if there is none."""
-    start = _find_turn_start(effective)
-    while start and not is_from_person(effective[start]):
-        start = _find_turn_start(effective, start)
-    return start
-
-
-def _find_turn_start(effective: Sequence[HistoryEntry], end: int | None = None) -> int:
-    """The index of the last question before `end` that came when no call was open."""
+def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:
+    """The index of the last question that came when no call was open."""
     question: int | None = None
     answered: set[str] = set()
-    for index in range(len(effective) - 1 if end is None else end - 1, -1, -1):
+    for index in range(len(effective) - 1, -1, -1):
         entry = effective[index]
         if question is None:
             question = index if starts_turn(entry) else None
@@ -271,62 +258,6 @@ def _find_turn_start(effective: Sequence[HistoryEntry], end: int | None = None) 
             question = None
             answered.clear()
     return question or 0
-
-
-class Bounds(Struct, frozen=True, kw_only=True):
-    """The limits of a turn: `max_rounds` rounds of calls, `max_failed_rounds` in a row without a call that succeeded,
-    `max_repeats` times the same calls with the same results; and budgets for its run, which is everything since the last
-    message of a person: tokens, seconds, calls."""
-
-    max_rounds: int = 5
-    max_failed_rounds: int = 2
-    max_repeats: int = 2
-    tokens: int | None = None
-    seconds: float | None = None
-    calls: int | None = None
-
-    @classmethod
-    def of(cls, bounds: Bounds | None, **limits: float | None) -> Bounds:
-        """`bounds`, or those with the limits that are not None."""
-        given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
-        if bounds is not None and given:
-            raise ConversationError("give bounds= or single limits, not both")
-        return bounds or cls(**given)
-
-    def __post_init__(self) -> None:
-        for name in ("max_rounds", "max_failed_rounds", "max_repeats", "tokens", "calls"):
-            minimum = 0 if name == "max_repeats" else 1  # 0 repeats: they are not looked for
-            value = getattr(self, name)
-            if not isinstance(value, int | None):
-                raise ConversationError(f"{name}={value!r}: must be a whole number")
-            if value is not None and value < minimum:
-                raise ConversationError(f"{name}={value}: must be at least {minimum}")
-        if not isinstance(self.seconds, int | float | None):
-            raise ConversationError(f"seconds={self.seconds!r}: must be a number")
-        if self.seconds is not None and not self.seconds > 0:
-            raise ConversationError(f"seconds={self.seconds}: must be above 0")
-
-    def exceeded(self, turn: Turn) -> EndReason | None:
-        """The bound that the turn has reached, if any."""
-        if turn.rounds >= self.max_rounds:
-            return "max_rounds"
-        if turn.failed_rounds >= self.max_failed_rounds:
-            return "failed_rounds"
-        if turn.repeats >= self.max_repeats > 0:
-            return "repeated_calls"
-        return None
-
-    def notice(self, reason: EndReason, turn: Turn) -> str:
-        """The text about the bound that the model sees."""
-        text = {
-            "max_rounds": f"All {self.max_rounds} rounds of tool calls are used.",
-            "failed_rounds": f"{turn.failed_rounds} rounds in a row brought no tool call to success.",
-            "repeated_calls": "The same calls were made again and again with the same results.",
-            "token_budget": f"The budget of {self.tokens} tokens is used.",
-            "time_budget": f"The budget of {self.seconds:g} seconds is used." if self.seconds else "",
-            "call_budget": f"The budget of {self.calls} tool calls is used.",
-        }[reason]
-        return f"{text} No tool can be called any more in this turn: answer now with what you have, and say what is missing."
 
 
 class Round(Struct, frozen=True, kw_only=True):

@@ -39,10 +39,11 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
+from antiphon.conversation.model_call import ModelCall
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
-from antiphon.conversation.recorded_call import INTERRUPTED, RecordedCall
-from antiphon.conversation.run import RunMeter, current_meter
-from antiphon.conversation.turn import AGENT_PREFIX, REFUSAL, Bounds, Turn, count_hand_overs
+from antiphon.conversation.run import RunLimits
+from antiphon.conversation.run_meter import CallAllowance, RunMeter, current_meter
+from antiphon.conversation.turn import AGENT_PREFIX, INTERRUPTED, REFUSAL, Turn
 from antiphon.errors import CallRefused
 from antiphon.history import (
     ApprovalRequestedEntry,
@@ -57,7 +58,6 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
 from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Tool
@@ -86,13 +86,13 @@ class TurnRunner:
     """Runs a turn; `emit` gets the events, if there is a listener.
 
     `settings` replace the conversation's; `output` is the typed answer that is wanted; `meter` compares what the run uses with
-    its limits, if not just with `bounds`.
+    its limits, if not just with `limits`.
     """
 
     def __init__(
         self,
         participants: Participants,
-        bounds: Bounds,
+        limits: RunLimits,
         emit: Callable[[LoopEvent], None] | None,
         on_interrupt: OnInterrupt = "cancel",
         *,
@@ -107,7 +107,7 @@ class TurnRunner:
         self.span: TurnSpan | None = None
         """The span of the turn, if it is traced."""
         self._chat = participants.chat
-        self.meter = meter or RunMeter(bounds, lambda: self._chat.totals)
+        self.meter = meter or RunMeter(limits, lambda: self._chat.totals)
         self._has_listener = emit is not None
         self._emit = emit or _discard_event
         self._on_interrupt = on_interrupt
@@ -116,11 +116,13 @@ class TurnRunner:
 
     def start(self, question: ModelInputEntry) -> None:
         """Append the input. Calls that still wait for something are closed first."""
+        self._check_prices()
         self.close_calls("the conversation went on without it")
         self._chat.history.append(question)
 
     async def run(self) -> EndReason:
         """Continue until the turn is over or the steps are used, and return which it is."""
+        self._check_prices()
         self.meter.start()
         token = current_meter.set(self.meter)  # for agents that work as tools
         try:
@@ -131,7 +133,7 @@ class TurnRunner:
     async def _run(self) -> EndReason:
         self._discard_failed_output()
         while True:
-            turn = self._chat.refresh_turn()
+            turn = self._chat.turn
             if turn.ended and turn.open_calls:  # it was killed before it could close them
                 self.close_calls(f"the turn was over ({turn.ended})", turn.ended)
                 continue
@@ -145,9 +147,6 @@ class TurnRunner:
                     await self._call_model(turn)
                 except CallRefused as refusal:
                     self.record_end("refused", str(refusal))
-                except ModelCallFailed as failure:
-                    if not self._chat.can_retry_in_text(failure, self._participants.model):
-                        raise
             elif not await self._run_calls(turn):
                 return "approval"
             elif self._output is not None and self._output.is_accepted(turn.output):
@@ -175,12 +174,18 @@ class TurnRunner:
         if self._chat.turn.needs_model:
             self.record_end(INTERRUPTED)
 
-    def may_hand_over(self, limit: int) -> bool:
-        """Whether a turn may start that no person asked for, after fewer than `limit` in a row. If not, the turn is over."""
-        if count_hand_overs(self._chat.history.snapshot().effective) < limit:
+    def may_hand_off(self) -> bool:
+        """Whether a turn may start that no person asked for. If not, the turn is over."""
+        if self.meter.has_hand_off_left:
             return True
-        self.record_end("max_hand_overs")
+        self.record_end("max_hand_offs")
         return False
+
+    def _check_prices(self) -> None:
+        """Refuse a run whose money cannot be counted. Raises `ConversationError`."""
+        if self.meter.limits_cost:
+            for model in self._participants.models:
+                self._chat.price_call(model, 1)
 
     def record_end(self, reason: str, details: str = "") -> None:
         """Record that the turn is over, and why, unless another entry does."""
@@ -209,7 +214,7 @@ class TurnRunner:
             )
 
     async def _call_model(self, turn: Turn) -> None:
-        """One call of the model: without tools, if the turn has come to a bound."""
+        """One call of the model: without tools, if the run has come to a limit."""
         chat, participants = self._chat, self._participants
         if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
@@ -218,61 +223,63 @@ class TurnRunner:
         compaction = (
             await chat.check_tokens() if chat.token_limit is not None else None
         )  # a summary counts for the limits
-        bound, notice = self.meter.exceeded(turn) or (None, "")
-        tools, settings = participants.tools, self._settings or chat.settings
+        limit, notice = self.meter.exceeded(turn) or (None, "")
+        tools, settings, source = participants.tools, self._settings or chat.settings, participants.source
+        allowance: CallAllowance | None = None
+        if self.meter.counts_tokens:
+            limit, notice, allowance = self._allow(turn, limit, notice, has_tools=bool(tools))
+            if allowance is None:
+                self.record_end("cost_budget")  # not even a last answer can be paid
+                return
         if self._output is not None:
             settings = self._output.settings(settings)
-        if bound:
+        if limit:
             if tools:  # offered still, so that the request begins as the ones before it, and no provider misses them
                 choice = ToolChoice("none") if self._output is None else self._output.last_choice
                 settings = structs.replace(settings, tool_choice=choice)
-            logger.info("[%s] the turn has come to a bound: %s", chat.id or "memory", bound)
+            logger.info("[%s] the run has come to a limit: %s", chat.id or "memory", limit)
         elif turn.output is not None and turn.output.stop_reason == "malformed_call":
             notice = "Your last tool call could not be read. Write it again, or answer without it."
-        model = participants.model
-        if self._has_listener:
-            called = chat.model_or_client if model is None else model
-            name = called if isinstance(called, str) else called.name
-            agent = participants.source.removeprefix(AGENT_PREFIX)
-            self._emit(RoundStarted(turn.rounds + 1, name, bool(bound), agent))
-        if compaction is not None:
-            self._emit(compaction)
-        model_call = chat.start_model_call(
-            model, tools, settings, notice, participants.source, bound or "", participants.next_executor
-        )
-        listener = None
-        if self._has_listener:
-            model_call.options.on_retry = self._emit
-            listener = _DeltaEvents(self._emit, chat, self._output).handle
         seconds = self.meter.seconds
-        if seconds is None:
-            await model_call.run(listener)
-        elif not await self._call_in_time(model_call, listener, seconds):
-            bound = "time_budget"
-        if self._has_listener:
+        if seconds is not None and not limit:  # a last answer may take as long once more
+            seconds = self.meter.seconds_left
+        call = ModelCall(
+            chat,
+            participants.model,
+            tools,
+            settings,
+            notice,
+            source=source,
+            executor=participants.next_executor,
+            ended=limit or "",
+            allowance=allowance,
+            seconds=seconds,
+            on_retry=self._emit if self._has_listener else None,
+        )
+        if not self._has_listener:
+            await call.run()
+        else:
+            self._emit(RoundStarted(turn.rounds + 1, call.model, bool(limit), source.removeprefix(AGENT_PREFIX)))
+            if compaction is not None:
+                self._emit(compaction)
+            await call.run(_DeltaEvents(self._emit, chat, self._output).handle)
             self._emit_usage()
-        if bound:
-            self.close_calls(f"no tool can be called any more in this turn ({bound})", bound)
+        if call.ended:
+            self.close_calls(f"no tool can be called any more in this turn ({call.ended})", call.ended)
 
-    async def _call_in_time(
-        self, model_call: RecordedCall, listener: Callable[[Any], None] | None, seconds: float
-    ) -> bool:
-        """Make the call within the time budget, and return whether it was enough.
-
-        If not, the stream is cancelled, and the partial answer is the answer. A last call, made because the turn came to a
-        bound, may take as long as the budget once more.
-        """
-        left = seconds if model_call.ended else self.meter.seconds_left
-        limit = model_call.time_limit = asyncio.timeout(left)
-        try:
-            async with limit:
-                await model_call.run(listener)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            logger.info("[%s] the time budget of %g s ended an answer", self._chat.id or "memory", seconds)
-            return False
-        return True
+    def _allow(
+        self, turn: Turn, limit: EndReason | None, notice: str, *, has_tools: bool
+    ) -> tuple[EndReason | None, str, CallAllowance | None]:
+        """What the next call may use. If the run cannot pay for it and a last answer after it, it is the last one."""
+        chat, meter = self._chat, self.meter
+        tokens = chat.tokens
+        price = chat.price_call(self._participants.model, tokens) if meter.limits_cost else None
+        if has_tools and not limit:
+            allowance = meter.allow(price, tokens, keeps_last_answer=True)
+            if allowance is not None:
+                return limit, notice, allowance
+            limit, notice = "cost_budget", meter.limits.notice("cost_budget", turn)
+        return limit, notice, meter.allow(price, tokens, keeps_last_answer=False)
 
     def _emit_usage(self) -> None:
         turn = self._chat.turn
@@ -297,12 +304,12 @@ class TurnRunner:
         return runner
 
     def _over_budget(self, turn: Turn) -> Mapping[str, str]:
-        """The calls of the last output that the budget does not allow any more, and why."""
+        """The calls of the last output that the limit does not allow any more, and why."""
         left = self.meter.calls_left if self.meter.limits_calls else None
         if left is None:
             return _NOTHING
         allowed = max(0, left + len(turn.open_calls))  # they are counted already
-        return dict.fromkeys(list(turn.open_calls)[allowed:], "the budget of tool calls is used")
+        return dict.fromkeys(list(turn.open_calls)[allowed:], "the limit of tool calls is reached")
 
 
 class ActiveTurn:

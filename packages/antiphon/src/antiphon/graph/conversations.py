@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
+from antiphon.closing import SyncClosable, run_sync
 from antiphon.context import LiveContextOptions, TokenCounter
-from antiphon.conversation import Bounds, Conversation, Turn
+from antiphon.conversation import Conversation, RunLimits, Turn
 from antiphon.conversation.agent import Participants
 from antiphon.conversation.conversation import LiveScreenSource
 from antiphon.conversation.events import CompactionCallback, CompactionCallbacks
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike
-from antiphon.conversation.sync import SyncClosable, run_sync
+from antiphon.conversation.run import LimitOptions
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, LeaseHeld, UnknownConversation
 from antiphon.graph.leases import HeldConversation, LeaseCache
@@ -45,6 +46,7 @@ from antiphon.history.lease import default_holder
 from antiphon.history.location import open_store
 from antiphon.ids import new_id
 from antiphon.parts import InputPart
+from antiphon.prices import PriceTable
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
@@ -77,14 +79,19 @@ class ConversationOptions(TypedDict, total=False):
     state: Any
     approval: ApprovalPolicy | None
     hooks: Sequence[Hook]
+    prices: PriceTable | None
+
+
+class GraphOptions(ConversationOptions, LimitOptions, total=False):
+    """The same, and the limits of a run."""
 
 
 class Conversations(SyncClosable):
     """The conversations of a store, for the nodes of graphs.
 
     `store` is a file, the URL of a server or a `HistoryStore`. `model`, `tools`, `provider` and `options` are passed to every
-    `Conversation`; `system` is the system instruction of new ones. `bounds` limit each turn, and `max_hand_overs` how often a
-    graph goes from model to model before a person writes again. A lease lasts `seconds` and is renewed while this process
+    `Conversation`; `system` is the system instruction of new ones. `limits`, or single ones (`max_rounds=…`, `max_hand_offs=…`),
+    hold for all that a graph does before a person writes again. A lease lasts `seconds` and is renewed while this process
     lives. `wait` is how many seconds to wait for another holder's lease. Without `bind`, a conversation is released after
     `idle` seconds without use.
     """
@@ -97,21 +104,19 @@ class Conversations(SyncClosable):
         tools: Iterable[ToolLike] | ToolRegistry = (),
         system: str | None = None,
         provider: ProviderClient | None = None,
-        bounds: Bounds | None = None,
-        max_hand_overs: int = 10,
+        limits: RunLimits | None = None,
         seconds: float = 10.0,
         wait: float = 0.0,
         idle: float = 5.0,
         holder: str = "",
-        **options: Unpack[ConversationOptions],
+        **options: Unpack[GraphOptions],
     ) -> None:
         for name, value, least in (("seconds", seconds, 0.05), ("wait", wait, 0), ("idle", idle, 0)):
             if value < least:
                 raise GraphError(f"{name}={value:g}: must be at least {least:g}")
-        if max_hand_overs < 0:
-            raise GraphError(f"max_hand_overs={max_hand_overs}: must be at least 0")
-        if unknown := options.keys() - ConversationOptions.__annotations__.keys():
-            known = ", ".join(ConversationOptions.__annotations__)
+        given: dict[str, Any] = dict(options)
+        if unknown := given.keys() - GraphOptions.__annotations__.keys():
+            known = ", ".join(GraphOptions.__annotations__)
             raise GraphError(f"unknown options {', '.join(sorted(unknown))}; a conversation has {known}")
         self.store: HistoryStore = store if isinstance(store, HistoryStore) else open_store(store)
         self._owns_store = self.store is not store
@@ -120,10 +125,11 @@ class Conversations(SyncClosable):
         self._system = system
         self._provider = provider
         self._own_provider: ProviderClient | None = None
-        self._options = options
         self._compaction_callbacks = CompactionCallbacks()
-        self._bounds = bounds or Bounds()
-        self._max_hand_overs = max_hand_overs
+        self._limits = RunLimits.of(
+            limits, {name: given.pop(name) for name in LimitOptions.__annotations__ if name in given}
+        )
+        self._options = given
         self._runs = RunTracker(lambda run: self._leases.release(run=run), self._log_version)
         self._leases = LeaseCache(
             self.store,
@@ -194,7 +200,7 @@ class Conversations(SyncClosable):
         if turn.has_failed and not turn.ended:
             return "llm"  # calls of an answer that was cut off are not run
         if turn.open_calls:
-            plan = TurnRunner(Participants(chat), self._bounds, None).plan()
+            plan = TurnRunner(Participants(chat), self._limits, None).plan()
             return "human" if plan.pending and not plan.to_run else "tools"
         return "llm" if turn.needs_model else "end"
 
@@ -226,8 +232,7 @@ class Conversations(SyncClosable):
                 task,
                 status,
                 StreamForwarder(task.write, callbacks),
-                bounds=self._bounds,
-                max_hand_overs=self._max_hand_overs,
+                limits=self._limits,
             )
         finally:
             self._leases.release_step(held)
@@ -255,7 +260,7 @@ class Conversations(SyncClosable):
         try:
             if at is not None and at != held.chat.history.version:
                 held.chat.history.rollback(at, "asked from here")
-            TurnRunner(Participants(held.chat), self._bounds, lambda _: None).start(entry)
+            TurnRunner(Participants(held.chat), self._limits, lambda _: None).start(entry)
             return {"conversation": name, "version": held.chat.history.version}
         finally:
             self._leases.release_step(held)

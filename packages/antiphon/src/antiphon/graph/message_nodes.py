@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.recorded_call import check_model
+from antiphon.conversation import Conversation, RunLimits, ToolLoop
+from antiphon.conversation.conversation import check_model
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
 from antiphon.graph.conversations import ConversationOptions
@@ -38,13 +38,13 @@ class _MessagesNode(RunnableNode):
         model: str | ProviderClient | None,
         tools: Iterable[ToolLike] | ToolRegistry,
         key: str,
-        bounds: Bounds | None,
+        limits: RunLimits | None,
         options: Mapping[str, Any],
     ) -> None:
         self._model = check_model(model)
         self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self._key = key
-        self._bounds = bounds or Bounds()
+        self._limits = limits or RunLimits()
         self._options = dict(options)
 
     async def execute(self, state: Any, config: Any, **_: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class _MessagesNode(RunnableNode):
                 # Of this step alone: a node is never closed, and the next step may run in another event loop.
                 options["provider"] = await opened.enter_async_context(ProviderRouter.from_environment())
             chat = Conversation(self._model, tools=self._registry, history=history, **options)
-            runner = TurnRunner(NodeParticipants(chat, ""), self._bounds, stream.forward, steps=1)
+            runner = TurnRunner(NodeParticipants(chat, ""), self._limits, stream.forward, steps=1)
             message_id = await self.work(chat, runner, stream)
         new = [e for e in history.entries.since(version) if isinstance(e, ModelOutputEntry | ToolCallResultsEntry)]
         added = to_langchain(new)
@@ -85,10 +85,10 @@ class MessagesLLMNode(_MessagesNode):
         *,
         tools: Iterable[ToolLike] | ToolRegistry = (),
         key: str = "messages",
-        bounds: Bounds | None = None,
+        limits: RunLimits | None = None,
         **options: Unpack[MessageNodeOptions],
     ) -> None:
-        super().__init__(model, tools, key, bounds, options)
+        super().__init__(model, tools, key, limits, options)
 
     async def work(self, chat: Conversation, runner: TurnRunner, stream: StreamForwarder) -> str:
         try:
@@ -110,10 +110,10 @@ class MessagesToolNode(_MessagesNode):
         tools: Iterable[ToolLike] | ToolRegistry,
         *,
         key: str = "messages",
-        bounds: Bounds | None = None,
+        limits: RunLimits | None = None,
         **options: Unpack[MessageNodeOptions],
     ) -> None:
-        super().__init__(None, tools, key, bounds, options)
+        super().__init__(None, tools, key, limits, options)
 
     async def work(self, chat: Conversation, runner: TurnRunner, _: StreamForwarder) -> str:
         await chat.registry.open()

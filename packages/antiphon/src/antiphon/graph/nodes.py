@@ -14,11 +14,11 @@ from functools import cache
 from types import new_class
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
+from antiphon.closing import run_sync
 from antiphon.conversation import Conversation, Decision, ToolLoop
 from antiphon.conversation.agent import Participants
-from antiphon.conversation.events import BOUNDS
+from antiphon.conversation.events import LIMIT_REASONS
 from antiphon.conversation.message import make_entry
-from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, CONTINUE_PROMPT, Turn
 from antiphon.errors import ConversationError, GraphError, TurnLimitReached
 from antiphon.graph.step import MISSING_EXTRA, GraphStep
@@ -141,7 +141,7 @@ class LLMNode(ConversationNode):
     """Calls `model` (default: the conversation's) once, offering the `tools` with these names (default: all).
 
     `system` are instructions for this node. If the turn is already over, the node starts another one with `prompt`, at most
-    `max_hand_overs` times before a person writes again. `answer` is the state key that gets the text of the answer, if set.
+    `max_hand_offs` times before a person writes again. `answer` is the state key that gets the text of the answer, if set.
     After a turn limit the model is called once without tools; another call raises `TurnLimitReached`.
     """
 
@@ -181,7 +181,7 @@ class LLMNode(ConversationNode):
                 f"tool calls have no results yet ({names}); route to a ToolNode first (Conversations.has_calls), or to a "
                 "HumanNode if they need approval (Conversations.needs_person)"
             )
-        if self._prompt is None and (turn.ended in BOUNDS or turn.ended == "max_hand_overs"):
+        if self._prompt is None and (turn.ended in LIMIT_REASONS or turn.ended == "max_hand_offs"):
             raise TurnLimitReached(
                 f"the turn reached a limit ({turn.ended}) and the model gave its last answer; route to END when "
                 "Conversations.has_calls is false, or to a HumanNode"
@@ -219,7 +219,7 @@ class AskNode(ConversationNode):
     """Adds `question` as a message: a text, a function of the state, or by default the state's `question`.
 
     With `fork` the message goes into a fork of the conversation, and the state then names the fork. `by` is the channel: `user`,
-    or `agent` for a question the graph made up, which counts against `max_hand_overs`.
+    or `agent` for a question the graph made up, which counts against `max_hand_offs`.
     """
 
     def __init__(

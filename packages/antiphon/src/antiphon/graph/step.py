@@ -22,9 +22,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
+from antiphon.conversation import Conversation, LoopEvent, RoundStarted, RunLimits, TextDelta, ThinkingDelta
 from antiphon.conversation.agent import Participants
-from antiphon.conversation.recorded_call import INTERRUPTED
+from antiphon.conversation.turn import INTERRUPTED
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.history import (
@@ -275,7 +275,7 @@ def _stale_run_error(history: AgentHistory, task: TaskInfo, version: int) -> Sta
 class GraphStep:
     """One node working on a conversation: `chat`, the graph's `state`, and the `task`.
 
-    `bounds` and `max_hand_overs` limit what the graph can do before a person writes again.
+    `limits` limit what the graph can do before a person writes again.
     """
 
     def __init__(
@@ -286,16 +286,14 @@ class GraphStep:
         status: ReplayStatus,
         stream: StreamForwarder,
         *,
-        bounds: Bounds,
-        max_hand_overs: int,
+        limits: RunLimits,
     ) -> None:
         self.chat = chat
         self.state = state
         self.task = task
         self.status = status
         self._stream = stream
-        self._bounds = bounds
-        self._max_hand_overs = max_hand_overs
+        self._limits = limits
         mark = last_mark(chat.history)
         is_known = mark is None or mark.number <= int(state["version"])
         self._mark: StepMark | None = None if is_known else mark
@@ -328,18 +326,18 @@ class GraphStep:
             self.chat.history.rollback(self._mark.number, "the step was cancelled and runs again", kept=kept)
 
     def start_agent_turn(self, participants: Participants, question: ModelInputEntry) -> None:
-        """Start a turn that no person asked for, at most `max_hand_overs` times in a row."""
+        """Start a turn that no person asked for, at most `max_hand_offs` times in a row."""
         runner = self.runner(participants)
-        if not runner.may_hand_over(self._max_hand_overs):
+        if not runner.may_hand_off():
             raise TurnLimitReached(
-                f"the graph handed over from model to model {self._max_hand_overs} times without a person in conversation "
-                f"{self.chat.id}. Route to END, or raise Conversations(max_hand_overs=…)"
+                f"the graph handed off from model to model {self._limits.max_hand_offs} times without a person in conversation "
+                f"{self.chat.id}. Route to END, or raise Conversations(max_hand_offs=…)"
             )
         runner.start(question)
 
     def runner(self, participants: Participants) -> TurnRunner:
         """Runs one step of the turn as the loop would: within the limits, repeating nothing that is finished."""
-        return TurnRunner(participants, self._bounds, self._stream.forward, steps=1)
+        return TurnRunner(participants, self._limits, self._stream.forward, steps=1)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """The log: what happened in a conversation, typed, append-only and durable."""
 
-from antiphon.history.agent_history import AgentHistory, Journal
+from antiphon.history.agent_history import AgentHistory
 from antiphon.history.codec import SCHEMA, decode_entry, encode_entry, register_entry
 from antiphon.history.entries import (
     ApprovalRequestedEntry,
@@ -26,6 +26,7 @@ from antiphon.history.entries import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
+from antiphon.history.journal import Journal
 from antiphon.history.lease import Lease, LeaseKeeper, hold_lease
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
 from antiphon.history.sql.runs import RunTable

@@ -8,6 +8,9 @@ One writer at a time. A second thread that appends at the same time is refused, 
 journal; both get a `WriterConflict` and lose nothing. Readers never wait: each append publishes a snapshot, in one assignment,
 and reading is reading the last one.
 
+The log speaks: `on_append` subscribes to every entry, after it is durable and in the order of the log. Code that draws, mirrors
+or meters a conversation listens there.
+
 The fast path: an entry that only adds to the log needs no further checks, and both views of the next snapshot are one.
 """
 
@@ -18,11 +21,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
+from antiphon.errors import InvalidEntry, SequenceError, WriterConflict
 from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.history.codec import check_readable, is_readable, sequence_number_of
 from antiphon.history.entries import (
@@ -36,6 +39,7 @@ from antiphon.history.entries import (
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
+from antiphon.history.journal import Journal, SealedJournal, StoreJournal
 from antiphon.history.snapshot import (
     SETTING_KINDS,
     ActiveSettings,
@@ -50,43 +54,11 @@ logger = logging.getLogger(__name__)
 is_logged = logger.isEnabledFor
 DEBUG = logging.DEBUG
 
-if TYPE_CHECKING:
-    from antiphon.history.lease import Lease
-    from antiphon.history.sql.log import Log
-
 E = TypeVar("E", bound=HistoryEntry)
+AppendCallback: TypeAlias = Callable[[HistoryEntry], None]
 
 _FAST_PATH_KINDS = frozenset(get_args(KnownEntry)) - SETTING_KINDS - {RollbackEntry}
 """Entries that add to the log and change nothing else."""
-
-
-class Journal(Protocol):
-    """Where a history is written down. A store gives one for each conversation."""
-
-    @property
-    def conversation_id(self) -> str: ...
-
-    def write(self, entry: HistoryEntry) -> None:
-        """Make `entry` durable, or raise and leave everything as it was."""
-
-    def read(self, after: int) -> Iterable[HistoryEntry]:
-        """The entries after number `after`."""
-
-    def fork(self, at: int) -> AgentHistory:
-        """A new conversation that starts with the first `at` entries of this one."""
-
-
-class _SealedJournal:
-    """A journal that refuses to write. It takes the place of the other, so that an append pays nothing for the check."""
-
-    def __init__(self, journal: Journal, reason: str) -> None:
-        self.conversation_id = journal.conversation_id
-        self.read = journal.read
-        self.fork = journal.fork
-        self._reason = reason
-
-    def write(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - the protocol
-        raise LeaseLost(f"conversation {self.conversation_id}: {self._reason}. Nothing was written")
 
 
 class AgentHistory:
@@ -102,6 +74,7 @@ class AgentHistory:
         self._spans = EffectiveSpans()
         self._effective: list[HistoryEntry] | None = self._log
         self._in_force = ActiveSettings(imported=imported)
+        self._listeners: tuple[AppendCallback, ...] = ()
         self._load(entries)
         self._current = self._refresh_snapshot()
 
@@ -217,9 +190,39 @@ class AgentHistory:
             self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
             if is_logged(DEBUG):
                 log_append(self.id, entry)
+            if self._listeners:
+                self._report(entry)
             return entry
         finally:
             self._writing.release()
+
+    def on_append(self, callback: AppendCallback) -> Callable[[], None]:
+        """Call `callback` with every entry from now on; call the returned function to stop.
+
+        It is called when the entry is durable, in the order of the log, in the thread that appends; entries of other processes
+        are reported by `refresh`. One that raises is logged, and the entry stays. It must not append to this history: it runs
+        inside of `append`, and gets a `WriterConflict`.
+        """
+        if not callable(callback):
+            raise InvalidEntry(f"on_append({callback!r}): expected a function that takes an entry")
+        self._listeners += (callback,)
+
+        def stop() -> None:
+            listeners = list(self._listeners)
+            if callback in listeners:
+                listeners.remove(callback)
+                self._listeners = tuple(listeners)
+
+        return stop
+
+    def _report(self, entry: HistoryEntry) -> None:
+        for callback in self._listeners:
+            try:
+                callback(entry)
+            except Exception:
+                logger.exception(
+                    "[%s] on_append: %r failed for entry %d", self.id or "memory", callback, entry.sequence_number
+                )
 
     def set_system_instruction(self, text: str) -> SetSystemInstructionEntry:
         """Append what is the system instruction from here on."""
@@ -253,6 +256,9 @@ class AgentHistory:
                 if len(self._log) > known and isinstance(self._journal, StoreJournal):  # an import may have grown
                     self._in_force = replace(self._in_force, imported=self._journal.imported)
                 self._current = self._refresh_snapshot()
+                if self._listeners:
+                    for entry in self._current.since(known):
+                        self._report(entry)
             finally:
                 self._writing.release()
         return self.entries[known:]
@@ -262,8 +268,8 @@ class AgentHistory:
 
         For a holder that lost its lease or hands its turn to another process: its last entries must not reach the log.
         """
-        if self._journal is not None and not isinstance(self._journal, _SealedJournal):
-            self._journal = _SealedJournal(self._journal, reason)
+        if self._journal is not None and not isinstance(self._journal, SealedJournal):
+            self._journal = SealedJournal(self._journal, reason)
 
     def fork(self, at: int | None = None) -> AgentHistory:
         """A new history that starts with the first `at` entries (all of them by default) of this one."""
@@ -291,6 +297,8 @@ class AgentHistory:
         self._current = self._refresh_snapshot()
         if is_logged(DEBUG):
             log_append(self.id, entry)
+        if self._listeners:
+            self._report(entry)
         return entry
 
     def _in_call_order(self, entry: ToolCallResultsEntry) -> ToolCallResultsEntry:
@@ -443,49 +451,6 @@ def _not_appendable(value: object) -> str:
     if name == "DecoratedContextEntry":
         return "a DecoratedContextEntry shows what is true only now and cannot be appended; append its `entry` if that is new"
     return f"a history takes HistoryEntry values, not {name}"
-
-
-class StoreJournal:
-    """Writes to the conversation of that number and id, under a lease if there is one."""
-
-    def __init__(
-        self,
-        log: Log,
-        fork: Callable[[str, int], AgentHistory],
-        number: int,
-        conversation_id: str,
-        lease: Lease | None = None,
-        *,
-        is_import: bool = False,
-    ) -> None:
-        self.conversation_id = conversation_id
-        self._is_import = is_import
-        self._log = log
-        self._fork = fork
-        self._number = number
-        self._epoch = lease.epoch if lease is not None else None
-        self._next = 0
-        self._digest: bytes | None = None
-        """The digest of the entry before `_next`, if this journal wrote it."""
-
-    def write(self, entry: HistoryEntry) -> None:
-        number = entry.sequence_number
-        previous = self._digest if self._next == number else None
-        self._digest = self._log.append(
-            self._number, self.conversation_id, entry, self._epoch, previous, is_import=self._is_import
-        )
-        self._next = number + 1
-
-    def read(self, after: int) -> Sequence[HistoryEntry]:
-        return self._log.read(self._number, self.conversation_id, after)
-
-    @property
-    def imported(self) -> int:
-        """How many entries of the conversation were imported."""
-        return self._log.find(self.conversation_id).info.imported
-
-    def fork(self, at: int) -> AgentHistory:
-        return self._fork(self.conversation_id, at)
 
 
 def _interchange() -> Any:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.extensions import EXTENSIONS, load_part
 from antiphon.parts import (
     InputPart,
     OutputPart,
@@ -115,6 +116,15 @@ class HistoryEntry(_Stored, frozen=True, kw_only=True, tag_field="kind"):
     def kind(self) -> str:
         """The kind of the entry, as it is stored; one of `HistoryEntryKind` unless a newer version wrote it."""
         return str(self.__struct_config__.tag)
+
+    def to_messages(self) -> list[dict[str, Any]]:
+        """The entry as messages of OpenAI Chat; empty for a mark, a note, a rollback.
+
+        For a list that follows a history: `history.on_append(lambda entry: messages.extend(entry.to_messages()))`.
+        """
+        interchange: Any = load_part(EXTENSIONS, "interchange", "messages of provider formats")
+        messages: list[dict[str, Any]] = interchange.write_entry(self)
+        return messages
 
     def extra(self, name: str) -> Any:
         """What the metadata has under `name` in `extra`; None if they have nothing there."""

@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from antiphon.closing import Closable
 from antiphon.errors import StoreError, UnknownRun
-from antiphon.history.agent_history import AgentHistory, StoreJournal
+from antiphon.history.agent_history import AgentHistory
 from antiphon.history.digest import Tombstone, Verification
 from antiphon.history.entries import HistoryEntry
+from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.ids import ID_LENGTH
 

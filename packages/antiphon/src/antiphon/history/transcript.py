@@ -45,7 +45,7 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             if (hand_off := entry.hand_off) is not None:
                 after = entry.metadata.source.partition(":")[2] if entry.metadata else ""
                 reason = f": {hand_off['reason']}" if hand_off.get("reason") else ""
-                yield f"{hand_off['from']} handed over to {after}{reason}"
+                yield f"{hand_off['from']} handed off to {after}{reason}"
             yield entry.text
         case SetMemoryNotebookEntry():
             yield entry.content

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from antiphon.closing import AsyncClosable
-from antiphon.history import ContextEntry
+from antiphon.history import ContextEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.wire.delta import ModelOutputDelta
 
@@ -34,6 +34,10 @@ class ProviderClient(AsyncClosable):
     def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002
         """Whether `model` keeps to the JSON Schema of an output format, also in requests with tools."""
         return False
+
+    def origins_of(self, model: str) -> Sequence[Origin]:
+        """Who may answer a call for `model`: for its price, before it is made. Raises `RoutingError` for an unknown name."""
+        return (Origin(self.name, "", model),)
 
     def continues_prefix(self, model: str) -> bool:  # noqa: ARG002
         """Whether `model` continues a last message of its own instead of writing another one."""

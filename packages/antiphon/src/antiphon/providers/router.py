@@ -155,6 +155,9 @@ class ProviderRouter(ProviderClient):
             for target in self.resolve(model)
         )
 
+    def origins_of(self, model: str) -> Sequence[Origin]:
+        return [Origin(target.provider, "", target.model) for target in self.resolve(model)]
+
     def retry_rejected_keys(self) -> None:
         """Let the next call try keys that were just rejected, where there are no others."""
         from antiphon.providers.http_provider import HttpProviderClient

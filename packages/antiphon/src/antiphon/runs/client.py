@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.conversation import Bounds, Conversation, Decision, Turn, decide, pending_calls
+from antiphon.conversation import Conversation, Decision, RunLimits, Turn, decide, pending_calls
 from antiphon.conversation.agent import Participants
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.turn_runner import TurnRunner
@@ -238,4 +238,4 @@ def _idle_history(store: HistoryStore, conversation: str, holder: str) -> Iterat
 
 
 def _turn_runner(history: AgentHistory) -> TurnRunner:
-    return TurnRunner(Participants(Conversation(history=history)), Bounds(), lambda _: None)
+    return TurnRunner(Participants(Conversation(history=history)), RunLimits(), lambda _: None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+from antiphon.closing import run_sync
 from antiphon.conversation import LoopFinished, ToolLoop
-from antiphon.conversation.sync import run_sync
 from antiphon.history import AgentHistory, HistoryStore, Lease, Run
 from antiphon.history.lease import hold_lease
 from antiphon.providers.call import ModelCallFailed

@@ -17,7 +17,7 @@ from random import uniform
 from msgspec import Struct
 
 from antiphon.conversation import LoopFinished
-from antiphon.conversation.recorded_call import FAILED
+from antiphon.conversation.turn import FAILED
 from antiphon.history import (
     AgentHistory,
     ApprovalRequestedEntry,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from antiphon.conversation import Decision as CallDecision
 from antiphon.conversation import LoopFinished, ToolLoop, Turn, decide
 from antiphon.conversation.message import make_entry
-from antiphon.conversation.recorded_call import FAILED
+from antiphon.conversation.turn import FAILED
 from antiphon.errors import (
     AntiphonError,
     ConversationError,

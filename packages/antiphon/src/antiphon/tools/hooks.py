@@ -40,7 +40,13 @@ class HookedModelCall(Struct, kw_only=True):
 
 
 class Hook:
-    """Override what you need. Raise `CallRefused` around a model call, or `ToolError` around a tool call, to refuse it."""
+    """Override what you need. Raise `CallRefused` around a model call, or `ToolError` around a tool call, to refuse it.
+
+    With `holds_text = True` no listener sees an answer before `after_model` has let it pass: no text is streamed, and each answer
+    comes whole.
+    """
+
+    holds_text: bool = False
 
     def before_model(self, call: HookedModelCall) -> Awaitable[None] | None:
         """Called before the model is; changes to `call` count."""
@@ -50,7 +56,8 @@ class Hook:
     ) -> tuple[OutputPart, ...] | Awaitable[tuple[OutputPart, ...] | None] | None:
         """Called with a complete answer before it is recorded. Return other parts to replace them.
 
-        A listener has seen the deltas already. An answer that was cut off or interrupted cannot be checked: it is withheld.
+        A listener has seen the deltas already, unless the hook has `holds_text`. An answer that was cut off or interrupted cannot
+        be checked: it is withheld.
         """
 
     def before_tool(
@@ -103,6 +110,11 @@ async def run_after_model(hooks: Hooks, parts: tuple[OutputPart, ...]) -> tuple[
 def checks_answers(hooks: Hooks) -> bool:
     """Whether one of them has an `after_model`, so that an answer must not be recorded without it."""
     return any(type(hook).after_model is not Hook.after_model for hook in hooks)
+
+
+def holds_text(hooks: Hooks) -> bool:
+    """Whether one of them must see an answer before a listener does."""
+    return any(hook.holds_text for hook in hooks)
 
 
 def _failure(hook: Hook, method: str, error: Exception) -> CallRefused:

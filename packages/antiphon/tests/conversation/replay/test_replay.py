@@ -404,7 +404,7 @@ async def test_repeated_calls_get_their_results_in_order_and_failures_stay_failu
     old = ap.ScriptedModel(call("read"), call("read"), call("read"), "done", name="old")
     await ap.ToolLoop(ap.Conversation(old, tools=[read], history=history)).run("go")
     new = ap.ScriptedModel(call("read"), call("read"), call("read"), call("read"), "done", name="new")
-    comparison = await ap.replay(history, new, bounds=ap.Bounds(max_failed_rounds=5, max_repeats=0))
+    comparison = await ap.replay(history, new, limits=ap.RunLimits(max_failed_rounds=5, max_repeats=0))
     calls = [row.steps[1].calls[0] for row in comparison.steps[:4] if row.steps[1]]
     assert [(one.result, one.status) for one in calls] == [
         ("first", "success"),

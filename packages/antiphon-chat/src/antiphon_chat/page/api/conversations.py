@@ -27,7 +27,7 @@ from antiphon_chat.shared.conversations.export import ExportFormat, export, file
 from antiphon_chat.shared.conversations.tags import is_pinned, organize, pin_tag, store_tag, tags_of
 from antiphon_chat.shared.session import TurnSettings
 from antiphon_chat.shared.spending import spending_of
-from antiphon_chat.shared.turn_limits import TurnLimits, set_limits
+from antiphon_chat.shared.turn_limits import TurnLimits, limits_json, set_limits
 from antiphon_chat.shared.uploads import IMAGE_TYPES
 
 _MAX_PAGE_SIZE = 200
@@ -162,7 +162,7 @@ class ConversationApi:
         live, change = await self._opened(request), request.read(ConversationChange)
         check_texts(change.system, change.memory)
         if (limits := change.limits) is not None:  # first, as it may be refused
-            live.loop.bounds = await live.run_off_loop(lambda: set_limits(live.chat.history, limits, self._turns()))
+            live.loop.limits = await live.run_off_loop(lambda: set_limits(live.chat.history, limits, self._turns()))
         if change.model is not None:
             self._models.check(change.model, request.key)
             await live.set_model(change.model)
@@ -298,7 +298,7 @@ class ConversationApi:
             "model": live.chat.model or self._models.default,
             "system": history.system_instruction,
             "memory": history.memory_notebook,
-            "limits": {name: getattr(live.loop.bounds, name) for name in TurnLimits.__struct_fields__},
+            "limits": limits_json(live.loop.limits),
         }
 
     async def _search(self, request: ChatRequest, query: str, limit: int) -> dict[str, Any]:

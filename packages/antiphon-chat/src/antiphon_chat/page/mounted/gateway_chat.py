@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from antiphon.conversation import Bounds
+from antiphon.conversation import RunLimits
 from antiphon.errors import AntiphonError, RoutingError
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
@@ -115,12 +115,12 @@ class GatewayChat:
 
 def turn_settings(chat: ChatPageSettings) -> TurnSettings:
     """The settings of turns in the `[chat]` table."""
-    bounds = Bounds(max_rounds=chat.max_rounds, max_failed_rounds=chat.max_errors, seconds=chat.max_seconds)
+    limits = RunLimits(max_rounds=chat.max_rounds, max_failed_rounds=chat.max_errors, max_seconds=chat.max_seconds)
     limit: int | Literal["auto"] | None = (
         chat.token_limit if chat.token_limit > 0 else None if chat.token_limit else "auto"
     )
     return TurnSettings(
-        bounds=bounds,
+        limits=limits,
         embedded_calls=parse_setting(chat.embedded_calls),
         token_limit=limit,
         has_memory_tool=chat.memory_tool,

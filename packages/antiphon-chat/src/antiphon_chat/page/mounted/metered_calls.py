@@ -16,7 +16,7 @@ from msgspec import structs
 
 from antiphon.context.tokens import CharacterEstimate
 from antiphon.errors import AntiphonError
-from antiphon.history import ContextEntry
+from antiphon.history import ContextEntry, Origin
 from antiphon.http.request_ids import new_request_ids
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -86,6 +86,9 @@ class MeteredCalls(ProviderClient):
         self._models = models
         self._accounting = accounting
         self._loaded = loaded
+
+    def origins_of(self, model: str) -> Sequence[Origin]:
+        return self._models().router.origins_of(model)
 
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions

@@ -5,12 +5,12 @@ any other gets a tool, `final_answer`, whose accepted call ends the turn. Either
 or from the text of the last answer. So a resumed turn has the same value.
 
 An answer that does not fit is followed by a message with what is wrong, at most `retries` times. A wrong call of `final_answer`
-gets a failed result instead, as with every tool, within the bounds of the turn.
+gets a failed result instead, as with every tool, within the limits of the turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -148,6 +148,10 @@ class OutputParticipants(Participants):
     @property
     def model(self) -> str | ProviderClient | None:
         return self._others.model
+
+    @property
+    def models(self) -> Sequence[str | ProviderClient | None]:
+        return self._others.models
 
     @property
     def executor(self) -> ToolExecutor:

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from antiphon.conversation.approval import Decision
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import BOUNDS, LoopEvent, LoopFinished
+from antiphon.conversation.events import LIMIT_REASONS, LoopEvent, LoopFinished
 from antiphon.conversation.loop import ToolLoop
 from antiphon.conversation.model_settings import SettingsLike
 from antiphon.conversation.replay.comparison import REPLAY_NOTE, REPLAY_OF, Comparison, compare, copied_from
@@ -29,11 +29,11 @@ from antiphon.conversation.replay.recorded_results import (
     RecordedResults,
     served_calls,
 )
+from antiphon.conversation.run import RunLimits
 from antiphon.conversation.turn import (
     AGENT_CHANNEL,
     AGENT_PREFIX,
     CORRECTION_CHANNEL,
-    Bounds,
     EntryPosition,
     TurnIndex,
 )
@@ -52,6 +52,7 @@ from antiphon.history import (
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.hooks import Hook
 from antiphon.tools.registry import ToolLike, ToolRegistry
 from antiphon.tools.tool import ApprovalPolicy
 
@@ -59,7 +60,7 @@ Decider: TypeAlias = Callable[[ToolCallRequest], "Decision | Awaitable[Decision 
 """Decides on a call that waits for a person; None leaves it waiting, and the replay stops there."""
 
 _ENTRY = "entry:"
-_CONTINUES = BOUNDS | {"answered", "max_hand_overs"}
+_CONTINUES = LIMIT_REASONS | {"answered", "max_hand_offs"}
 
 
 class ReplayPlan(Struct, frozen=True):
@@ -289,10 +290,11 @@ async def replay(
     calls: CallPolicy = "log",
     decide: Decider | None = None,
     max_turns: int | None = None,
-    bounds: Bounds | None = None,
+    limits: RunLimits | None = None,
     provider: ProviderClient | None = None,
     settings: SettingsLike | None = None,
     approval: ApprovalPolicy | None = None,
+    hooks: Sequence[Hook] = (),
     on_event: Callable[[LoopEvent], None] | None = None,
 ) -> Comparison:
     """Answer a conversation again with each of `models`, from a step on, and compare them with the original.
@@ -300,7 +302,7 @@ async def replay(
     `from_step` is a turn (`2`), a round of a turn (`"2.3"`) or the step of an entry (`"entry:17"`). Results come from the log
     where the call is the same; `calls` is what happens to the others: `"log"` and `"ask"` stop the replay unless `decide`
     allows the call, `"run"` runs it with `tools` (approvals hold), `"skip"` reports to the model that there is no result.
-    `max_turns` and `bounds` limit the replay. Each model answers in a fork of its own in the store of `history`.
+    `max_turns` and `limits` limit the replay. Each model answers in a fork of its own in the store of `history`.
     """
     if not models:
         raise ConversationError("no model to replay with; give at least one")
@@ -317,10 +319,16 @@ async def replay(
             one = Replay(history, from_step, calls=calls, max_turns=max_turns)
             branch = one.start(model if isinstance(model, str) else model.name)
             chat = Conversation(
-                model, tools=registry, history=branch, provider=provider, settings=settings, approval=approval
+                model,
+                tools=registry,
+                history=branch,
+                provider=provider,
+                settings=settings,
+                approval=approval,
+                hooks=hooks,
             )
             one.equip(chat)
-            await one.run(ToolLoop(chat, bounds=bounds), decide=decide, on_event=on_event)
+            await one.run(ToolLoop(chat, limits=limits), decide=decide, on_event=on_event)
             branches.append(branch)
     finally:
         if registry is not tools:

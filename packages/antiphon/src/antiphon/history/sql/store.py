@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 import msgspec
 
 from antiphon.errors import SequenceError, StoreDamaged, StoreUnreachable
-from antiphon.history.agent_history import AgentHistory, StoreJournal
+from antiphon.history.agent_history import AgentHistory
 from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
+from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.history.search_text import default_title, search_excerpt, searchable_text
 from antiphon.history.sql.dialect import Dialect

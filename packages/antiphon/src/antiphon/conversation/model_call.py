@@ -1,0 +1,482 @@
+"""`ModelCall`: one call of a model, made here and nowhere else, and always recorded in the log.
+
+In this order: limits, hooks, span, provider, `PartsTracker`, hooks, record. However the call ends (answered, failed, cancelled,
+out of time or money), one entry is appended with what it used. A side call (`Conversation.call_aside`) takes the same way; its
+entry is a note, and its answer is not part of the conversation.
+
+Fast path: without a listener, embedded calls, a span or a limit, each delta goes straight to the `PartsTracker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
+from contextlib import aclosing
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from antiphon.context import LiveContext
+from antiphon.context.model_usage import ModelCallUsage, estimate, with_model_calls
+from antiphon.conversation.run_meter import CallAllowance
+from antiphon.conversation.turn import FAILED, INTERRUPTED
+from antiphon.errors import ConversationError
+from antiphon.history import ContextEntry, DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
+from antiphon.model_name import ModelName
+from antiphon.parts import OutputPart, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.engine.response_reader import deltas_from_part
+from antiphon.telemetry import switch
+from antiphon.tools.call_runner import request_approval
+from antiphon.tools.hooks import HookedModelCall, checks_answers, holds_text, run_after_model, run_before_model
+from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.output import ProviderError
+from antiphon.wire.request import ModelRequest, ToolDefinition
+
+if TYPE_CHECKING:
+    from antiphon.conversation.conversation import Conversation
+    from antiphon.telemetry.spans import ModelCallSpan, Telemetry
+    from antiphon.tools.embedded import EmbeddedCalls, EmbeddedSetting
+    from antiphon.tools.executor import ToolExecutor
+
+logger = logging.getLogger(__name__)
+
+TIME_BUDGET = "time_budget"
+COST_BUDGET = "cost_budget"
+
+
+class SideAnswer(Struct, frozen=True):
+    """The answer of a side call. It is not part of the conversation; the log has what the call used."""
+
+    text: str
+    parts: tuple[OutputPart, ...] = ()
+    origin: Origin = Origin()
+    usage: TokenUsage | None = None
+    stop_reason: str = ""
+
+
+class PartsTracker(Assembler):
+    """Puts the deltas of one model call together. `replaced` are parts that a hook put in place of them."""
+
+    replaced: tuple[OutputPart, ...] | None = None
+
+    @property
+    def final_parts(self) -> tuple[OutputPart, ...]:
+        """The parts as the hooks left them."""
+        return self.parts if self.replaced is None else self.replaced
+
+    def entry(
+        self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
+    ) -> ModelOutputEntry | None:
+        """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
+        parts = self.final_parts
+        if ended or (len(parts) == 1 and _is_empty(parts[0])):
+            parts = tuple(part for part in parts if not _is_empty(part))
+            if ended and not parts:
+                return None
+        unique = _with_unique_ids(parts, used_ids)
+        return ModelOutputEntry(unique, ended or self.stop_reason, origin, metadata=metadata)
+
+
+def _is_empty(part: OutputPart) -> bool:
+    return type(part) in (Text, Thinking) and not part.text and not part.native  # type: ignore[union-attr]
+
+
+def _with_unique_ids(parts: tuple[OutputPart, ...], used: Set[str]) -> tuple[OutputPart, ...]:
+    """The parts, each call under an id that no other call of the history has."""
+    ids = [part.tool_call_id for part in parts if type(part) is ToolCallRequest]
+    if all(ids) and used.isdisjoint(ids) and len(ids) == len(set(ids)):
+        return parts
+    taken: set[str] = set()
+    unique: list[OutputPart] = []
+    for part in parts:
+        if type(part) is ToolCallRequest:
+            call_id = part.tool_call_id
+            stem, number = call_id or f"call_{part.tool_name}", 1
+            while not call_id or call_id in taken or call_id in used:
+                number += 1
+                call_id = f"{stem}_{number}"
+            taken.add(call_id)
+            part = structs.replace(part, tool_call_id=call_id)
+        unique.append(part)
+    return tuple(unique)
+
+
+class ModelCall:
+    """A call of `model` (by default the conversation's) with these tools and settings.
+
+    `notice` is shown after the live screen. `context` replaces that of the conversation. `source` is the agent that is called,
+    `executor` the one for its calls, `ended` why the turn ends with this answer, if it does. `allowance` is what the call may use
+    of a limited run, `seconds` how long it may take; `purpose` is what a side call is for.
+    """
+
+    def __init__(
+        self,
+        chat: Conversation,
+        model: str | ProviderClient | None = None,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: ModelRequest | None = None,
+        notice: str = "",
+        *,
+        context: Sequence[ContextEntry] | None = None,
+        source: str = "",
+        executor: ToolExecutor | None = None,
+        ended: str = "",
+        purpose: str = "",
+        allowance: CallAllowance | None = None,
+        seconds: float | None = None,
+        on_retry: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.client, self.model = chat.resolve_model(model)
+        self.chat = chat
+        self.source = source
+        self.executor = executor
+        self.ended = ended
+        self.purpose = purpose
+        self._tools = tools
+        self._settings = settings or chat.settings
+        self._notice = notice
+        self._given_context = context
+        self._allowance = allowance
+        self._seconds = seconds
+        self._on_retry = on_retry
+        self._time_limit: asyncio.Timeout | None = None
+        self._hooks = chat.executor.hooks
+
+    async def run(self, listener: Callable[[ModelOutputDelta], None] | None = None) -> None:
+        """Make the call; `listener` is called with each delta. Raises `ModelCallFailed`; and `CallRefused` if a hook refused.
+
+        A model that turns out to have no tools is called again, with the tools described in its prompt.
+        """
+        try:
+            await self._run_in_time(listener)
+        except ModelCallFailed as failure:
+            if not self.chat.embedded.can_retry(failure.error, self.model):
+                raise
+            await self._run_in_time(listener)
+
+    async def _run_in_time(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
+        """Make the call within its time. If that is over, the stream is cancelled, and the partial answer is the answer."""
+        if self._seconds is None:
+            await self._run(listener)
+            return
+        limit = self._time_limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                await self._run(listener)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
+
+    async def _run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
+        async with aclosing(self.stream(is_heard=listener is not None)) as deltas:
+            async for delta in deltas:
+                listener(delta)  # type: ignore[misc]  # nothing is yielded without one
+
+    async def stream(self, *, is_heard: bool = True) -> AsyncGenerator[ModelOutputDelta, None]:
+        """Make the call once and yield its deltas, if there is a listener (`is_heard`).
+
+        A reader that stops interrupts the model; the partial answer is appended and marked.
+        """
+        self._prepare()
+        if self._hooks:
+            await self._run_before_hooks()
+        if switch.active is not None:
+            self._start_span(switch.active)
+        if self._allowance is not None:
+            self._allowance.begin()
+        span, embedded, allowance, add = self._span, self._embedded, self._allowance, self._tracker.add
+        is_held = bool(self._hooks) and holds_text(self._hooks)
+        is_shown = is_heard and not is_held
+        # Clients are async generators, though their type does not say so.
+        deltas: Any = self.client.call_model(self.sent, self.options)
+        error: BaseException | None = None
+        began = perf_counter()
+        try:
+            try:
+                if span is not None:
+                    span.attach()
+                if is_shown or embedded is not None or span is not None or allowance is not None:
+                    async for delta in deltas:
+                        if span is not None:
+                            span.observe(delta)
+                        if embedded is None:
+                            add(delta)
+                            if is_shown:
+                                yield delta
+                        else:
+                            for read in embedded.feed(delta):
+                                add(read)
+                                if is_shown:
+                                    yield read
+                        if allowance is not None and not allowance.can_go_on(delta):
+                            self.ended = COST_BUDGET
+                            await deltas.aclose()
+                            break
+                    else:
+                        self._is_complete = True
+                    for read in embedded.close() if embedded is not None else ():
+                        add(read)
+                        if is_shown:
+                            yield read
+                else:
+                    async for delta in deltas:
+                        add(delta)
+                    self._is_complete = True
+                if self._hooks and await self._run_after_hooks() and is_held and is_heard:
+                    for index, part in enumerate(self._tracker.final_parts):
+                        for delta in deltas_from_part(index, part):
+                            yield delta
+            except BaseException:
+                await deltas.aclose()
+                raise
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._finish(error, perf_counter() - began)
+            finally:
+                if allowance is not None:
+                    allowance.end()
+
+    def _prepare(self) -> None:
+        """What is sent: context, tools and settings, as they are now."""
+        chat = self.chat
+        self.options = options = structs.replace(
+            chat.call_options,
+            report=CallReport(),
+            model=self.model,
+            tools=chat.registry.definitions if self._tools is None else tuple(self._tools),
+            settings=self._settings if self._allowance is None else self._allowance.shorten(self._settings, self.model),
+            request_id=f"{chat.id or 'memory'}:{self.purpose or chat.history.snapshot().version + 1}",
+            on_retry=self._on_retry,
+        )
+        self.sent: Sequence[ContextEntry]
+        self.stop_reason = ""
+        """Why there is no finished answer, if there is none."""
+        self._embedded: EmbeddedCalls | None = None
+        self._tracker = PartsTracker()
+        self._span: ModelCallSpan | None = None
+        self._is_complete = False
+        self._withheld = ""
+        if self._given_context is not None:
+            self.sent = self._given_context
+            return
+        context = chat.context(self._notice)
+        if not options.live_context:
+            context = context.without_screen()
+        chat.report = options.report
+        if context.screen is not None and (injected := context.injected()):
+            chat.history.append(injected)
+        if chat.embedded.concerns(options):
+            context, self.options, self._embedded = chat.embedded.prepare(context, options, chat.history.version)
+        self.sent = context
+
+    async def _run_before_hooks(self) -> None:
+        """Let the hooks change the call. Raises `CallRefused`: then it is not made, and nothing is recorded."""
+        self._withheld = "withheld" if checks_answers(self._hooks) else ""
+        options = self.options
+        call = HookedModelCall(
+            model=options.model,
+            context=self.sent,
+            settings=options.settings,
+            tools=options.tools,
+            usage=self.chat.usage,
+            purpose=self.purpose,
+        )
+        await run_before_model(self._hooks, call)
+        self.sent = call.context
+        options.model, options.settings, options.tools = call.model, call.settings, tuple(call.tools)
+
+    async def _run_after_hooks(self) -> bool:
+        """Let the hooks change a complete answer before it is recorded. Raises `CallRefused`: then it is withheld."""
+        tracker = self._tracker
+        if not (self._is_complete and tracker.is_finished and tracker.error is None):
+            return False
+        tracker.replaced = await run_after_model(self._hooks, tracker.parts)
+        self._withheld = ""
+        return True
+
+    # The end.
+
+    def _finish(self, error: BaseException | None, seconds: float) -> None:
+        tracker, error_text = self._tracker, ""
+        if isinstance(error, Exception):
+            self.stop_reason, error_text = FAILED, f"{type(error).__name__}: {error}"
+        elif error is not None or not self._is_complete:
+            self.stop_reason = INTERRUPTED
+            if error is not None or not self.ended:
+                is_timeout = self._time_limit is not None and self._time_limit.expired()
+                self.ended = TIME_BUDGET if is_timeout else INTERRUPTED
+        elif not tracker.is_finished:
+            self.stop_reason = FAILED
+        elif self._allowance is not None and tracker.stop_reason == "length" and self._allowance.has_shortened:
+            self.ended = COST_BUDGET
+        if self._span is not None:
+            self._end_span(self._span)
+        if self.stop_reason == FAILED:
+            reason = f"{tracker.error.kind}: {tracker.error.message}" if tracker.error else error_text
+            logger.error("[%s] the model call failed: %s", self.options.request_id, reason or "no terminal event")
+        self._record(seconds, str(tracker.error.message) if tracker.error else error_text)
+        if error is None and self.stop_reason == FAILED:
+            if tracker.error is not None:
+                raise ModelCallFailed(tracker.error, self.options.report)
+            raise ConversationError(f"the provider {self.client.name!r} ended its stream without a terminal event")
+
+    def _record(self, seconds: float, error: str) -> None:
+        """Append the entry of the call: the output; a note, if there is none or it is not part of the conversation."""
+        chat, tracker, report = self.chat, self._tracker, self.options.report
+        extra = chat.notes.of(report)
+        # An answer that failed does not end the turn: it can be requested again.
+        if self.ended and self.stop_reason != FAILED and not self.purpose:
+            extra["ended"] = self.ended
+        if self._allowance is not None:
+            missing = self._allowance.missing_in(tracker.usage, is_complete=not self.stop_reason)
+            if missing is not None:
+                extra |= estimate(missing)
+        metadata = EntryMetadata(
+            source=self.source, duration=int(seconds * 1e6) / 1e6, usage=tracker.usage, error=error, extra=extra or None
+        )
+        if self.purpose:
+            self._note("side call", self.purpose, metadata)
+            return
+        chat.turn  # noqa: B018 - takes in the ids of all calls so far
+        output = None
+        if not self._withheld:
+            output = tracker.entry(report.origin, chat.used_call_ids, metadata, self.stop_reason)
+        if output is None:
+            kind = tracker.error.kind if tracker.error else self._withheld or self.stop_reason
+            who = report.origin.provider or self.client.name
+            self._note("model call", f"{who}: {kind}: {error or 'no output'}", structs.replace(metadata, source=""))
+        else:
+            self._request_approval(output)
+            chat.history.append(output)
+        if report.bodies:
+            body_metadata = EntryMetadata(source=report.origin.name)
+            for body in report.bodies:
+                chat.history.append(DebugLogEntry("request body", body.decode(), metadata=body_metadata))
+
+    def _request_approval(self, output: ModelOutputEntry) -> None:
+        """Before the output, so that its calls are never in the log without the request (law L11)."""
+        calls = [part for part in output.content if type(part) is ToolCallRequest]
+        executor = self.executor or self.chat.executor
+        if calls and (for_approval := executor.calls_for_approval(calls)):
+            request_approval(self.chat.history, for_approval, self.source)
+
+    def _note(self, category: str, text: str, metadata: EntryMetadata) -> None:
+        if self._tracker.usage is not None or self.purpose:
+            metadata = with_model_calls(metadata, [ModelCallUsage(self.options.report.origin, self._tracker.usage)])
+        self.chat.history.append(DebugLogEntry(category, text, metadata=metadata))
+
+    @property
+    def answer(self) -> SideAnswer:
+        """The answer of a side call that finished."""
+        tracker = self._tracker
+        parts = tracker.final_parts
+        text = "".join(part.text for part in parts if isinstance(part, Text))
+        return SideAnswer(text, parts, self.options.report.origin, tracker.usage, tracker.stop_reason)
+
+    def _start_span(self, active: Telemetry) -> None:
+        options = self.options
+        self._span = active.start_model_call(
+            options.model,
+            ModelName.parse(options.model).provider or self.client.name,
+            settings=options.settings,
+            context=self.sent,
+            tools=options.tools,
+            conversation_id=self.chat.key,
+            agent=self.source.partition(":")[2],
+        )
+        options.headers = {**(options.headers or {}), **self._span.headers()}
+
+    def _end_span(self, span: ModelCallSpan) -> None:
+        report, tracker, output = self.options.report, self._tracker, self._tracker.output
+        if self._withheld:
+            output = structs.replace(output, parts=())
+        elif tracker.replaced is not None:
+            output = structs.replace(output, parts=tracker.replaced)
+        error = "" if not self.stop_reason else self.ended if self.stop_reason == INTERRUPTED else FAILED
+        span.end(
+            output,
+            provider=report.origin.provider or self.client.name,
+            model=report.origin.model or self.options.model,
+            base_url=report.base_url,
+            error=tracker.error.kind if tracker.error is not None else error,
+            failed_attempts=[
+                {"gen_ai.provider.name": one.provider, "gen_ai.request.model": one.model, "error.type": one.error.kind}
+                for one in report.attempts
+                if one.error is not None
+            ],
+        )
+
+
+class ReportNotes:
+    """What the log keeps of the reports of a conversation's calls. Losses and repairs are recorded once, not with every call."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, report: CallReport) -> dict[str, Any]:
+        """Failed attempts, and losses and repairs not recorded before."""
+        extra: dict[str, Any] = {}
+        if report.losses or report.repairs:
+            for name, things in (("losses", report.losses), ("repairs", report.repairs)):
+                if news := [thing for thing in map(str, things) if thing not in self._known]:
+                    self._known.update(news)
+                    extra[name] = news
+        if report.attempts:
+            failed = [f"{one.provider}: {one.error.message}" for one in report.attempts if one.error]
+            if failed:
+                extra["failed_attempts"] = failed
+        return extra
+
+
+class EmbeddedCallPolicy:
+    """The setting of a conversation, and the models that turned out to have no tools."""
+
+    def __init__(self, setting: EmbeddedSetting) -> None:
+        if setting != "auto":
+            from antiphon.tools.embedded.text_tools import check_setting
+
+            check_setting(setting)
+        self.setting = setting
+        self._without_tools: set[str] = set()
+
+    def concerns(self, options: ProviderCallOptions) -> bool:
+        """Whether a call may have to be changed, or its answer to be read. A call without tools rarely has."""
+        return self.setting is not False and (
+            bool(options.tools) or self.setting != "auto" or bool(self._without_tools)
+        )
+
+    def prepare(
+        self, context: LiveContext, options: ProviderCallOptions, version: int
+    ) -> tuple[LiveContext, ProviderCallOptions, EmbeddedCalls | None]:
+        """The call as the model can read it, and the reader of its answer."""
+        from antiphon.tools.embedded import EmbeddedCalls, with_text_tools
+        from antiphon.tools.embedded.text_tools import mode_for
+
+        mode = mode_for(self.setting, options.model)
+        if mode == "auto" and options.model in self._without_tools:
+            mode = "prompt"
+        reader = None
+        if options.tools and mode is not False:
+            reader = EmbeddedCalls(options.tools, id_seed=str(version), only_closed=mode == "auto")
+        if mode == "prompt":
+            entries, options = with_text_tools(context, options)
+            context = LiveContext(entries, context.left_out, screen=context.screen)
+        return context, options, reader
+
+    def can_retry(self, error: ProviderError, model: str) -> bool:
+        """Whether the provider answered that `model` has no tools. It is called without them from then on."""
+        from antiphon.tools.embedded.text_tools import is_unsupported, mode_for
+
+        if model in self._without_tools or mode_for(self.setting, model) != "auto" or not is_unsupported(error):
+            return False
+        logger.info("%s does not support tools; describing them in the prompt", model)
+        self._without_tools.add(model)
+        return True
