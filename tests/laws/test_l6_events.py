@@ -135,14 +135,14 @@ def test_entries_of_a_tool_in_a_thread_are_reported() -> None:
     check_order(events, chat.history, 0)
 
 
-def test_a_reader_that_stops_hears_no_more(tmp_path: Path) -> None:
-    heard: list[ap.LoopEvent] = []
+def test_a_reader_that_stops_gets_no_more(tmp_path: Path) -> None:
+    received: list[ap.LoopEvent] = []
 
     async def play() -> None:
         loop = ap.ToolLoop(chat)
         stream = loop.stream("Go.")
         async for event in stream:
-            heard.append(event)
+            received.append(event)
             if isinstance(event, ap.TextDelta):
                 break
         await stream.aclose()
@@ -151,5 +151,5 @@ def test_a_reader_that_stops_hears_no_more(tmp_path: Path) -> None:
     with ap.open_store(tmp_path / "chats.db") as store:
         chat = ap.Conversation(ap.ScriptedModel("One two three.", "Yes."), history=store.create())
         asyncio.run(play())
-        assert isinstance(heard[-1], ap.TextDelta)
-        assert chat.history.version > len(entries_in(heard))
+        assert isinstance(received[-1], ap.TextDelta)
+        assert chat.history.version > len(entries_in(received))

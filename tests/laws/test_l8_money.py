@@ -156,7 +156,7 @@ def test_a_price_that_is_not_known_is_refused_before_anything_is_written() -> No
 
 
 def test_a_fallback_without_a_price_ends_the_run() -> None:
-    """The first call was answered by a model that nobody priced: what cannot be counted may be too much."""
+    """The first call was answered by a model without a price: what cannot be counted may be too much."""
     prices = PriceTable([PriceOverride(model="known", input=1, output=1)])
     history = AgentHistory()
     chat = Conversation(ScriptedModel("One.", "Two.", name="known"), history=history, prices=prices)

@@ -146,17 +146,17 @@ class Holding(ap.Hook):
 
 
 def test_a_hook_that_holds_text_comes_before_every_listener() -> None:
-    heard: list[ap.LoopEvent] = []
+    received: list[ap.LoopEvent] = []
 
     async def play(chat: ap.Conversation) -> None:
-        heard.extend([event async for event in ap.ToolLoop(chat).stream("Go.")])
+        received.extend([event async for event in ap.ToolLoop(chat).stream("Go.")])
         deltas = [str(delta) async for delta in chat.stream_model()]
         assert "secret" not in "".join(deltas)
         assert "Again …." in "".join(deltas)
 
     chat = ap.Conversation(ap.ScriptedModel("The secret word.", "Again secret."), hooks=[Holding()])
     asyncio.run(play(chat))
-    texts = [event.text for event in heard if isinstance(event, ap.TextDelta)]
+    texts = [event.text for event in received if isinstance(event, ap.TextDelta)]
     assert texts == ["The … word."]
-    appended: list[HistoryEntry] = [event.entry for event in heard if isinstance(event, ap.EntryAppended)]
+    appended: list[HistoryEntry] = [event.entry for event in received if isinstance(event, ap.EntryAppended)]
     assert "secret" not in str(appended)

@@ -1,4 +1,4 @@
-"""`AgentHistory.on_append`: what is heard, when, and what a listener cannot break."""
+"""`AgentHistory.on_append`: what is reported, when, and what a listener cannot break."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def look(what: str) -> str:
     return f"The {what} is blue."
 
 
-def test_listeners_hear_every_entry_once_it_is_in_the_log() -> None:
+def test_listeners_get_every_entry_once_it_is_in_the_log() -> None:
     history = AgentHistory()
-    heard: list[tuple[int, int, str]] = []
+    received: list[tuple[int, int, str]] = []
 
     def listen(entry: HistoryEntry) -> None:
-        heard.append((entry.sequence_number, history.version, entry.kind))
+        received.append((entry.sequence_number, history.version, entry.kind))
 
     stop = history.on_append(listen)
     history.append(ModelInputEntry.of("One."))
@@ -42,29 +42,29 @@ def test_listeners_hear_every_entry_once_it_is_in_the_log() -> None:
     stop()
     history.append(ModelInputEntry.of("Unheard."))
     stop()
-    assert heard == [(1, 1, "model_input"), (2, 2, "set_system_instruction"), (3, 3, "rollback")]
+    assert received == [(1, 1, "model_input"), (2, 2, "set_system_instruction"), (3, 3, "rollback")]
 
 
-def test_what_is_not_written_is_not_heard() -> None:
-    heard: list[HistoryEntry] = []
+def test_what_is_not_written_is_not_reported() -> None:
+    received: list[HistoryEntry] = []
     history = AgentHistory()
-    history.on_append(heard.append)
+    history.on_append(received.append)
     with pytest.raises(InvalidEntry):
         history.append(ToolCallResultsEntry((ToolCallResult.of(ToolCallRequest("look", "unknown", "{}"), "found"),)))
-    assert (heard, history.version) == ([], 0)
+    assert (received, history.version) == ([], 0)
 
 
 def test_a_listener_that_fails_or_appends_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     history = AgentHistory()
-    heard: list[str] = []
+    received: list[str] = []
 
     def echo(entry: HistoryEntry) -> None:
         history.append(DebugLogEntry("echo", entry.kind))
 
     history.on_append(echo)
-    history.on_append(lambda entry: heard.append(entry.kind))
+    history.on_append(lambda entry: received.append(entry.kind))
     history.append(ModelInputEntry.of("One."))
-    assert (heard, history.version) == (["model_input"], 1)
+    assert (received, history.version) == (["model_input"], 1)
     assert "on_append" in caplog.text
     assert "WriterConflict" in caplog.text
     wrong: Any = "not a function"
@@ -72,17 +72,17 @@ def test_a_listener_that_fails_or_appends_changes_nothing(caplog: pytest.LogCapt
         history.on_append(wrong)
 
 
-def test_entries_of_other_processes_are_heard_when_they_are_read(tmp_path: Path) -> None:
+def test_entries_of_other_processes_are_reported_when_they_are_read(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         one = store.create()
         other = store.open(one.id)
-        heard: list[int] = []
-        other.on_append(lambda entry: heard.append(entry.sequence_number))
+        received: list[int] = []
+        other.on_append(lambda entry: received.append(entry.sequence_number))
         one.append(ModelInputEntry.of("One."))
         one.append(ModelInputEntry.of("Two."))
-        assert heard == []
+        assert received == []
         other.refresh()
-        assert heard == [1, 2]
+        assert received == [1, 2]
 
 
 def test_two_structures_are_kept_in_step_during_a_migration() -> None:

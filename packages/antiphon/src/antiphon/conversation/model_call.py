@@ -173,12 +173,12 @@ class ModelCall:
             logger.info("[%s] the time limit of the run ended an answer", self.options.request_id)
 
     async def _run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
-        async with aclosing(self.stream(is_heard=listener is not None)) as deltas:
+        async with aclosing(self.stream(has_listener=listener is not None)) as deltas:
             async for delta in deltas:
                 listener(delta)  # type: ignore[misc]  # nothing is yielded without one
 
-    async def stream(self, *, is_heard: bool = True) -> AsyncGenerator[ModelOutputDelta, None]:
-        """Make the call once and yield its deltas, if there is a listener (`is_heard`).
+    async def stream(self, *, has_listener: bool = True) -> AsyncGenerator[ModelOutputDelta, None]:
+        """Make the call once and yield its deltas, if there is a listener (`has_listener`).
 
         A reader that stops interrupts the model; the partial answer is appended and marked.
         """
@@ -191,7 +191,7 @@ class ModelCall:
             self._allowance.begin()
         span, embedded, allowance, add = self._span, self._embedded, self._allowance, self._tracker.add
         is_held = bool(self._hooks) and holds_text(self._hooks)
-        is_shown = is_heard and not is_held
+        is_shown = has_listener and not is_held
         # Clients are async generators, though their type does not say so.
         deltas: Any = self.client.call_model(self.sent, self.options)
         error: BaseException | None = None
@@ -227,7 +227,7 @@ class ModelCall:
                     async for delta in deltas:
                         add(delta)
                     self._is_complete = True
-                if self._hooks and await self._run_after_hooks() and is_held and is_heard:
+                if self._hooks and await self._run_after_hooks() and is_held and has_listener:
                     for index, part in enumerate(self._tracker.final_parts):
                         for delta in deltas_from_part(index, part):
                             yield delta
