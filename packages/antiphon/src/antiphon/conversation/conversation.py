@@ -1,7 +1,7 @@
 """`Conversation`: one thread with models and tools: history, one model call at a time, tool calls and tokens. No loop.
 
-When to call again and when to stop is decided by a `ToolLoop`, a graph, or your own code. Everything follows from the log; what
-is kept in memory (used ids, the current turn, rendered context) is updated from the entries appended since.
+A `ToolLoop`, a graph or your own code decides when to call again and when to stop. Everything follows from the log; what is kept in
+memory (used ids, the current turn, rendered context) is updated from the entries appended since.
 
 A model call appends one `ModelOutputEntry`, finished or not; running its calls appends one `ToolCallResultsEntry`. Before each
 model call the tokens are checked: as the API last reported them, else counted locally, else characters divided by 2.5.
@@ -139,8 +139,8 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
             raise ConversationError(f"system={system!r}: expected text")
         # Last, so that other arguments that are wrong create no conversation.
         self.history, self._own_store = open_history(history, store, resume, title)
-        self._key = self.history.id or new_id()
-        self._name = self.history.id or "memory"
+        self.key = self.history.id or new_id()
+        """A prefix of idempotency keys that is unique to this conversation: its id, or a random one in memory."""
         if system is not None and system != self.history.system_instruction:
             self.history.set_system_instruction(system)
 
@@ -155,11 +155,6 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def state(self) -> State:
         """What tools get as `ToolContext.state`."""
         return self.executor.state  # type: ignore[no-any-return]  # the executor takes any
-
-    @property
-    def key(self) -> str:
-        """A prefix of idempotency keys that is unique to this conversation: its id, or a random one in memory."""
-        return self._key
 
     def context(self, notice: str = "") -> LiveContext:
         """What the model would see now; `notice` follows the live screen."""
@@ -394,7 +389,7 @@ class Conversation(SyncClosable, ThreadView, Generic[State]):
     def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
         """A `CallRunner` for calls of this conversation with the tools of `executor`."""
         provider = self._provider if self._provider is not None else self._own_client
-        return CallRunner(self.history, executor, self._key, round, source, self._model or None, provider)
+        return CallRunner(self.history, executor, self.key, round, source, self._model or None, provider)
 
     def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """`execute_tool_calls` from code that does not await."""

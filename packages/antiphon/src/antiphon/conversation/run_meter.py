@@ -126,9 +126,9 @@ class CallPrice:
         prompt = per_token = Decimal(0)
         for target in targets:
             cached = min(cached_tokens, prompt_tokens)
-            asked = cost_of(TokenUsage(prompt_tokens, 0, cached), target.model, target.provider, table=prices)
-            answered = cost_of(
-                TokenUsage(0, _SAMPLE_TOKENS), target.model, target.provider, table=prices, prompt_size=prompt_tokens
+            asked, answered = (
+                cost_of(TokenUsage(prompt_tokens, output, cached), target.model, target.provider, table=prices)
+                for output in (0, _SAMPLE_TOKENS)
             )
             if asked is None or answered is None:
                 raise ConversationError(
@@ -137,7 +137,7 @@ class CallPrice:
                     "per million tokens, or leave max_cost out"
                 )
             prompt = max(prompt, asked.total)
-            per_token = max(per_token, answered.total / _SAMPLE_TOKENS)
+            per_token = max(per_token, (answered.total - asked.total) / _SAMPLE_TOKENS)
         return cls(prompt, per_token)
 
     def tokens_for(self, money: Decimal) -> int:
