@@ -1,7 +1,7 @@
 """`Conversation`: one thread with models and tools: history, one model call at a time, tool calls and tokens. No loop.
 
-A `ToolLoop`, a graph or your own code decides when to call again and when to stop. Everything follows from the log; what is kept in
-memory (used ids, the current turn, rendered context) is updated from the entries appended since.
+A `ToolLoop`, a graph or your own code decides when to call again and when to stop. Everything follows from the log; what is kept
+in memory (used ids, the current turn, rendered context) is updated from the entries appended since.
 
 A model call appends one `ModelOutputEntry`, finished or not; running its calls appends one `ToolCallResultsEntry`. Before each
 model call the tokens are checked: as the API last reported them, else counted locally, else characters divided by 2.5.
