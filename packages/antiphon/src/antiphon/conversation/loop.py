@@ -428,7 +428,9 @@ class ToolLoop:
 
     def _result_event(self, active_turn: ActiveTurn) -> LoopFinished:
         """The last event of the turn."""
-        if active_turn.finished is None:  # interrupted before its first step
+        if active_turn.finished is None:  # interrupted before its first step, or the process ends
+            if not active_turn.was_interrupted:
+                active_turn.task.result()
             active_turn.finished = self._finish_interrupted(active_turn.runner)
         return active_turn.finished
 
