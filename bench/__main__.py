@@ -7,6 +7,7 @@
     python -m bench budget          the counts of the hot paths against their budget
     python -m bench failover        what clients get while a provider fails
     python -m bench conform         the conformance suite against other gateways
+    python -m bench effects         what is paid twice if a process dies in the middle of it, ours beside other frameworks
     python -m bench memory [TREE]   what attacks do to the memory of a gateway
     python -m bench ledger|postgres|runs|scale [PLACE]   larger stores; these only print
 
@@ -45,6 +46,7 @@ COMMANDS = {
     "budget": "bench.budget.budget",
     "failover": "bench.failover.run",
     "conform": "bench.gateway.conform",
+    "effects": "bench.effects.run",
     "ledger": "bench.gateway.ledger",
     "memory": "bench.memory.run",
     "postgres": "bench.stores.postgres",
