@@ -22,13 +22,13 @@ from temporalio.testing import WorkflowEnvironment
 import antiphon as ap
 from antiphon.history import AgentHistory, ContextEntry, ModelOutputEntry, Run
 from antiphon.providers.scripted import ScriptedAnswer, call
-from antiphon.runs import RunBook
+from antiphon.runs import RunRegistry
 from antiphon.runs.temporal import start_turn, temporal_worker
 from antiphon.runs.temporal_workflow import TurnWorkflow
 
 STORE, KILLED = "chats.db", "killed"
 """Files in the folder that the worker processes share."""
-book = RunBook()
+registry = RunRegistry()
 
 
 @ap.tool(effect="idempotent")
@@ -56,7 +56,7 @@ def travel_agent(context: Sequence[ContextEntry], _: ap.ProviderCallOptions) -> 
     return answers[sum(isinstance(entry, ModelOutputEntry) for entry in context)]
 
 
-@book.kind("trip")
+@registry.kind("trip")
 def trip(history: AgentHistory, _: Run) -> ap.ToolLoop:
     return ap.ToolLoop(ap.Conversation(ap.FunctionModel(travel_agent), tools=[reserve, pay], history=history))
 
@@ -64,7 +64,7 @@ def trip(history: AgentHistory, _: Run) -> ap.ToolLoop:
 async def work(address: str) -> None:
     """What a worker process does, started in the shared folder."""
     with ap.SqliteStore(STORE) as store:
-        await temporal_worker(await Client.connect(address), store, book).run()
+        await temporal_worker(await Client.connect(address), store, registry).run()
 
 
 async def show(address: str) -> None:

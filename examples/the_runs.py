@@ -1,7 +1,7 @@
 """Durable runs, in a minute: questions are asked, two workers answer them, one is killed with `kill -9` in the middle of its
 tools, and the other continues. Then a run that waits for a person while no lease is held, and the answer after the decision.
 
-No key and no network: the model is a function. The workers are real processes, `antiphon worker --app the_runs:book`.
+No key and no network: the model is a function. The workers are real processes, `antiphon worker --app the_runs:registry`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 import antiphon as ap
 from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.providers.scripted import ScriptedAnswer, call
-from antiphon.runs import RunBook, Runs
+from antiphon.runs import RunRegistry, Runs
 
 FOLDER = "ANTIPHON_DEMO_FOLDER"
 """The environment variable that tells the workers where the store and the list of finished calls are."""
 CITIES = ["Oslo", "Rome", "Lima", "Cairo", "Kyoto", "Quito"]
 
-book = RunBook()
+registry = RunRegistry()
 
 
 def store_file() -> Path:
@@ -50,7 +50,7 @@ async def call_off(what: str) -> str:
     return f"{what} is called off"
 
 
-@book.kind("weather", code=1)
+@registry.kind("weather", code=1)
 def weather(history: AgentHistory, run: Run) -> ap.ToolLoop:
     """Three rounds: measure, measure again, answer. What it is asked to call off, it wants to call off first."""
 
@@ -72,7 +72,7 @@ def worker(name: str) -> subprocess.Popen[bytes]:
         "antiphon",
         "worker",
         "--app",
-        "the_runs:book",
+        "the_runs:registry",
         "--store",
         str(store_file()),
         "--slots",
@@ -108,7 +108,7 @@ def wait_for(store: HistoryStore, state: str, number: int) -> None:
 
 def main() -> None:
     with ap.SqliteStore(store_file()) as store:
-        runs = Runs(store, book)
+        runs = Runs(store, registry)
 
         heading("1. Six questions are submitted. No worker runs yet; the process that submitted them could end now.")
         asked = [runs.submit(f"How warm is {city}?", kind="weather", options={"city": city}) for city in CITIES]

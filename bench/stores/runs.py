@@ -19,14 +19,14 @@ from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, Run
 from antiphon.history.location import is_postgres_url, open_store
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
-from antiphon.runs import RunBook, Runs
+from antiphon.runs import RunRegistry, Runs
 from antiphon.tools import tool
 
 ROOT = Path(__file__).parents[2]
 RUNS = 300
 WORKERS = (1, 3)
 
-book = RunBook()
+registry = RunRegistry()
 
 
 @tool(effect="read")
@@ -35,7 +35,7 @@ async def look(city: str) -> str:
     return f"Rain in {city}"
 
 
-@book.kind("bench")
+@registry.kind("bench")
 def turn(history: AgentHistory, _: Run) -> ToolLoop:
     def answer(*_: object) -> ScriptedAnswer:
         rounds = sum(entry.kind == "model_output" for entry in history.entries)
@@ -52,7 +52,7 @@ def run_workers(place: str, workers: int) -> tuple[float, float]:
         "antiphon",
         "worker",
         "--app",
-        "bench.stores.runs:book",
+        "bench.stores.runs:registry",
         "--store",
         place,
         "--once",
@@ -67,7 +67,7 @@ def run_workers(place: str, workers: int) -> tuple[float, float]:
 
 def measure(place: str, workers: int) -> str:
     with open_store(place) as store:
-        runs = Runs(store, book)
+        runs = Runs(store, registry)
         idle, idle_cpu = run_workers(place, workers)
         began = time.perf_counter()
         for number in range(RUNS):

@@ -20,7 +20,7 @@ from antiphon.errors import ConversationError, GraphError
 from antiphon.graph import Conversations, LLMNode, ToolNode
 from antiphon.history import AgentHistory, LiveContextInjectedEntry, Run
 from antiphon.providers.call import ModelCallFailed
-from antiphon.runs import RunBook, Runs, Worker
+from antiphon.runs import RunRegistry, Runs, Worker
 from antiphon.tools import ToolRegistry
 from laws.conversation_simulation.crashing_store import Home
 from laws.conversation_simulation.world import CLIENTS, Answer, Surface, World, agents, toolbox
@@ -169,15 +169,15 @@ def play_run(world: World, home: Home, play: Play) -> None:
     run = run or runs.submit(*play.content, conversation=log.id)
     for entry in home.store.open(log.id).entries[log.version :]:
         log.observe(entry)
-    book = RunBook()
+    registry = RunRegistry()
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def build(history: AgentHistory, _: Run) -> ToolLoop:
         world.history = history
         chat = world.chat(play.surface, history, "openai-responses")
         return ToolLoop(chat, limits=play.limits, agents=agents(play.surface))
 
-    asyncio.run(Worker(home.store, book, slots=1).run(once=True))
+    asyncio.run(Worker(home.store, registry, slots=1).run(once=True))
     if home.store.crash.has_happened:
         return
     settled = home.store.runs.get(run.id)

@@ -169,7 +169,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         fix_tool_call_sequence as fix_tool_call_sequence,
     )
     from antiphon.runs import (
-        RunBook as RunBook,
+        RunRegistry as RunRegistry,
         RunRetryPolicy as RunRetryPolicy,
         Runs as Runs,
         Worker as Worker,
@@ -342,7 +342,7 @@ _EXPORTS = {
     "antiphon.providers.scripted": ("call",),
     "antiphon.repair": ("fix_tool_call_sequence",),
     "antiphon.runs": (
-        "RunBook",
+        "RunRegistry",
         "RunRetryPolicy",
         "Runs",
         "Worker",

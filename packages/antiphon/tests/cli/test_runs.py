@@ -207,13 +207,13 @@ def test_cli_errors_name_the_problem(
     ("arguments", "why"),
     [
         (["--app", "no_colon"], "module:name"),
-        (["--app", "no_such_module:book"], "No module named"),
+        (["--app", "no_such_module:registry"], "No module named"),
         (["--app", "runs.sample_runs:trace"], "is a function"),
         (["--app", "runs.sample_runs:nothing"], "is not defined"),
-        (["--app", "runs.sample_runs:book", "--ask"], "--ask"),
-        (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:book"], "cannot create the folder"),
+        (["--app", "runs.sample_runs:registry", "--ask"], "--ask"),
+        (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:registry"], "cannot create the folder"),
         (
-            ["--store", "postgresql://me:not-shown@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
+            ["--store", "postgresql://me:not-shown@127.0.0.1:1/x", "--app", "runs.sample_runs:registry"],
             "Is the server running?",
         ),
     ],

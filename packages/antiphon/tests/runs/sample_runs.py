@@ -1,4 +1,4 @@
-"""The book that workers of the tests play, in processes of their own: tools that leave a line in a file when they begin and end.
+"""The registry that workers of the tests use, in their own processes: tools that leave a line in a file when they begin and end.
 
 work     makes the calls of the option `plan`, round by round, and answers
 trip     books a flight that a person must allow
@@ -16,7 +16,7 @@ from pathlib import Path
 from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, Run
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.runs import RunBook
+from antiphon.runs import RunRegistry
 from antiphon.tools import ToolContext, tool
 from antiphon.wire.output import ProviderError
 from support.planned_turns import planned
@@ -24,7 +24,7 @@ from support.planned_turns import planned
 FOLDER = Path(os.environ.get("RUNS_FOLDER", "."))
 LIMIT_REASONS = RunLimits(max_rounds=20, max_failed_rounds=20, max_repeats=20)
 
-book = RunBook()
+registry = RunRegistry()
 
 
 def trace(what: str, context: ToolContext, name: str) -> None:
@@ -90,13 +90,13 @@ async def book_flight(to: str, context: ToolContext) -> str:
     return f"booked: {to}"
 
 
-@book.kind("work", code=2)
+@registry.kind("work", code=2)
 def work_kind(history: AgentHistory, run: Run) -> ToolLoop:
     tools = [look, put, send, hold_put, hold_send]
     return ToolLoop(Conversation(planned(run.options["plan"]), tools=tools, history=history), limits=LIMIT_REASONS)
 
 
-@book.kind("trip", provider="airline")
+@registry.kind("trip", provider="airline")
 def trip(history: AgentHistory, run: Run) -> ToolLoop:
     def answer(context: object, options: object) -> object:
         results = [entry for entry in history.entries if entry.kind == "tool_call_results"]
@@ -105,14 +105,14 @@ def trip(history: AgentHistory, run: Run) -> ToolLoop:
     return ToolLoop(Conversation(FunctionModel(answer), tools=[book_flight], history=history))  # type: ignore[arg-type]
 
 
-@book.kind("away")
+@registry.kind("away")
 async def away(history: AgentHistory, run: Run) -> ToolLoop:
     is_back = (FOLDER / "back").exists()
     next_turn = "Back again." if is_back else ProviderError("too many requests", "rate_limit", 429, retry_after=0.3)
     return ToolLoop(Conversation(ScriptedModel(next_turn), history=history))
 
 
-@book.kind("poison")
+@registry.kind("poison")
 def poison(history: AgentHistory, run: Run) -> ToolLoop:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")

@@ -10,12 +10,12 @@ from temporalio.client import Client
 
 from antiphon.history.location import open_store
 from antiphon.runs.temporal import temporal_worker
-from runs.sample_runs import book
+from runs.sample_runs import registry
 
 
 async def main() -> None:
     with open_store(os.environ["ANTIPHON_STORE"]) as store:
-        async with temporal_worker(await Client.connect(sys.argv[1]), store, book):
+        async with temporal_worker(await Client.connect(sys.argv[1]), store, registry):
             print("ready", flush=True)
             await asyncio.Event().wait()
 

@@ -20,7 +20,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
 )
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.runs import RunBook, Runs, Worker, submit
+from antiphon.runs import RunRegistry, Runs, Worker, submit
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
 from runs.workers import Place
@@ -36,11 +36,11 @@ async def book_flight(to: str) -> str:
     return f"booked: {to}"
 
 
-def flights(*cities: str) -> RunBook:
-    """A book whose model wants to fly to all of these at once, and then says what came of it."""
-    book = RunBook()
+def flights(*cities: str) -> RunRegistry:
+    """A registry whose model wants to fly to all of these at once, and then says what came of it."""
+    registry = RunRegistry()
 
-    @book.kind("trip", code=4, provider="airline")
+    @registry.kind("trip", code=4, provider="airline")
     def trip(history: AgentHistory, run: Run) -> ToolLoop:
         def answer(context: object, options: object) -> object:
             results = [entry for entry in history.effective if isinstance(entry, ToolCallResultsEntry)]
@@ -48,11 +48,11 @@ def flights(*cities: str) -> RunBook:
 
         return ToolLoop(Conversation(FunctionModel(answer), tools=[book_flight], history=history))  # type: ignore[arg-type]
 
-    return book
+    return registry
 
 
-def play(store: HistoryStore, book: RunBook) -> None:
-    asyncio.run(Worker(store, book).run(once=True))
+def play(store: HistoryStore, registry: RunRegistry) -> None:
+    asyncio.run(Worker(store, registry).run(once=True))
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +60,9 @@ def _nothing_ran() -> None:
     ran.clear()
 
 
-def suspended(store: HistoryStore, book: RunBook) -> Run:
-    run = Runs(store, book).submit("Fly me there.", kind="trip")
-    play(store, book)
+def suspended(store: HistoryStore, registry: RunRegistry) -> Run:
+    run = Runs(store, registry).submit("Fly me there.", kind="trip")
+    play(store, registry)
     assert store.runs.get(run.id).state == "suspended"
     assert store.current_lease(run.conversation) is None, "no lease is held"
     return run
@@ -80,7 +80,7 @@ def test_submit_uses_code_and_provider_of_kind(place: Place) -> None:
 def test_invalid_submissions_raise(place: Place) -> None:
     with place.open() as store:
         runs = Runs(store, flights("Oslo"))
-        with pytest.raises(RunStateError, match="the book has trip"):
+        with pytest.raises(RunStateError, match="the registry has trip"):
             runs.submit("Fly.", kind="walk")
         with pytest.raises(ConversationError, match="expected a string or part"):
             runs.submit(7, kind="trip")  # type: ignore[arg-type]
@@ -95,23 +95,23 @@ def test_invalid_submissions_raise(place: Place) -> None:
 
 
 def test_approve_from_another_process(place: Place) -> None:
-    book = flights("Oslo")
+    registry = flights("Oslo")
     with place.open() as store:
-        run = suspended(store, book)
+        run = suspended(store, registry)
     with place.open() as store:
         (waiting,) = Runs(store).pending(run.id)
         assert waiting.tool_name == "book_flight"
         assert Runs(store).approve(run.id).display_state == "waiting"
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(run.id).state == "done"
         assert "booked: Oslo" in Runs(store).answer(run.id)
     assert ran == ["Oslo"]
 
 
 def test_deny_and_edit_calls(place: Place) -> None:
-    book = flights("Oslo", "Rome", "Lima")
+    registry = flights("Oslo", "Rome", "Lima")
     with place.open() as store:
-        run = suspended(store, book)
+        run = suspended(store, registry)
         runs = Runs(store)
         first, second, third = (each.tool_call_id for each in runs.pending(run.id))
         with pytest.raises(RunStateError, match=f"name one: {first}"):
@@ -119,7 +119,7 @@ def test_deny_and_edit_calls(place: Place) -> None:
         assert runs.deny(run.id, first, "too cold").state == "suspended", "two are not decided yet"
         assert runs.edit(run.id, {"to": "Bari"}, second).state == "suspended"
         assert runs.approve(run.id, third).state == "waiting"
-        play(store, book)
+        play(store, registry)
         results_seen = results_in(store.open(run.conversation).entries)
         assert "too cold" in results_seen[first]
         assert "booked: Bari" in results_seen[second]
@@ -129,9 +129,9 @@ def test_deny_and_edit_calls(place: Place) -> None:
 
 @pytest.mark.parametrize("decision", ["approve", "deny", "edit"])
 def test_repeated_decision_wakes_run(place: Place, decision: str) -> None:
-    book = flights("Oslo")
+    registry = flights("Oslo")
     with place.open() as store:
-        run = suspended(store, book)
+        run = suspended(store, registry)
         (waiting,) = Runs(store).pending(run.id)
         arguments = '{"to":"Bari"}' if decision == "edit" else None
         entry = HumanDecisionEntry(waiting.tool_call_id, decision, arguments=arguments)  # type: ignore[arg-type]
@@ -145,14 +145,14 @@ def test_repeated_decision_wakes_run(place: Place, decision: str) -> None:
         assert woken.state == "waiting"
         decisions = [entry for entry in store.open(run.conversation).entries if isinstance(entry, HumanDecisionEntry)]
         assert len(decisions) == 1
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(run.id).state == "done"
 
 
 def test_contradicting_decision_raises(place: Place) -> None:
-    book = flights("Oslo", "Rome")
+    registry = flights("Oslo", "Rome")
     with place.open() as store:
-        run = suspended(store, book)
+        run = suspended(store, registry)
         first, _ = Runs(store).pending(run.id)
         Runs(store).approve(run.id, first.tool_call_id)
         with pytest.raises(ConversationError, match="decided already"):
@@ -164,10 +164,10 @@ def test_contradicting_decision_raises(place: Place) -> None:
 def test_decision_before_settle_wakes_run(place: Place) -> None:
     """A worker that is stuck between asking and settling, for longer than its lease: a person decides meanwhile."""
     decided: list[str] = []
-    book = RunBook()
+    registry = RunRegistry()
     with place.open() as store:
 
-        @book.kind("trip")
+        @registry.kind("trip")
         async def trip(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
             model = FunctionModel(lambda *_: "Booked." if decided else [call("book_flight", to="Oslo")])
             loop = ToolLoop(Conversation(model, tools=[book_flight], history=history))
@@ -179,25 +179,25 @@ def test_decision_before_settle_wakes_run(place: Place) -> None:
                 ToolLoop(Conversation(history=store.open(run.conversation))).approve(decided[0])
                 store.runs.wake(run.id)
 
-        run = Runs(store, book).submit("Fly.", kind="trip")
-        asyncio.run(Worker(store, book, lease_seconds=0.3, stuck_seconds=0.5).run(once=True))
+        run = Runs(store, registry).submit("Fly.", kind="trip")
+        asyncio.run(Worker(store, registry, lease_seconds=0.3, stuck_seconds=0.5).run(once=True))
         assert decided
         assert store.runs.get(run.id).state == "done"
     assert ran == ["Oslo"]
 
 
 def test_cancel_of_idle_run_interrupts_turn(place: Place) -> None:
-    book = flights("Oslo")
+    registry = flights("Oslo")
     with place.open() as store:
         waiting = Runs(store).submit("Hello?")
         assert Runs(store).cancel(waiting.id, "never mind").reason == "never mind"
         assert Turn.of(store.open(waiting.conversation).snapshot()).ended == "interrupted"
-        run = suspended(store, book)
+        run = suspended(store, registry)
         assert Runs(store).cancel(run.id).state == "cancelled"
         history = store.open(run.conversation)
         assert not Turn.of(history.snapshot()).open_calls
-        again = Runs(store, book).submit("Fly.", kind="trip", conversation=run.conversation)
-        play(store, book)
+        again = Runs(store, registry).submit("Fly.", kind="trip", conversation=run.conversation)
+        play(store, registry)
         assert store.runs.get(again.id).state == "done"
         with pytest.raises(RunStateError, match="done"):
             Runs(store).approve(again.id)
@@ -206,24 +206,24 @@ def test_cancel_of_idle_run_interrupts_turn(place: Place) -> None:
 
 def test_submit_closes_open_calls_of_finished_run(place: Place) -> None:
     """A canceller that died before it could close them."""
-    book = flights("Oslo")
+    registry = flights("Oslo")
     with place.open() as store:
-        run = suspended(store, book)
+        run = suspended(store, registry)
         store.runs.cancel(run.id)
         assert Turn.of(store.open(run.conversation).snapshot()).open_calls
-        again = Runs(store, book).submit("Where were we?", kind="trip", conversation=run.conversation)
+        again = Runs(store, registry).submit("Where were we?", kind="trip", conversation=run.conversation)
         question = Turn.of(store.open(run.conversation).snapshot()).input
         assert isinstance(question, ModelInputEntry)
         assert question.content[0].text == "Where were we?"  # type: ignore[union-attr]
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(again.id).state == "done"
     assert ran == []
 
 
 def test_rejected_submit_closes_no_calls(place: Place) -> None:
-    book = flights("Oslo")
+    registry = flights("Oslo")
     with place.open() as store:
-        run = suspended(store, book)
+        run = suspended(store, registry)
         with pytest.raises(RunStateError, match=run.id):
             Runs(store).submit("Where were we?", conversation=run.conversation)
         assert len(Runs(store).pending(run.id)) == 1
@@ -231,21 +231,21 @@ def test_rejected_submit_closes_no_calls(place: Place) -> None:
 
 
 def test_late_cancel_leaves_newer_turn_alone(place: Place) -> None:
-    book = flights("Oslo")
+    registry = flights("Oslo")
     with place.open() as store:
-        first = Runs(store, book).submit("Fly.", kind="trip")
+        first = Runs(store, registry).submit("Fly.", kind="trip")
         store.runs.cancel(first.id)
-        second = Runs(store, book).submit("Fly again.", kind="trip", conversation=first.conversation)
+        second = Runs(store, registry).submit("Fly again.", kind="trip", conversation=first.conversation)
         Runs(store).cancel(first.id)
         assert Turn.of(store.open(first.conversation).snapshot()).ended == ""
         assert store.runs.get(second.id).state == "waiting"
 
 
 def test_retry_accepts_failed_runs_only(place: Place) -> None:
-    book = RunBook()
+    registry = RunRegistry()
     script: list[object] = [ProviderError("no", "authentication"), "Yes."]
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation(ScriptedModel(script.pop(0)), history=history))  # type: ignore[arg-type]
 
@@ -253,10 +253,10 @@ def test_retry_accepts_failed_runs_only(place: Place) -> None:
         run = Runs(store).submit("Hello?")
         with pytest.raises(RunStateError, match="waiting"):
             Runs(store).retry(run.id)
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(run.id).state == "failed"
         assert Runs(store).retry(run.id).state == "waiting"
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(run.id).state == "done"
         with pytest.raises(RunStateError, match="done"):
             Runs(store).retry(run.id)
@@ -268,11 +268,11 @@ def test_retry_accepts_failed_runs_only(place: Place) -> None:
 
 
 def test_follow_yields_entries_until_run_is_over(place: Place) -> None:
-    book = flights("Oslo")
+    registry = flights("Oslo")
 
     @asynccontextmanager
     async def working(store: HistoryStore) -> AsyncIterator[None]:
-        worker = Worker(store, book)
+        worker = Worker(store, registry)
         task = asyncio.ensure_future(worker.run())
         yield
         worker.stop()
@@ -282,7 +282,7 @@ def test_follow_yields_entries_until_run_is_over(place: Place) -> None:
         with place.open() as store, place.open() as watched:
             chat = store.create()
             chat.append(ModelInputEntry.of("An earlier question"))
-            run = Runs(store, book).submit("Fly.", kind="trip", conversation=chat.id)
+            run = Runs(store, registry).submit("Fly.", kind="trip", conversation=chat.id)
             events = []
             async with working(store):
                 async for entry in Runs(watched).follow(run.id):

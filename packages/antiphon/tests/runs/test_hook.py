@@ -24,7 +24,7 @@ from antiphon.history import SqliteStore
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
-from antiphon.runs import RunBook, Runs
+from antiphon.runs import RunRegistry, Runs
 from antiphon.runs.hook import resume_run, resume_run_async
 from antiphon.runs.registry import LoopFactory
 from antiphon.tools import Tool, tool
@@ -48,10 +48,10 @@ def built(model: ProviderClient, *tools: Tool) -> LoopFactory:
     return lambda history, run: ToolLoop(Conversation(model, tools=tools, history=history))
 
 
-def booked(model: ProviderClient, *tools: Tool) -> RunBook:
-    book = RunBook()
-    book.kind("turn", code=1)(built(model, *tools))
-    return book
+def booked(model: ProviderClient, *tools: Tool) -> RunRegistry:
+    registry = RunRegistry()
+    registry.kind("turn", code=1)(built(model, *tools))
+    return registry
 
 
 def test_resume_run_finishes_turn_once(store: SqliteStore) -> None:
@@ -116,23 +116,23 @@ def test_resume_run_settles_run_of_table(store: SqliteStore) -> None:
     model = ScriptedModel(
         ProviderError("busy", "overloaded"), [call("fly")], "Done.", ProviderError("no key", "authentication")
     )
-    book, runs = booked(model, fly), Runs(store)
+    registry, runs = booked(model, fly), Runs(store)
     run = runs.submit("Fly.", kind="turn")
     with pytest.raises(ModelCallFailed):
-        resume_run(store, run, book)
+        resume_run(store, run, registry)
     assert (store.runs.get(run.id).state, store.runs.get(run.id).reason) == ("waiting", "overloaded: busy")
     for _ in range(2):
-        assert resume_run(store, run, book) == "approval"
+        assert resume_run(store, run, registry) == "approval"
         assert store.runs.get(run.id).state == "suspended"
     runs.approve(run.id)
-    assert resume_run(store, run, book) == "answered"
+    assert resume_run(store, run, registry) == "answered"
     assert (store.runs.get(run.id).state, runs.answer(run.id)) == ("done", "Done.")
-    assert resume_run(store, run, book) == "answered", "a finished run is only reported"
+    assert resume_run(store, run, registry) == "answered", "a finished run is only reported"
     other = runs.submit("Once more.", kind="turn")
     with pytest.raises(ModelCallFailed):
-        resume_run(store, other, book)
+        resume_run(store, other, registry)
     assert store.runs.get(other.id).state == "failed"
-    assert resume_run(store, other, book) == "authentication: no key"
+    assert resume_run(store, other, registry) == "authentication: no key"
     assert model.turns_left == 0
 
 
@@ -147,13 +147,13 @@ def test_cancel_interrupts_running_delivery(store: SqliteStore) -> None:
         return ""
 
     run = runs.submit("Wait.", kind="turn")
-    book = booked(ScriptedModel([call("wait_for_ever")]), wait_for_ever)
-    assert resume_run(store, run, book, lease_seconds=1.5) == "interrupted"
+    registry = booked(ScriptedModel([call("wait_for_ever")]), wait_for_ever)
+    assert resume_run(store, run, registry, lease_seconds=1.5) == "interrupted"
     assert store.runs.get(run.id).state == "cancelled"
     history = store.open(run.conversation)
     assert Turn.of(history.snapshot()).ended == "interrupted"
     assert refusals(history.snapshot()) == []
-    assert resume_run(store, run, book) == store.runs.get(run.id).reason
+    assert resume_run(store, run, registry) == store.runs.get(run.id).reason
 
 
 def test_lost_lease_stops_writes(store: SqliteStore) -> None:
@@ -205,13 +205,13 @@ def test_cancelled_delivery_leaves_turn_resumable(store: SqliteStore) -> None:
 
 
 def test_resume_run_rejects_unknown_kind_and_code(store: SqliteStore) -> None:
-    book = booked(ScriptedModel("Here."))
+    registry = booked(ScriptedModel("Here."))
     with pytest.raises(UnknownConversation):
-        resume_run(store, "01arz3ndektsv4rrffq69g5fav", book)
-    with pytest.raises(RunConfigError, match="'poem'; this book has turn"):
-        resume_run(store, Runs(store).submit("Go.", kind="poem"), book)
+        resume_run(store, "01arz3ndektsv4rrffq69g5fav", registry)
+    with pytest.raises(RunConfigError, match="'poem'; this registry has turn"):
+        resume_run(store, Runs(store).submit("Go.", kind="poem"), registry)
     with pytest.raises(RunConfigError, match="needs code 2; this worker has 1"):
-        resume_run(store, Runs(store).submit("Go.", kind="turn", code=2), book)
+        resume_run(store, Runs(store).submit("Go.", kind="turn", code=2), registry)
     with pytest.raises(RunConfigError, match="must return a ToolLoop, got str"):
         resume_run(store, asked(store), lambda history, run: "loop")  # type: ignore[arg-type,return-value]
 
@@ -223,7 +223,7 @@ def example() -> str:
 
 
 def fresh_book() -> ModuleType:
-    """The module of the book, which looks for its folder when it is imported."""
+    """The module of the registry, which looks for its folder when it is imported."""
     spec = importlib.util.spec_from_file_location("my_agents", Path(__file__).parent / "sample_runs.py")
     assert spec is not None
     assert spec.loader is not None
@@ -287,7 +287,7 @@ def test_killed_dramatiq_worker_is_redelivered(place: Place) -> None:
     pytest.importorskip("dramatiq", reason="dramatiq is not installed")
     folder = place.folder
     (folder / "tasks.py").write_text(BROKER + example() + WORKS)
-    (folder / "my_agents.py").write_text("from runs.sample_runs import book\n")
+    (folder / "my_agents.py").write_text("from runs.sample_runs import registry\n")
     with running() as valkey:
         environment = {**place.environment, "BROKER": f"unix://{valkey.socket}"}
 

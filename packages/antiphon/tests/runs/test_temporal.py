@@ -28,7 +28,7 @@ from antiphon.history import AgentHistory, ContextEntry, ModelInputEntry, Run, S
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, ScriptedModel, call
-from antiphon.runs import RunBook
+from antiphon.runs import RunRegistry
 from antiphon.runs.temporal import start_turn, temporal_worker, turn_handle
 from antiphon.runs.temporal_workflow import TurnStatus, TurnWorkflow
 from antiphon.tools import Tool, tool
@@ -45,15 +45,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServer]
         yield server
 
 
-def built(model: ProviderClient, tools: Sequence[Tool] = (), **limits: Any) -> RunBook:
-    """A book with one kind: this model and these tools."""
-    book = RunBook()
+def built(model: ProviderClient, tools: Sequence[Tool] = (), **limits: Any) -> RunRegistry:
+    """A registry with one kind: this model and these tools."""
+    registry = RunRegistry()
 
-    @book.kind("turn")
+    @registry.kind("turn")
     def turn(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation(model, tools=tools, history=history), limits=RunLimits(**limits))
 
-    return book
+    return registry
 
 
 class Stage:
@@ -64,8 +64,8 @@ class Stage:
         self.store = store
         self.queue = f"queue-{id(self)}"
 
-    def worker(self, book: RunBook, **options: Any) -> Any:
-        return temporal_worker(self.client, self.store, book, task_queue=self.queue, **options)
+    def worker(self, registry: RunRegistry, **options: Any) -> Any:
+        return temporal_worker(self.client, self.store, registry, task_queue=self.queue, **options)
 
     async def start(self, *content: str, **how: Any) -> Handle:
         return await start_turn(
@@ -123,14 +123,14 @@ def test_turn_with_several_rounds(server: TemporalServer, store: SqliteStore) ->
 @pytest.mark.parametrize("steps_per_run", [200, pytest.param(1, marks=pytest.mark.slow)])
 def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_per_run: int) -> None:
     @tool(needs_approval=True)
-    def book(to: str) -> str:
+    def registry(to: str) -> str:
         "Book."
         return f"booked {to}"
 
-    model = ScriptedModel([call("book", to=town) for town in ("Oslo", "Bergen", "Moss")], "Done.")
+    model = ScriptedModel([call("registry", to=town) for town in ("Oslo", "Bergen", "Moss")], "Done.")
 
     async def play(stage: Stage) -> None:
-        kinds = built(model, [book])
+        kinds = built(model, [registry])
         async with stage.worker(kinds):
             handle = await stage.start("Fly me somewhere.", steps_per_run=steps_per_run)
             first, second, third = (await until(handle, "approval")).pending
@@ -142,7 +142,7 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
             while (standing := await handle.query(TurnWorkflow.standing)).pending != [third]:
                 await asyncio.sleep(0.05)
             assert "call 'call_unknown' is not pending approval" in standing.note
-            loop = ToolLoop(Conversation(history=stage.history(handle), tools=[book]))
+            loop = ToolLoop(Conversation(history=stage.history(handle), tools=[registry]))
             loop.approve(third)  # in the log itself, without Temporal
             await handle.signal(TurnWorkflow.wake)
             assert (await handle.result()).reason == "answered"
@@ -194,12 +194,12 @@ def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str
 @pytest.mark.slow
 def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) -> None:
     @tool(needs_approval=True)
-    def book() -> str:
+    def registry() -> str:
         "Book."
         return "booked"
 
     async def play(stage: Stage) -> None:
-        async with stage.worker(built(ScriptedModel([call("book")]), [book])):
+        async with stage.worker(built(ScriptedModel([call("registry")]), [registry])):
             handle = await stage.start("Book.")
             await until(handle, "approval")
             await handle.signal(TurnWorkflow.cancel)
@@ -310,7 +310,7 @@ def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteSt
             "Ends."
             return "done"
 
-        def kinds(function: Callable[[], Any]) -> RunBook:
+        def kinds(function: Callable[[], Any]) -> RunRegistry:
             work = tool(name="work", effect="idempotent", timeout=None)(function)
             return built(planned([["work"]]), [work])
 

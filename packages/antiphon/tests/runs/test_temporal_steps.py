@@ -21,7 +21,7 @@ from antiphon.conversation import Conversation, RunLimits, ToolLoop
 from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.runs import RunBook
+from antiphon.runs import RunRegistry
 from antiphon.runs.temporal import turn_activities
 from antiphon.runs.temporal_workflow import (
     ASK_MODEL,
@@ -167,9 +167,9 @@ def test_leased_conversation_is_retried(store: SqliteStore) -> None:
 
 def test_older_worker_rejects_newer_code(store: SqliteStore) -> None:
     rig = Rig(store, ScriptedModel("Here."), [])
-    book = RunBook()
-    book.kind("research", code=1)(rig.build)
-    rig.build = book  # type: ignore[assignment]
+    registry = RunRegistry()
+    registry.kind("research", code=1)(rig.build)
+    rig.build = registry  # type: ignore[assignment]
     for kind, code in (("poetry", 0), ("research", 2)):
         step = replace(rig.step(TurnStatus("model", version=1)), kind=kind, code=code)
         older = failure(lambda step=step: asyncio.run(rig.play(ASK_MODEL, step)))  # type: ignore[misc]
@@ -180,12 +180,12 @@ def test_older_worker_rejects_newer_code(store: SqliteStore) -> None:
 
 def test_decisions_are_recorded_once(store: SqliteStore) -> None:
     @tool(needs_approval=True)
-    def book(to: str) -> str:
+    def registry(to: str) -> str:
         "Book."
         return f"booked {to}"
 
-    asked = [call("book", to=town) for town in ("Oslo", "Bergen", "Moss")]
-    rig = Rig(store, ScriptedModel(asked, "Done."), [book])
+    asked = [call("registry", to=town) for town in ("Oslo", "Bergen", "Moss")]
+    rig = Rig(store, ScriptedModel(asked, "Done."), [registry])
     standing = rig.played(rig.played(rig.played(TurnStatus())))
     assert standing.state == "approval"
     first, second, third = standing.pending

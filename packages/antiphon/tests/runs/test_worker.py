@@ -15,7 +15,7 @@ from antiphon.errors import RunConfigError
 from antiphon.history import AgentHistory, ModelInputEntry, Run
 from antiphon.history.codec import decode_entry
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.runs import RunBook, Runs, Worker
+from antiphon.runs import RunRegistry, Runs, Worker
 from antiphon.tools import tool
 from runs.worker_helpers import Watched, play, saying, worker_of, working
 from runs.workers import Place
@@ -35,7 +35,7 @@ def test_worker_finishes_run(place: Place) -> None:
 
 
 def test_time_limit_holds_over_resumes(place: Place) -> None:
-    book = RunBook()
+    registry = RunRegistry()
 
     @tool(needs_approval=True)
     async def slow() -> str:
@@ -43,7 +43,7 @@ def test_time_limit_holds_over_resumes(place: Place) -> None:
         await asyncio.sleep(0.2)
         return "done"
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         model = FunctionModel(lambda _, options: "Enough." if options.settings.tool_choice else call("slow"))
         return ToolLoop(
@@ -52,10 +52,10 @@ def test_time_limit_holds_over_resumes(place: Place) -> None:
 
     with place.open() as store:
         run = Runs(store).submit("Go.")
-        play(store, book)
+        play(store, registry)
         while store.runs.get(run.id).state == "suspended":
             Runs(store).approve(run.id)
-            play(store, book)
+            play(store, registry)
         done = store.runs.get(run.id)
         assert (done.state, done.reason) == ("done", "time_budget")
 
@@ -65,7 +65,7 @@ def test_concurrent_runs_are_limited_by_slots(place: Place) -> None:
     with place.open() as store:
         for _ in range(9):
             Runs(store).submit("Go.", kind="watched")
-        play(store, seen.book, slots=3)
+        play(store, seen.registry, slots=3)
         assert store.runs.counts() == {"done": 9}
     assert seen.most == {"": 3}
 
@@ -77,7 +77,7 @@ def test_two_workers_execute_each_run_once(place: Place) -> None:
         with place.open() as one, place.open() as other:
             for _ in range(20):
                 Runs(one).submit("Go.", kind="watched")
-            async with working(worker_of(one, seen.book), worker_of(other, seen.book)):
+            async with working(worker_of(one, seen.registry), worker_of(other, seen.registry)):
                 await until_async(lambda: one.runs.counts() == {"done": 20})
             assert {run.attempts for run in one.runs.list(limit=100)} == {1}
 
@@ -91,11 +91,11 @@ def test_provider_limits_hold_across_workers(place: Place) -> None:
 
     async def crowd() -> None:
         with place.open() as one, place.open() as other:
-            runs = Runs(one, seen.book)
+            runs = Runs(one, seen.registry)
             for number in range(24):
                 runs.submit("Go.", kind="watched", provider="slow" if number % 2 else "fast")
             limits = {"slow": 2, "fast": 5}
-            async with working(*(worker_of(store, seen.book, limits=limits) for store in (one, other))):
+            async with working(*(worker_of(store, seen.registry, limits=limits) for store in (one, other))):
                 await until_async(lambda: one.runs.counts() == {"done": 24})
 
     asyncio.run(crowd())
@@ -105,9 +105,9 @@ def test_provider_limits_hold_across_workers(place: Place) -> None:
 
 def test_cancel_of_running_run_is_recorded(place: Place) -> None:
     started = asyncio.Event()
-    book = RunBook()
+    registry = RunRegistry()
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="once", timeout=None)
         async def wait() -> str:
@@ -121,7 +121,7 @@ def test_cancel_of_running_run_is_recorded(place: Place) -> None:
     async def cancel() -> None:
         with place.open() as store:
             run = Runs(store).submit("Wait.")
-            async with working(worker_of(store, book, lease_seconds=1)):
+            async with working(worker_of(store, registry, lease_seconds=1)):
                 await started.wait()
                 asked = Runs(store).cancel(run.id, "no longer needed")
                 assert (asked.display_state, asked.is_cancelled) == ("running", True)
@@ -136,9 +136,9 @@ def test_cancel_of_running_run_is_recorded(place: Place) -> None:
 
 def test_cancel_before_start(place: Place) -> None:
     building = asyncio.Event()
-    book = RunBook()
+    registry = RunRegistry()
 
-    @book.kind("chat")
+    @registry.kind("chat")
     async def chat(history: AgentHistory, run: Run) -> ToolLoop:
         building.set()
         await asyncio.sleep(1000)
@@ -147,7 +147,7 @@ def test_cancel_before_start(place: Place) -> None:
     async def cancel() -> None:
         with place.open() as store:
             run = Runs(store).submit("Wait.")
-            async with working(worker_of(store, book, lease_seconds=1)):
+            async with working(worker_of(store, registry, lease_seconds=1)):
                 await building.wait()
                 Runs(store).cancel(run.id)
                 assert (await Runs(store).wait(run.id)).state == "cancelled"
@@ -189,7 +189,7 @@ def test_log_of_newer_version_is_left_alone(place: Place, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("way", ["returned", "awaited", "yielded"])
 def test_kind_accepts_sync_async_and_generator_functions(place: Place, way: str) -> None:
-    book = RunBook()
+    registry = RunRegistry()
     closed: list[str] = []
 
     class LoggedConversation(Conversation):
@@ -201,22 +201,22 @@ def test_kind_accepts_sync_async_and_generator_functions(place: Place, way: str)
         return ToolLoop(LoggedConversation(ScriptedModel("Hello."), history=history))
 
     if way == "returned":
-        book.kind("chat")(lambda history, run: loop(history))
+        registry.kind("chat")(lambda history, run: loop(history))
     elif way == "awaited":
 
-        @book.kind("chat")
+        @registry.kind("chat")
         async def awaited(history: AgentHistory, run: Run) -> ToolLoop:
             return loop(history)
     else:
 
-        @book.kind("chat")
+        @registry.kind("chat")
         async def yielded(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
             yield loop(history)
             closed.append("by itself")
 
     with place.open() as store:
         run = Runs(store).submit("Hello?")
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(run.id).state == "done"
     assert closed == ["by itself" if way == "yielded" else "by the worker"]
 
@@ -230,11 +230,11 @@ def test_kind_accepts_sync_async_and_generator_functions(place: Place, way: str)
     ],
 )
 def test_failing_kind_fails_only_its_run(place: Place, build: Callable[[AgentHistory, Run], Any], reason: str) -> None:
-    book = saying("Hello.")
-    book.kind("broken")(build)
+    registry = saying("Hello.")
+    registry.kind("broken")(build)
     with place.open() as store:
         broken, whole = Runs(store).submit("Go.", kind="broken"), Runs(store).submit("Go.")
-        play(store, book)
+        play(store, registry)
         assert store.runs.get(whole.id).state == "done"
         known = store.runs.get(broken.id)
         assert known.state == "failed"
@@ -251,12 +251,12 @@ def test_invalid_worker_options_raise(place: Place, settings: dict[str, Any], me
 
 
 def test_invalid_kinds_raise(place: Place) -> None:
-    book = saying("Hello.")
+    registry = saying("Hello.")
     for name, code, message in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "at least 0")]:
         with pytest.raises(RunConfigError, match=message):
-            book.kind(name, code=code)
+            registry.kind(name, code=code)
     with place.open() as store, pytest.raises(RunConfigError, match="no kinds of runs"):
-        Worker(store, RunBook())
+        Worker(store, RunRegistry())
 
 
 def test_run_facts_are_json(place: Place) -> None:

@@ -15,7 +15,7 @@ import pytest
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, Run, SqliteStore
 from antiphon.providers.scripted import ScriptedModel
-from antiphon.runs import RunBook, RunRetryPolicy, Runs, Worker
+from antiphon.runs import RunRegistry, RunRetryPolicy, Runs, Worker
 from antiphon.tools import tool
 from runs.workers import WorkerProcess, check_log, over, placed
 from support.planned_turns import planned, results_in
@@ -46,14 +46,14 @@ async def logged(caplog: pytest.LogCaptureFixture, line: str) -> None:
     raise AssertionError(f"nothing was logged about: {line}")
 
 
-def greeting() -> RunBook:
-    book = RunBook()
+def greeting() -> RunRegistry:
+    registry = RunRegistry()
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation(ScriptedModel("Hello."), history=history))
 
-    return book
+    return registry
 
 
 def test_worker_waits_for_locked_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -62,7 +62,7 @@ def test_worker_waits_for_locked_store(tmp_path: Path, caplog: pytest.LogCapture
     async def through() -> None:
         with SqliteStore(path, timeout=0.05) as store:
             run = Runs(store).submit("Hello?")
-            worker = Worker(store, greeting(), patience=SOON)
+            worker = Worker(store, greeting(), retry_policy=SOON)
             with locked(path):
                 working = asyncio.ensure_future(worker.run())
                 await logged(caplog, "the store is unavailable")
@@ -83,10 +83,10 @@ def test_store_locked_during_turn(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     path = tmp_path / "chats.db"
     at_work = asyncio.Event()
     go_on = asyncio.Event()
-    book = RunBook()
+    registry = RunRegistry()
     ran: list[str] = []
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="idempotent")
         async def put() -> str:
@@ -108,7 +108,7 @@ def test_store_locked_during_turn(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     async def through() -> None:
         with SqliteStore(path, timeout=0.05) as store:
             run = Runs(store).submit("Go.")
-            worker = Worker(store, book, patience=SOON, lease_seconds=60)
+            worker = Worker(store, registry, retry_policy=SOON, lease_seconds=60)
             working = asyncio.ensure_future(worker.run())
             await at_work.wait()
             with locked(path):
@@ -148,9 +148,9 @@ def test_worker_waits_for_read_only_store_until_stopped(tmp_path: Path, caplog: 
 def test_conversation_deleted_during_run(tmp_path: Path) -> None:
     at_work = asyncio.Event()
     go_on = asyncio.Event()
-    book = greeting()
+    registry = greeting()
 
-    @book.kind("slow")
+    @registry.kind("slow")
     def slow(history: AgentHistory, run: Run) -> ToolLoop:
         @tool
         async def wait() -> str:
@@ -164,7 +164,7 @@ def test_conversation_deleted_during_run(tmp_path: Path) -> None:
     async def through() -> None:
         with SqliteStore(tmp_path / "chats.db") as store:
             gone = Runs(store).submit("Go.", kind="slow")
-            worker = Worker(store, book, patience=SOON)
+            worker = Worker(store, registry, retry_policy=SOON)
             working = asyncio.ensure_future(worker.run())
             await at_work.wait()
             store.delete(gone.conversation)

@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.conversation import Conversation, ToolLoop, Turn
 from antiphon.history import AgentHistory, Run
-from antiphon.runs import RunBook, Runs
+from antiphon.runs import RunRegistry, Runs
 from antiphon.tools import tool
 from runs.worker_helpers import play, worker_of, working
 from runs.workers import Place
@@ -20,11 +20,11 @@ from support.waiting import until_async
 
 
 def test_blocking_tool_keeps_lease(place: Place) -> None:
-    book = RunBook()
+    registry = RunRegistry()
     held: list[bool] = []
     with place.open() as store:
 
-        @book.kind("chat")
+        @registry.kind("chat")
         def chat(history: AgentHistory, run: Run) -> ToolLoop:
             @tool(effect="once")
             async def block() -> str:
@@ -39,17 +39,17 @@ def test_blocking_tool_keeps_lease(place: Place) -> None:
             return ToolLoop(Conversation(planned([["block"]]), tools=[block], history=history))
 
         run = Runs(store).submit("Go.")
-        play(store, book, lease_seconds=4)
+        play(store, registry, lease_seconds=4)
         assert store.runs.get(run.id).state == "done"
     assert held == [True]
 
 
 def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    book = RunBook()
+    registry = RunRegistry()
     ended: list[str] = []
     at_work = asyncio.Event()
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="idempotent", timeout=None)
         async def wait() -> str:
@@ -68,7 +68,7 @@ def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) 
     async def lose() -> None:
         with place.open() as store:
             run = Runs(store).submit("Go.")
-            async with working(worker_of(store, book, lease_seconds=1)):
+            async with working(worker_of(store, registry, lease_seconds=1)):
                 await at_work.wait()
                 lease = store.current_lease(run.conversation)
                 assert lease is not None
@@ -81,9 +81,9 @@ def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) 
 
 def test_cancelled_worker_hands_runs_back(place: Place) -> None:
     at_work = asyncio.Event()
-    book = RunBook()
+    registry = RunRegistry()
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         @tool(effect="idempotent", timeout=None)
         async def wait() -> str:
@@ -97,7 +97,7 @@ def test_cancelled_worker_hands_runs_back(place: Place) -> None:
     async def cancel() -> None:
         with place.open() as store:
             run = Runs(store).submit("Go.")
-            working = asyncio.ensure_future(worker_of(store, book, lease_seconds=600).run())
+            working = asyncio.ensure_future(worker_of(store, registry, lease_seconds=600).run())
             await at_work.wait()
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -109,10 +109,10 @@ def test_cancelled_worker_hands_runs_back(place: Place) -> None:
 
 
 def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    book = RunBook()
+    registry = RunRegistry()
     with place.open() as store, caplog.at_level(logging.ERROR, "antiphon.history"):
 
-        @book.kind("chat")
+        @registry.kind("chat")
         def chat(history: AgentHistory, run: Run) -> ToolLoop:
             @tool(effect="once")
             async def block() -> str:
@@ -124,6 +124,6 @@ def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCap
             return ToolLoop(Conversation(planned([["block"]]), tools=[block], history=history))
 
         Runs(store).submit("Go.")
-        play(store, book, lease_seconds=1, stuck_seconds=0.5)
+        play(store, registry, lease_seconds=1, stuck_seconds=0.5)
     assert len(caplog.messages) == 1
     assert "is stuck" in caplog.messages[0]

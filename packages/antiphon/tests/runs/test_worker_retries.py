@@ -13,7 +13,7 @@ from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, ContextEntry, Run
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer, call
-from antiphon.runs import RunBook, RunRetryPolicy, Runs
+from antiphon.runs import RunRegistry, RunRetryPolicy, Runs
 from antiphon.runs.worker import _SHORTEST_POLL
 from antiphon.wire.output import ErrorKind, ProviderError
 from runs.worker_helpers import counted_claims, play, saying, worker_of, working
@@ -53,13 +53,13 @@ def test_transient_errors_are_retried_and_others_fail(place: Place, kind: ErrorK
 def test_worker_backs_off_on_429(place: Place) -> None:
     storm = ProviderError("too many requests", "rate_limit", 429, retry_after=0.2)
     calls: list[float] = []
-    book = RunBook()
+    registry = RunRegistry()
 
     def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         calls.append(time.monotonic())
         return storm if len(calls) <= 12 else "At last."
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation(FunctionModel(answer), history=history))
 
@@ -67,7 +67,7 @@ def test_worker_backs_off_on_429(place: Place) -> None:
         with place.open() as store:
             runs = [Runs(store).submit("Hello?") for _ in range(4)]
             asked, began = counted_claims(store), time.monotonic()
-            async with working(worker_of(store, book)):
+            async with working(worker_of(store, registry)):
                 await until_async(lambda: store.runs.counts() == {"done": 4})
             # One claim for each call, and one after each pause; the worker is woken at most once for each end of a run.
             pauses = (time.monotonic() - began) / (_SHORTEST_POLL / 2)
@@ -80,21 +80,21 @@ def test_worker_backs_off_on_429(place: Place) -> None:
 
 
 def test_backoff_grows_with_jitter() -> None:
-    patience = RunRetryPolicy(first_delay=1, longest_delay=60, max_failures=9)
+    policy = RunRetryPolicy(first_delay=1, longest_delay=60, max_failures=9)
     for failures, bound in [(1, 1), (2, 2), (5, 16), (8, 60), (50, 60)]:
-        waits = {patience.delay(failures) for _ in range(50)}
+        waits = {policy.delay(failures) for _ in range(50)}
         assert bound / 2 <= min(waits) < max(waits) <= bound
-    assert all(10 <= patience.delay(1, retry_after=10) <= 11 for _ in range(50))
+    assert all(10 <= policy.delay(1, retry_after=10) <= 11 for _ in range(50))
 
 
 def test_run_fails_after_max_failures(place: Place) -> None:
-    book = saying(ProviderError("down", "server"))
-    patience = RunRetryPolicy(first_delay=0.001, longest_delay=0.002, max_failures=4)
+    registry = saying(ProviderError("down", "server"))
+    policy = RunRetryPolicy(first_delay=0.001, longest_delay=0.002, max_failures=4)
     with place.open() as store:
         run = Runs(store).submit("Hello?")
         for _ in range(9):
             time.sleep(0.005)
-            play(store, book, patience=patience)
+            play(store, registry, retry_policy=policy)
         known = store.runs.get(run.id)
         assert known.state == "failed"
         assert "after 4 failed model calls" in known.reason
@@ -104,7 +104,7 @@ def test_run_fails_after_max_failures(place: Place) -> None:
 def test_finished_calls_are_not_repeated_after_failures(place: Place) -> None:
     """A provider that fails in every other call: the tools still run once each."""
     world = World()
-    book = RunBook()
+    registry = RunRegistry()
     calls = Counter[str]()
 
     def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
@@ -114,14 +114,16 @@ def test_finished_calls_are_not_repeated_after_failures(place: Place) -> None:
         results = sum(entry.role == "tool_result" for entry in context)
         return [call("send"), call("look")] if results < 3 else "Done."
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation(FunctionModel(answer), tools=world.tools(), history=history), max_repeats=9)
 
     async def through() -> None:
         with place.open() as store:
             run = Runs(store).submit("Go.")
-            async with working(worker_of(store, book, patience=RunRetryPolicy(first_delay=0.01, longest_delay=0.02))):
+            async with working(
+                worker_of(store, registry, retry_policy=RunRetryPolicy(first_delay=0.01, longest_delay=0.02))
+            ):
                 done = await Runs(store).wait(run.id)
             assert (done.state, done.attempts) == ("done", 5)
 

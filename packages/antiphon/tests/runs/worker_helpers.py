@@ -12,37 +12,37 @@ from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, ContextEntry, HistoryStore, Run
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, ScriptedAnswer
-from antiphon.runs import RunBook, RunRetryPolicy, Worker
+from antiphon.runs import RunRegistry, RunRetryPolicy, Worker
 from antiphon.tools import ToolContext, tool
 from support.planned_turns import planned
 
 QUICK = RunRetryPolicy(first_delay=0.05, longest_delay=0.2)
 
 
-def saying(*turns: ScriptedAnswer) -> RunBook:
-    """A book with one kind, whose model says these things, one a call."""
-    book = RunBook()
+def saying(*turns: ScriptedAnswer) -> RunRegistry:
+    """A registry with one kind, whose model says these things, one a call."""
+    registry = RunRegistry()
     left = list(turns)
 
     def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> ScriptedAnswer:
         return left.pop(0) if len(left) > 1 else left[0]
 
-    @book.kind("chat")
+    @registry.kind("chat")
     def chat(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation(FunctionModel(answer), history=history))
 
-    return book
+    return registry
 
 
-def worker_of(store: HistoryStore, book: RunBook, **settings: Any) -> Worker:
-    return Worker(store, book, **{"patience": QUICK, "lease_seconds": 30, **settings})
+def worker_of(store: HistoryStore, registry: RunRegistry, **settings: Any) -> Worker:
+    return Worker(store, registry, **{"retry_policy": QUICK, "lease_seconds": 30, **settings})
 
 
-def play(store: HistoryStore, book: RunBook, **settings: Any) -> Worker:
+def play(store: HistoryStore, registry: RunRegistry, **settings: Any) -> Worker:
     """Play what there is."""
 
     async def work() -> Worker:
-        worker = worker_of(store, book, **settings)
+        worker = worker_of(store, registry, **settings)
         await worker.run(once=True)
         return worker
 
@@ -65,12 +65,12 @@ class Watched:
     """A kind whose tool notes how many of it run at the same time, by provider."""
 
     def __init__(self) -> None:
-        self.book = RunBook()
+        self.registry = RunRegistry()
         self.most: Counter[str] = Counter()
         self.played: Counter[str] = Counter()
         now: Counter[str] = Counter()
 
-        @self.book.kind("watched")
+        @self.registry.kind("watched")
         def watched(history: AgentHistory, run: Run) -> ToolLoop:
             @tool
             async def look(context: ToolContext) -> str:

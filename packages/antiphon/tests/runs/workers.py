@@ -93,7 +93,7 @@ class Traced(Struct, frozen=True):
 class WorkerProcess:
     """`antiphon worker`, running until the block ends."""
 
-    def __init__(self, place: Place, *options: str, lease: float = 1.0, app: str = "runs.sample_runs:book") -> None:
+    def __init__(self, place: Place, *options: str, lease: float = 1.0, app: str = "runs.sample_runs:registry") -> None:
         self._log = place.folder / f"worker-{time.monotonic_ns()}.log"
         command = ("worker", "--app", app, "--lease", str(lease), *options)
         with open(self._log, "wb") as log:

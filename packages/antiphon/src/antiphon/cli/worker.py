@@ -1,7 +1,7 @@
 """`antiphon worker`: executes the runs of a store. Any number of workers on any number of machines can share one.
 
-`--app module:book` names a `RunBook` with the kinds of runs it can execute. Without one it executes the kind `chat`: the default
-model of the environment with plans and search, as in `antiphon chat`.
+`--app module:registry` names a `RunRegistry` with the kinds of runs it can execute. Without one it executes the kind `chat`: the
+default model of the environment with plans and search, as in `antiphon chat`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from antiphon.history import HistoryStore
 from antiphon.history.location import open_location, store_location
 from antiphon.logs import configure_logs
 from antiphon.providers.presets import PRESETS
-from antiphon.runs import RunBook, Worker, load_run_book
+from antiphon.runs import RunRegistry, Worker, load_run_registry
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -32,7 +32,7 @@ _LONGEST_WAIT = 10.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--app", metavar="MODULE:BOOK", help="the RunBook to execute (default: the kind `chat`)")
+    parser.add_argument("--app", metavar="MODULE:NAME", help="the RunRegistry to execute (default: the kind `chat`)")
     add_store(parser)
     parser.add_argument(
         "--slots", type=whole_number(1, 10_000), default=8, metavar="N", help="concurrent runs (default 8)"
@@ -76,11 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _work(arguments: argparse.Namespace) -> None:
     place = store_location(arguments.store)
-    async with _book(arguments, place) as book:
+    async with _registry(arguments, place) as registry:
         with await _opened(place, is_patient=not arguments.once) as store:
             worker = Worker(
                 store,
-                book,
+                registry,
                 slots=arguments.slots,
                 lease_seconds=arguments.lease,
                 limits=dict(arguments.limit),
@@ -109,18 +109,18 @@ async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
 
 
 @asynccontextmanager
-async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterator[RunBook]:
+async def _registry(arguments: argparse.Namespace, place: str | Path) -> AsyncIterator[RunRegistry]:
     if arguments.app is not None:
         if arguments.ask:
             raise RunConfigError(
                 "--ask is for the kind `chat`; the tools of an --app say themselves what needs a person"
             )
-        yield load_run_book(arguments.app)
+        yield load_run_registry(arguments.app)
         return
     chat_runs = load_part(EXTENSIONS, "chat_runs", "the kind `chat`, which a worker without --app executes,").chat_runs
-    async with chat_runs(place, os.environ, asks=arguments.ask) as (book, summary):
+    async with chat_runs(place, os.environ, asks=arguments.ask) as (registry, summary):
         write_error(f"antiphon: {summary}")
-        yield book
+        yield registry
 
 
 def _secrets() -> Iterator[str]:

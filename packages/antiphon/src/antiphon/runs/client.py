@@ -25,7 +25,7 @@ from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import ConversationError, RunStateError
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, Run
 from antiphon.parts import InputPart, ToolCallRequest
-from antiphon.runs.registry import RunBook
+from antiphon.runs.registry import RunRegistry
 from antiphon.runs.retry import record_note
 
 _POLL_SECONDS = 0.2
@@ -34,12 +34,12 @@ _HOLDER = "runs client"
 
 
 class Runs:
-    """The runs of a store. With the workers' `book`, submitted runs get the code version and provider of their kind."""
+    """The runs of a store. With the workers' `registry`, submitted runs get the code version and provider of their kind."""
 
-    def __init__(self, store: HistoryStore, book: RunBook | None = None) -> None:
+    def __init__(self, store: HistoryStore, registry: RunRegistry | None = None) -> None:
         self.store = store
         self.table = store.runs
-        self._book = book
+        self._registry = registry
 
     def submit(
         self,
@@ -59,9 +59,9 @@ class Runs:
         question = make_entry("user", content) if content else None
         if question is not None and not isinstance(question, ModelInputEntry):
             raise ConversationError(f"expected text or parts as the message of a run, got a {question.kind} entry")
-        known = self._book.get(kind) if self._book is not None else None
-        if self._book is not None and known is None:
-            raise RunStateError(f"unknown kind of run {kind!r}; the book has {', '.join(self._book.codes)}")
+        known = self._registry.get(kind) if self._registry is not None else None
+        if self._registry is not None and known is None:
+            raise RunStateError(f"unknown kind of run {kind!r}; the registry has {', '.join(self._registry.codes)}")
         if conversation is not None and question is not None:
             conversation = self.store.info(conversation).id
             close_open_calls(self.store, conversation, _HOLDER)

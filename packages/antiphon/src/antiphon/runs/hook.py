@@ -16,14 +16,14 @@ from antiphon.history import AgentHistory, HistoryStore, Lease, Run
 from antiphon.history.lease import hold_lease
 from antiphon.providers.call import ModelCallFailed
 from antiphon.runs.client import record_interrupted
-from antiphon.runs.registry import LoopFactory, RunBook, find_kind
+from antiphon.runs.registry import LoopFactory, RunRegistry, find_kind
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
 
 
 def resume_run(
     store: HistoryStore,
     run: str | Run,
-    build: RunBook | LoopFactory,
+    build: RunRegistry | LoopFactory,
     *,
     holder: str = "",
     lease_seconds: float = 30.0,
@@ -39,7 +39,7 @@ def resume_run(
 async def resume_run_async(
     store: HistoryStore,
     run: str | Run,
-    build: RunBook | LoopFactory,
+    build: RunRegistry | LoopFactory,
     *,
     holder: str = "",
     lease_seconds: float = 30.0,
@@ -59,7 +59,7 @@ async def resume_run_async(
 class _Delivery:
     """One delivery of a message."""
 
-    def __init__(self, store: HistoryStore, run: str | Run, build: RunBook | LoopFactory) -> None:
+    def __init__(self, store: HistoryStore, run: str | Run, build: RunRegistry | LoopFactory) -> None:
         self._store = store
         self._is_in_table = isinstance(run, Run)
         self.run = run if isinstance(run, Run) else _ad_hoc_run(store.info(run).id)

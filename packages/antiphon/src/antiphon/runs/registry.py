@@ -1,11 +1,11 @@
-"""`RunBook`: the kinds of runs a worker can execute, by name.
+"""`RunRegistry`: the kinds of runs a worker can execute, by name.
 
 A run names its kind and carries its options; the kind's function decides on the model, the tools and the limits. It takes the
 history and the run, and returns a `ToolLoop`:
 
-    book = RunBook()
+    registry = RunRegistry()
 
-    @book.kind("research", code=2)
+    @registry.kind("research", code=2)
     def research(history: AgentHistory, run: Run) -> ToolLoop:
         return ToolLoop(Conversation("anthropic/claude-…", tools=[look_up], history=history), max_rounds=20)
 """
@@ -57,7 +57,7 @@ class Kind(Struct, frozen=True, kw_only=True):
         return built
 
 
-class RunBook:
+class RunRegistry:
     """A registry of kinds of runs."""
 
     def __init__(self) -> None:
@@ -95,36 +95,36 @@ class RunBook:
         return len(self._kinds)
 
     def __repr__(self) -> str:
-        return f"<RunBook {', '.join(f'{name} {code}' for name, code in self.codes.items()) or 'empty'}>"
+        return f"<RunRegistry {', '.join(f'{name} {code}' for name, code in self.codes.items()) or 'empty'}>"
 
 
-def find_kind(build: RunBook | LoopFactory, run: Run) -> Kind:
-    """The kind that executes a run: the one it names in a book, or a single function for all."""
-    if not isinstance(build, RunBook):
+def find_kind(build: RunRegistry | LoopFactory, run: Run) -> Kind:
+    """The kind that executes a run: the one it names in a registry, or a single function for all."""
+    if not isinstance(build, RunRegistry):
         return Kind(name=run.kind or "turn", code=run.code, provider="", build=build)
     kind = build.get(run.kind)
     if kind is None:
-        raise RunConfigError(f"unknown kind of run {run.kind!r}; this book has {', '.join(build.codes) or 'none'}")
+        raise RunConfigError(f"unknown kind of run {run.kind!r}; this registry has {', '.join(build.codes) or 'none'}")
     if kind.code < run.code:
         raise RunConfigError(f"a run of kind {run.kind!r} needs code {run.code}; this worker has {kind.code}")
     return kind
 
 
-def load_run_book(path: str) -> RunBook:
-    """Import the book at `module:name`; modules in the current folder are found too."""
+def load_run_registry(path: str) -> RunRegistry:
+    """Import the registry at `module:name`; modules in the current folder are found too."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise RunConfigError(f"invalid book {path!r}: expected module:name, as in `--app my_agents:book`")
+        raise RunConfigError(f"invalid registry {path!r}: expected module:name, as in `--app my_agents:registry`")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = import_module(module_name)
     except Exception as error:  # importing a module runs arbitrary code
         raise RunConfigError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
-    book = getattr(module, name, None)
-    if not isinstance(book, RunBook):
-        found = "not defined" if book is None else f"a {type(book).__name__}"
-        raise RunConfigError(f"{path} is {found}; expected a RunBook")
-    if not len(book):
+    registry = getattr(module, name, None)
+    if not isinstance(registry, RunRegistry):
+        found = "not defined" if registry is None else f"a {type(registry).__name__}"
+        raise RunConfigError(f"{path} is {found}; expected a RunRegistry")
+    if not len(registry):
         raise RunConfigError(f"{path} has no kinds of runs; register one with @{name}.kind(…)")
-    return book
+    return registry

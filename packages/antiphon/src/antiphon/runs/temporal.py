@@ -4,7 +4,7 @@ Temporal decides when a step runs, on which machine, and when a failed one is re
 lease, so the guarantees are those of the log: a retried step does not repeat what the log contains, and of two attempts at one
 step only the later claim can write. Temporal's history contains ids and versions; the messages are in the store.
 
-    worker = temporal_worker(client, store, book)           # book: a RunBook, or one function (history, run) -> ToolLoop
+    worker = temporal_worker(client, store, registry)      # registry: a RunRegistry, or one function (history, run) -> ToolLoop
     handle = await start_turn(client, store, "What does IELTS 7 need?", kind="research")
     end = await handle.result()
 """
@@ -34,7 +34,7 @@ from antiphon.history.lease import default_holder, hold_lease
 from antiphon.parts import InputPart
 from antiphon.providers.retry import may_retry
 from antiphon.runs.client import close_open_calls, record_interrupted
-from antiphon.runs.registry import LoopFactory, RunBook, find_kind
+from antiphon.runs.registry import LoopFactory, RunRegistry, find_kind
 from antiphon.runs.run_execution import unknown_entry
 from antiphon.runs.temporal_workflow import (
     ASK_MODEL,
@@ -84,7 +84,7 @@ class WorkerOptions(TypedDict, total=False):
 def temporal_worker(
     client: Client,
     store: HistoryStore,
-    build: RunBook | LoopFactory,
+    build: RunRegistry | LoopFactory,
     *,
     task_queue: str = TASK_QUEUE,
     **options: Unpack[WorkerOptions],
@@ -104,7 +104,7 @@ def temporal_worker(
     return Worker(client, task_queue=task_queue, **options)
 
 
-def turn_activities(store: HistoryStore, build: RunBook | LoopFactory) -> Sequence[Callable[..., Any]]:
+def turn_activities(store: HistoryStore, build: RunRegistry | LoopFactory) -> Sequence[Callable[..., Any]]:
     """The steps of a turn as activities, for your own worker or workflow."""
     from temporalio import activity
 
@@ -217,7 +217,7 @@ async def _is_running(client: Client, conversation: str) -> bool:
 class _Activities:
     """The steps, each under its own lease."""
 
-    def __init__(self, store: HistoryStore, build: RunBook | LoopFactory) -> None:
+    def __init__(self, store: HistoryStore, build: RunRegistry | LoopFactory) -> None:
         self._store = store
         self._build = build
 

@@ -24,7 +24,7 @@ from antiphon.errors import LeaseLost, RunConfigError, UnknownRun
 from antiphon.history import HistoryStore, Lease, Run
 from antiphon.history.lease import LeaseKeeper, default_holder
 from antiphon.runs.client import interrupt_turn, pending_approvals
-from antiphon.runs.registry import RunBook
+from antiphon.runs.registry import RunRegistry
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
 from antiphon.runs.run_execution import TRANSIENT_STORE_ERRORS, RunExecution
 
@@ -40,7 +40,7 @@ _HAND_BACK_SECONDS = 5.0
 
 
 class Worker:
-    """Executes the runs of `store` whose kinds are in `book`.
+    """Executes the runs of `store` whose kinds are in `registry`.
 
     It executes `slots` runs at once, each under a lease of `lease_seconds`: the time until another worker takes over the runs of
     one that died. `limits` is the maximum number of concurrent runs per provider, for all workers together. `holder` is the name
@@ -50,32 +50,32 @@ class Worker:
     def __init__(
         self,
         store: HistoryStore,
-        book: RunBook,
+        registry: RunRegistry,
         *,
         slots: int = 8,
         lease_seconds: float = 10.0,
         limits: Mapping[str, int] | None = None,
         holder: str = "",
         grace: float = 30.0,
-        patience: RunRetryPolicy | None = None,
+        retry_policy: RunRetryPolicy | None = None,
         stuck_seconds: float | None = None,
     ) -> None:
         if slots < 1:
             raise RunConfigError(f"slots={slots}: must be at least 1")
         if not lease_seconds > 0 or grace < 0:
             raise RunConfigError(f"lease_seconds={lease_seconds:g} must be above 0 and grace={grace:g} at least 0")
-        if not len(book):
-            raise RunConfigError("the book has no kinds of runs; register at least one")
+        if not len(registry):
+            raise RunConfigError("the registry has no kinds of runs; register at least one")
         self.holder = holder or f"{default_holder()}:{secrets.token_hex(2)}"
         self.settled_count = 0
         """How many runs this worker settled."""
         self._store = store
-        self._book = book
+        self._registry = registry
         self._slots = slots
         self._seconds = lease_seconds
         self._limits = dict(limits or {})
         self._grace = grace
-        self._policy = patience or RunRetryPolicy()
+        self._policy = retry_policy or RunRetryPolicy()
         self._stuck_seconds = stuck_seconds
         self._running: dict[asyncio.Task[None], RunExecution] = {}
         self._warned: set[tuple[str, int]] = set()
@@ -95,7 +95,7 @@ class Worker:
         """Work until stopped; with `once`, until no run is left to execute now."""
         keeper = LeaseKeeper(self._store, self._seconds, stuck_after=self._stuck_seconds)
         keeper.watch(asyncio.get_running_loop())
-        logger.info("worker %s started: kinds %s, %d slots", self.holder, ", ".join(self._book.codes), self._slots)
+        logger.info("worker %s started: kinds %s, %d slots", self.holder, ", ".join(self._registry.codes), self._slots)
         poll = _SHORTEST_POLL
         try:
             while not self._is_stopping:
@@ -121,7 +121,7 @@ class Worker:
         logger.info("worker %s stopped; it settled %d runs", self.holder, self.settled_count)
 
     async def _claim(self) -> Run | None:
-        kinds = self._book.codes
+        kinds = self._registry.codes
         run = await asyncio.to_thread(
             self._store.runs.claim, self.holder, self._seconds, kinds=kinds, limits=self._limits
         )
@@ -135,12 +135,12 @@ class Worker:
     def _warn_unknown_kind(self, run: Run) -> None:
         if (run.kind, run.code) not in self._warned:
             self._warned.add((run.kind, run.code))
-            kind = self._book.get(run.kind)
+            kind = self._registry.get(run.kind)
             ours = f"this worker has code {kind.code}" if kind is not None else "this worker does not have this kind"
             logger.warning("runs of kind %r, code %d, are left to other workers: %s", run.kind, run.code, ours)
 
     def _start(self, run: Run, keeper: LeaseKeeper) -> None:
-        kind, lease = self._book.get(run.kind), run.lease
+        kind, lease = self._registry.get(run.kind), run.lease
         assert kind is not None
         assert lease is not None
         self._clock_offset = lease.expires - timedelta(seconds=self._seconds) - datetime.now(UTC)
