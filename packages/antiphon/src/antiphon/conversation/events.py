@@ -47,13 +47,15 @@ EndReason: TypeAlias = Literal[
     "call_budget",
     "max_hand_offs",
     "approval",
+    "waiting",
     "interrupted",
     "failed",
     "refused",
     "stepped",
 ]
 """Why a loop ended. `answered`: the model had nothing more to call. The limits: the model answered with what it had.
-`max_hand_offs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer.
+`max_hand_offs`: the route would have led on. `approval`: a person must decide first. `waiting`: the result of a call comes from
+outside. `failed`: the provider did not answer.
 `refused`: a hook refused the model call. `stepped`: the requested steps are done, and the turn continues when it is resumed."""
 
 LIMIT_REASONS = frozenset(
@@ -77,7 +79,7 @@ _LIMIT_TEXTS: dict[str, str] = {
 
 def explain_empty_answer(reason: str, output: ModelOutputEntry | None) -> str:
     """What to show when a turn ends and its last answer has no text, so that it never ends silently."""
-    if reason in ("approval", "stepped", "failed"):
+    if reason in ("approval", "waiting", "stepped", "failed"):
         return ""
     if output is None and reason == "answered":
         return "(No answer: there is no message to answer.)"

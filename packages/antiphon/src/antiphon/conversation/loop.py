@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_UNFINISHED = ("approval", "waiting", "interrupted", "stepped")
+"""The ends of a run that is to go on."""
+
 
 class LoopResult(Struct, Generic[T], frozen=True):
     """How a run ended. `text` is the last answer, or why there is none; `entry` is its entry; `pending` are the calls that wait
@@ -189,7 +192,7 @@ class ToolLoop:
             raise ModelCallFailed(finished.error, self.chat.report)
         entry = self.chat.turn.output
         value = entry if output is None else finished.output
-        if output is not None and value is None and finished.reason not in ("approval", "interrupted", "stepped"):
+        if output is not None and value is None and finished.reason not in _UNFINISHED:
             value = OutputType[Any](output).read(entry)  # raises, unless the value is None
         return LoopResult(
             finished.reason,
@@ -244,7 +247,7 @@ class ToolLoop:
             if isinstance(entry, ToolCallResultsEntry):
                 results = entry.results
                 break
-        is_open = finished.reason in ("stepped", "approval")
+        is_open = finished.reason in ("stepped", "approval", "waiting")
         prompt = "\n\n".join(result.result_markdown for result in results) if is_open and not turn.open_calls else ""
         return StepResult(finished.text, is_open, results[-1] if results else None, prompt)
 
@@ -468,7 +471,7 @@ class ToolLoop:
     ) -> LoopFinished:
         turn, totals = self.chat.turn, self.chat.totals
         value = None
-        if output is not None and reason != "approval":
+        if output is not None and reason not in ("approval", "waiting"):
             with suppress(InvalidOutput):
                 value = output.type.read(turn.output)
         return LoopFinished(reason, turn.refusal or turn.answer, totals.rounds, totals.usage, error, value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from antiphon.context import LiveContext, LiveContextRenderer
+from antiphon.conversation.inbox import put_result, put_steering
 from antiphon.conversation.turn import kept_settings
 from antiphon.errors import ConversationError
 from antiphon.history import (
@@ -140,6 +141,25 @@ class ThreadView:
         for entry in make_entries(role, content):
             self.history.append(entry)
         return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
+
+    def steer(self, *content: InputPart | str, key: str = "") -> str:
+        """Send a message to the run that is going on, from any thread or process, and return its key.
+
+        It is taken into the log before the next model call, exactly once: the same `key` again changes nothing. It begins no run,
+        so limits go on. If no run is going on, the next one begins with it: `ToolLoop(chat).run()`.
+        """
+        entry = make_entry("user", content)
+        if not isinstance(entry, ModelInputEntry):
+            raise ConversationError(f"steer() takes text or parts, not a {entry.kind} entry")
+        return put_steering(self.history.inbox, entry, key)
+
+    def settle(self, tool_call_id: str, result: Any) -> None:
+        """Bring the result of a call from outside, for a tool that returned `Settled.later()`: whatever a tool may return.
+
+        Any process may do that. It is taken into the log when the run continues (`ToolLoop(chat).run()`), once. Raises
+        `ConversationError` if the call has a result already.
+        """
+        put_result(self.history, tool_call_id, result)
 
     def clear(self, *, keep_notebook: bool = True) -> None:
         """Start again with the same system instruction and notebook. The log keeps the old entries; a rollback restores them."""

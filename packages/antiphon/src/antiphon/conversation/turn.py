@@ -34,7 +34,7 @@ from antiphon.history import (
 )
 from antiphon.history.snapshot import EffectiveSpans, effective_entries
 from antiphon.parts import TokenUsage, ToolCallRequest, ToolExecutionStatus
-from antiphon.tools.call_runner import CallState
+from antiphon.tools.call_runner import AWAITS, CallState
 
 AGENT_PREFIX = "agent:"
 """Prefix of the source of entries made by an agent; its name follows."""
@@ -124,6 +124,8 @@ class Turn:
         elif kind is DebugLogEntry:
             if ended := end_reason(entry):
                 self.ended, self.refusal = ended, str(entry.extra(REFUSAL) or "")
+            elif (awaited := entry.extra(AWAITS)) and (open_call := self.open_calls.get(awaited)):
+                open_call.is_later = True
         elif kind is ModelInputEntry:
             if starts_turn(entry) and not self.open_calls:
                 return Turn(current, self.imported)

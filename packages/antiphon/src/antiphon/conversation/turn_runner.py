@@ -39,6 +39,7 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
+from antiphon.conversation.inbox import admit
 from antiphon.conversation.model_call import ModelCall
 from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
 from antiphon.conversation.run import RunLimits
@@ -58,8 +59,8 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.call_execution import CallOutcome
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
-from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Tool
 from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.request import ModelRequest, ToolChoice
@@ -107,6 +108,7 @@ class TurnRunner:
         self.span: TurnSpan | None = None
         """The span of the turn, if it is traced."""
         self._chat = participants.chat
+        self._inbox = self._chat.history.inbox
         self.meter = meter or RunMeter(limits, lambda: self._chat.totals)
         self._has_listener = emit is not None
         self._emit = emit or _discard_event
@@ -123,6 +125,9 @@ class TurnRunner:
     async def run(self) -> EndReason:
         """Continue until the turn is over or the steps are used, and return which it is."""
         self._check_prices()
+        turn = self._chat.turn
+        if not turn.open_calls and not turn.needs_model and self._inbox.items():
+            admit(self._chat.history, turn, "user")  # the run is over: a message that waits begins the next one
         self.meter.start()
         token = current_meter.set(self.meter)  # for agents that work as tools
         try:
@@ -134,6 +139,8 @@ class TurnRunner:
         self._discard_failed_output()
         while True:
             turn = self._chat.turn
+            if not turn.open_calls and not turn.ended and self._inbox.items() and admit(self._chat.history, turn):
+                continue
             if turn.ended and turn.open_calls:  # it was killed before it could close them
                 self.close_calls(f"the turn was over ({turn.ended})", turn.ended)
                 continue
@@ -147,8 +154,8 @@ class TurnRunner:
                     await self._call_model(turn)
                 except CallRefused as refusal:
                     self.record_end("refused", str(refusal))
-            elif not await self._run_calls(turn):
-                return "approval"
+            elif waits_for := await self._run_calls(turn):
+                return waits_for
             elif self._output is not None and self._output.is_accepted(turn.output):
                 self.record_end("answered")
             elif self._has_listener or monotonic() - self._last_yield > _MAX_BLOCKING_SECONDS:
@@ -286,15 +293,15 @@ class TurnRunner:
         if turn.output and turn.output.metadata and turn.output.metadata.usage:
             self._emit(RoundUsage(turn.output.metadata.usage, self._chat.totals.usage))
 
-    async def _run_calls(self, turn: Turn) -> bool:
-        """Run what can be run and append the results; False if some wait for a person."""
+    async def _run_calls(self, turn: Turn) -> EndReason | None:
+        """Run what can be run and append the results; what they wait for if some do: a person, or a result from outside."""
         if not self._participants.is_set:
             await self._participants.open()
         plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
         if plan.pending:
             self._emit(ApprovalNeeded(plan.pending_calls))
-            return False
-        return True
+            return "approval"
+        return "waiting" if plan.waiting else None
 
     def _call_runner(self, turn: Turn) -> CallRunner:
         runner = self._chat.call_runner(self._participants.executor, turn.rounds, self._participants.source)
@@ -369,7 +376,11 @@ class _CallEvents:
             self._emit(ToolCallFailed(call, result, outcome.seconds))
 
     def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
-        self._emit(ToolCallFailed(call, result))
+        is_success = result.status is ToolExecutionStatus.SUCCESS
+        self._emit(ToolCallFinished(call, result, 0.0) if is_success else ToolCallFailed(call, result))
+
+    def waits(self, call: ToolCallRequest) -> None:
+        self._emit(ToolCallProgress(call, "waits for its result from outside", None))
 
 
 class _DeltaEvents:

@@ -39,7 +39,8 @@ from antiphon.history.entries import (
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
-from antiphon.history.journal import Journal, SealedJournal, StoreJournal
+from antiphon.history.inbox import Inbox
+from antiphon.history.journal import Journal, SealedJournal, StoreJournal, inbox_of
 from antiphon.history.snapshot import (
     SETTING_KINDS,
     ActiveSettings,
@@ -69,6 +70,8 @@ class AgentHistory:
     ) -> None:
         """A history of these entries. The first `imported` of them were imported: no decision among them counts (law L11)."""
         self._journal = journal
+        self.inbox: Inbox = inbox_of(journal)
+        """What others have for this conversation, until its writer takes it in."""
         self._writing = threading.Lock()
         self._log: list[HistoryEntry] = []
         self._spans = EffectiveSpans()

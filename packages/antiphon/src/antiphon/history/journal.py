@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from antiphon.errors import LeaseLost
 from antiphon.history.entries import HistoryEntry
+from antiphon.history.inbox import Inbox, MemoryInbox
 
 if TYPE_CHECKING:
     from antiphon.history.agent_history import AgentHistory
@@ -35,12 +36,19 @@ class SealedJournal:
 
     def __init__(self, journal: Journal, reason: str) -> None:
         self.conversation_id = journal.conversation_id
+        self.inbox = inbox_of(journal)
         self.read = journal.read
         self.fork = journal.fork
         self._reason = reason
 
     def write(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - the protocol
         raise LeaseLost(f"conversation {self.conversation_id}: {self._reason}. Nothing was written")
+
+
+def inbox_of(journal: Journal | None) -> Inbox:
+    """The inbox of a journal that has one; else one in memory."""
+    inbox: Inbox | None = getattr(journal, "inbox", None)
+    return MemoryInbox() if inbox is None else inbox
 
 
 class StoreJournal:
@@ -57,6 +65,7 @@ class StoreJournal:
         is_import: bool = False,
     ) -> None:
         self.conversation_id = conversation_id
+        self.inbox = log.inbox(number)
         self._is_import = is_import
         self._log = log
         self._fork = fork

@@ -22,6 +22,7 @@ from antiphon.errors import StoreError, UnknownRun
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.digest import Tombstone, Verification
 from antiphon.history.entries import HistoryEntry
+from antiphon.history.inbox import Inbox
 from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.ids import ID_LENGTH
@@ -263,6 +264,10 @@ class HistoryStore(Closable):
     @abstractmethod
     def runs(self) -> RunTable:
         """The turns that workers execute."""
+
+    @abstractmethod
+    def inbox(self, conversation: str) -> Inbox:
+        """What others have for a conversation, until its writer takes it in."""
 
     @abstractmethod
     def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:

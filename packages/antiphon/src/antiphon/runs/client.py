@@ -20,6 +20,7 @@ from msgspec import structs
 
 from antiphon.conversation import Conversation, Decision, RunLimits, Turn, decide, pending_calls
 from antiphon.conversation.agent import Participants
+from antiphon.conversation.inbox import put_result, put_steering
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import ConversationError, RunStateError
@@ -93,6 +94,24 @@ class Runs:
         """Approve a call with other arguments; without an id, the only pending one. The model reads the new arguments."""
         decision = Decision(tool_call_id="", decision="edit", reason=reason, arguments=arguments)
         return self._decide(run, call, decision)
+
+    def settle(self, run: str, call: str, result: Any) -> Run:
+        """Bring the result of a call that comes from outside (`Settled.later`), and continue the run."""
+        known = self.table.get(run)
+        put_result(self.store.open(known.conversation), call, result)
+        return self.table.wake(known.id) if known.state == "suspended" else known
+
+    def steer(self, run: str, *content: InputPart | str, key: str = "") -> Run:
+        """Send a message to a run; the same `key` again changes nothing. If the run is over, another one begins with it.
+
+        Returns the run that reads it.
+        """
+        entry = make_entry("user", content)
+        if not isinstance(entry, ModelInputEntry):
+            raise ConversationError(f"steer() takes text or parts, not a {entry.kind} entry")
+        known = self.table.get(run)
+        put_steering(self.store.inbox(known.conversation), entry, key)
+        return continue_steered(self.store, self.table.get(run))
 
     def cancel(self, run: str, reason: str = "") -> Run:
         """Cancel a run: at once if no worker executes it, else with the next lease renewal of its worker."""
@@ -189,11 +208,36 @@ def submit(
     )
 
 
+def continue_steered(store: HistoryStore, run: Run) -> Run:
+    """The run that reads what steers this one: itself, or if it is over another one, while its inbox has something."""
+    if not run.is_over or not any(item.kind == "steering" for item in store.inbox(run.conversation).items()):
+        return run
+    newest = store.runs.list(conversation=run.conversation, limit=1)
+    if newest and not newest[0].is_over:
+        return newest[0]
+    return store.runs.submit(
+        None, kind=run.kind, conversation=run.conversation, code=run.code, provider=run.provider, options=run.options
+    )
+
+
+def can_continue(store: HistoryStore, conversation: str) -> bool:
+    """Whether a suspended run can go on: no call needs a person, and a result from outside that was waited for is there."""
+    history = store.open(conversation)
+    if pending_approvals(history):
+        return False
+    waiting = [
+        call for call, state in Turn.of(history.snapshot()).open_calls.items() if state.is_later and not state.result
+    ]
+    return not waiting or any(item.key in waiting for item in history.inbox.items())
+
+
 def pending_approvals(history: AgentHistory) -> tuple[ToolCallRequest, ...]:
     """The calls of a suspended turn that need approval."""
     turn = Turn.of(history.snapshot())
     if any(state.approval_requested for state in turn.open_calls.values()):
         return pending_calls(turn)
+    if any(state.is_later for state in turn.open_calls.values()):
+        return ()
     # Older versions did not record requests; in a turn they suspended, every call that needs no approval has run.
     return tuple(
         state.call

@@ -89,7 +89,7 @@ class _Delivery:
 
     def _settle(self, history: AgentHistory, lease: Lease, finished: LoopFinished) -> str:
         """Update the run in the table and return the reason."""
-        is_unfinished = finished.reason in ("approval", "failed", "interrupted")
+        is_unfinished = finished.reason in ("approval", "waiting", "failed", "interrupted")
         is_cancelled = is_unfinished and self._store.runs.get(self.run.id).is_cancelled
         if is_cancelled:
             record_interrupted(history)  # no-op if the loop recorded it

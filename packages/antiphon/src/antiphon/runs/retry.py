@@ -65,6 +65,8 @@ class RunRetryPolicy(Struct, frozen=True, kw_only=True):
         """The outcome of a run whose loop finished; `history` is its log."""
         if finished.reason == "approval":
             return RunOutcome("suspended", "pending approval")
+        if finished.reason == "waiting":
+            return RunOutcome("suspended", "waiting for a result from outside")
         if finished.reason != "failed":
             return RunOutcome("done", finished.reason)
         error = finished.error

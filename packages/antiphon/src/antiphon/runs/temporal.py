@@ -348,7 +348,7 @@ def _record_decisions(history: AgentHistory, decisions: Sequence[Decision]) -> s
 
 def _status(loop: ToolLoop, finished: LoopFinished, note: str) -> TurnStatus:
     state, reason, pending = "over", finished.reason, []
-    if finished.reason == "approval":
+    if finished.reason in ("approval", "waiting"):  # of the latter, a signal says that the result is there
         state, pending = "approval", [call.tool_call_id for call in loop.pending]
     elif finished.reason == "stepped":
         state = "calls" if loop.chat.turn.open_calls else "model"

@@ -23,7 +23,7 @@ from typing import TypeVar
 from antiphon.errors import LeaseLost, RunConfigError, UnknownRun
 from antiphon.history import HistoryStore, Lease, Run
 from antiphon.history.lease import LeaseKeeper, default_holder
-from antiphon.runs.client import interrupt_turn, pending_approvals
+from antiphon.runs.client import can_continue, continue_steered, interrupt_turn
 from antiphon.runs.registry import RunRegistry
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
 from antiphon.runs.run_execution import TRANSIENT_STORE_ERRORS, RunExecution
@@ -207,12 +207,14 @@ class Worker:
             settled.display_state,
             outcome.reason,
         )
-        if settled.state in ("suspended", "cancelled"):
+        if settled.state in ("suspended", "cancelled", "done"):
             await self._retry_store(lambda: asyncio.to_thread(self._recheck, settled, outcome))
 
     def _recheck(self, run: Run, outcome: RunOutcome) -> None:
-        """Handle a decision or a cancellation that arrived between the last entry and the settling."""
-        if run.state == "suspended" and not pending_approvals(self._store.open(run.conversation)):
+        """Handle what arrived between the last entry and the settling: a decision, a result, a message, a cancellation."""
+        if run.state == "done":
+            continue_steered(self._store, run)
+        if run.state == "suspended" and can_continue(self._store, run.conversation):
             self._store.runs.wake(run.id)
         if run.state == "cancelled" and outcome.state != "cancelled":
             interrupt_turn(self._store, run.conversation, self.holder)

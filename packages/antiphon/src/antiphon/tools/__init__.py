@@ -2,10 +2,12 @@
 
 from antiphon.errors import InvalidArguments, InvalidTool, ToolError
 from antiphon.tools.cache import ResultCache
+from antiphon.tools.call_execution import CallObserver, CallOutcome
 from antiphon.tools.context import ToolContext
-from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.hooks import Hook, HookedModelCall
 from antiphon.tools.registry import ToolRegistry, ToolSource
+from antiphon.tools.settling import Settled
 from antiphon.tools.tool import (
     ApprovalPolicy,
     Effect,
@@ -28,6 +30,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidTool",
     "ResultCache",
+    "Settled",
     "Tool",
     "ToolContext",
     "ToolError",

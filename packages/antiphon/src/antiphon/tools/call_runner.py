@@ -5,8 +5,9 @@ one would have done:
 
     has a result                    nothing to do
     denied by a person              a result with the denial
-    started, and no result          `read` and `idempotent` tools run again, under the same key;
-                                    the others get a result: the outcome is unknown
+    started, its result comes later it waits for that (`Settled.later`)
+    started, and no result          `read` and `idempotent` tools run again, under the same key; others are asked about
+                                    (`reconcile`), and without an answer get a result: the outcome is unknown
     refused by the caller           a result with the reason (a budget is used)
     needs approval, undecided       it waits, once everything else has run
     anything else                   it runs
@@ -24,13 +25,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Struct, structs
 
+from antiphon.errors import ToolError
 from antiphon.history import (
     AgentHistory,
     ApprovalRequestedEntry,
+    DebugLogEntry,
     EntryMetadata,
     HumanDecisionEntry,
     ToolCallFinishedEntry,
@@ -38,11 +43,19 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
+from antiphon.tools.call_execution import CallObserver, CallOutcome
+from antiphon.tools.context import ToolContext
+from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.hooks import run_after_tool
+from antiphon.tools.results import to_result
+from antiphon.tools.settling import Settled, ask_outcome
 from antiphon.tools.tool import Tool
 
 if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
+
+AWAITS = "awaits"
+"""Where the metadata of a note have the id of a call whose result comes from outside."""
 
 OnInterrupt: TypeAlias = Literal["cancel", "await"]
 
@@ -51,6 +64,7 @@ UNKNOWN_OUTCOME = (
     "was not run again. Check what it did before you call it once more."
 )
 NOT_RUN = "This call was not run: "
+NOT_COME = "This call was started, and its result had not come from outside when the conversation went on without it."
 CANCELLED = "This call was cancelled while it was running; part of its work may have been done, or may still go on."
 
 _NO_REFUSALS: Mapping[str, str] = {}
@@ -67,6 +81,8 @@ class CallState(Struct, eq=False):
     is_answered: bool = False
     """Whether the result is one that a model sees: it is in a results entry."""
     seconds: float | None = None
+    is_later: bool = False
+    """Whether its result comes from outside."""
     is_cached: bool = False
     """Whether the result is that of an equal call."""
     traceback: str = ""
@@ -85,6 +101,10 @@ class CallPlan(Struct):
     to_run: list[CallState]
     pending: list[CallState]
     """Calls that wait for a person."""
+    waiting: list[CallState] = []
+    """Calls that wait for a result from outside."""
+    interrupted: list[CallState] = []
+    """Calls that a crash interrupted, and whose tool can say what became of them."""
 
     @property
     def pending_calls(self) -> tuple[ToolCallRequest, ...]:
@@ -124,6 +144,12 @@ class CallRunner(Struct, eq=False):
         for state in calls:
             call, decision = state.call, state.decision
             tool = executor.registry.get(call.tool_name)
+            if state.is_later and state.result is None and call.tool_call_id not in refusals:
+                plan.waiting.append(state)
+                continue
+            if state.started is not None and state.result is None and self._can_be_asked(state, tool):
+                plan.interrupted.append(state)
+                continue
             is_new = decision is None and state.started is None and state.result is None
             result = None if is_new else final_result(state, tool)
             if refusals and result is None and call.tool_call_id in refusals:
@@ -142,6 +168,10 @@ class CallRunner(Struct, eq=False):
         Cancelled, it leaves the results that came in by then in the states of their calls.
         """
         plan = self.plan(calls, refusals)
+        if plan.waiting:
+            await self._take_results(plan)
+        if plan.interrupted:
+            await self._ask_outcomes(plan)
         if plan.pending and (unrecorded := [state for state in plan.pending if not state.approval_requested]):
             request_approval(self.history, [state.call.tool_call_id for state in unrecorded], self.source)
             for state in unrecorded:
@@ -151,7 +181,7 @@ class CallRunner(Struct, eq=False):
                 self.observer.settled(state.call, result)
             state.result = result
         if plan.to_run:
-            self._remaining = len(plan.to_run) + len(plan.pending)
+            self._remaining = len(plan.to_run) + len(plan.pending) + len(plan.waiting)
             self._running = {state.call.tool_call_id: state for state in plan.to_run}
             requests = [state.call if state.decision is None else apply_edit(state) for state in plan.to_run]
             if self.on_interrupt == "cancel":
@@ -161,7 +191,10 @@ class CallRunner(Struct, eq=False):
             if len(results) > len(self._running):  # two calls of one id: `finished` kept the result of one
                 for state, result in zip(plan.to_run, results, strict=True):
                     state.result = result
-        if not plan.pending:
+            plan.waiting += [state for state in plan.to_run if state.is_later and state.result is None]
+            if plan.waiting:  # one may have come while its tool was still running
+                await self._take_results(plan)
+        if not plan.pending and not plan.waiting:
             append_results(self.history, calls, self.source)
         return plan
 
@@ -175,7 +208,87 @@ class CallRunner(Struct, eq=False):
             provider=self.provider,
             history=self.history,
             approved=[call_id for call_id, state in self._running.items() if state.decision is not None],
+            keys=self._key_of,
         )
+
+    def _key_of(self, call: ToolCallRequest) -> str:
+        """The idempotency key of a call: the one it was started with, if it was."""
+        started = self._running[call.tool_call_id].started
+        if started is not None and self._is_own(started):
+            return started.idempotency_key
+        return f"{self.conversation_key}:{call.tool_call_id}"
+
+    def _is_own(self, started: ToolCallStartedEntry) -> bool:
+        """Whether a call was started in this conversation, and not in the one it was forked from."""
+        return started.idempotency_key.startswith(f"{self.conversation_key}:")
+
+    def _can_be_asked(self, state: CallState, tool: Tool | None) -> bool:
+        return (
+            tool is not None
+            and tool.reconcile is not None
+            and state.started is not None
+            and self._is_own(state.started)
+            and (state.decision is None or state.decision.decision != "deny")
+        )
+
+    async def _ask_outcomes(self, plan: CallPlan) -> None:
+        """Ask what became of the calls that a crash interrupted: they have a result, run again, wait, or stay unknown."""
+        outcomes = await asyncio.gather(*(self._ask_outcome(state) for state in plan.interrupted))
+        for state, settled in zip(plan.interrupted, outcomes, strict=True):
+            if settled.outcome == "done":
+                await self._record(state, to_result(state.call, settled.value), "reconciled")
+            elif settled.outcome == "not_done":
+                plan.to_run.append(state)
+            elif settled.outcome == "later":
+                self.waits(state.call, state)
+                plan.waiting.append(state)
+            else:
+                plan.settled.append((state, _failed(state.call, UNKNOWN_OUTCOME)))
+
+    async def _ask_outcome(self, state: CallState) -> Settled:
+        started, tool = state.started, self.executor.registry.get(state.call.tool_name)
+        assert started is not None, "it was planned as interrupted"
+        assert tool is not None, "it was planned as interrupted"
+        assert tool.reconcile is not None, "it was planned as interrupted"
+        if started.timestamp is not None:  # a request of the process that died may still be on its way
+            age = (datetime.now(UTC) - started.timestamp).total_seconds()
+            await asyncio.sleep(min(max(0.0, tool.settle_seconds - age), tool.settle_seconds))
+        call = apply_edit(state)
+        if started.arguments is not None:
+            call = structs.replace(call, arguments=started.arguments)
+        context = ToolContext(
+            conversation_id=self.conversation_key,
+            tool_call_id=call.tool_call_id,
+            idempotency_key=started.idempotency_key,
+            round=self.round,
+            state=self.executor.state,
+            executor=self.executor,
+            model=self.model,
+            provider=self.provider,
+            log=self.history,
+        )
+        return await ask_outcome(tool.reconcile, call, context, tool.timeout, self.executor.grace)
+
+    async def _take_results(self, plan: CallPlan) -> None:
+        """Take the results that came from outside."""
+        items = {item.key: item for item in self.history.inbox.items() if item.kind == "result"}
+        for state in [state for state in plan.waiting if state.call.tool_call_id in items]:
+            item = items[state.call.tool_call_id]
+            sent = msgspec.json.decode(item.body, type=ToolCallResult)
+            await self._record(state, ToolCallResult.of(state.call, *sent.content, status=sent.status), "settled")
+            self.history.inbox.remove([item.key])
+            plan.waiting.remove(state)
+
+    async def _record(self, state: CallState, result: ToolCallResult, how: str) -> None:
+        """Write down the result of a call that did not come from its tool here, as the hooks leave it."""
+        try:
+            result = await run_after_tool(self.executor.hooks, state.call, result)
+        except ToolError as error:
+            result = _failed(state.call, str(error))
+        self.history.append(ToolCallFinishedEntry(result, metadata=EntryMetadata(extra={how: True})))
+        state.result = result
+        if self.observer is not None:
+            self.observer.settled(state.call, result)
 
     async def _execute_to_the_end(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
         """Run calls that an interruption does not cancel: it takes effect when they are done, a second one at once."""
@@ -226,6 +339,16 @@ class CallRunner(Struct, eq=False):
             self.history.append(ToolCallFinishedEntry(result, metadata=metadata))
         if self.observer is not None:
             self.observer.finished(call, result, outcome)
+
+    def waits(self, call: ToolCallRequest, state: CallState | None = None) -> None:
+        """Write down that the result of a call comes from outside."""
+        state = state or self._running[call.tool_call_id]
+        state.is_later = True
+        extra = {AWAITS: call.tool_call_id}
+        text = f"{call.tool_name} ({call.tool_call_id}) waits for its result from outside."
+        self.history.append(DebugLogEntry("tool call", text, metadata=EntryMetadata(extra=extra)))
+        if self.observer is not None:
+            self.observer.waits(call)
 
 
 def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source: str = "") -> None:
@@ -283,7 +406,7 @@ def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
 def closing_result(state: CallState, reason: str, running: str) -> ToolCallResult:
     """The result of a call that is not waited for; `running` is the text for one that was started."""
     if state.started is not None and state.result is None:
-        return _failed(state.call, running)
+        return _failed(state.call, NOT_COME if state.is_later else running)
     return final_result(state, None) or skipped_result(state.call, reason)
 
 

@@ -28,6 +28,7 @@ from antiphon.parts import ToolCallRequest
 from antiphon.tools.arguments import SchemaValidator, SignatureValidator, invalid_json_error
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
+from antiphon.tools.settling import SETTLE_SECONDS, Reconcile
 from antiphon.tools.threads import run_in_daemon_thread
 from antiphon.wire.request import ToolDefinition
 
@@ -71,7 +72,8 @@ class ToolSettings(TypedDict, total=False):
 
     `timeout` is in seconds (None: none), `retries` are tries after the first, `needs_approval` may be a function of the
     arguments, `cache_seconds` is how long an answer is remembered, `concurrency` how many calls of this tool run at once,
-    `max_result_chars` how much of its answer the model sees.
+    `max_result_chars` how much of its answer the model sees. `reconcile` says what became of a call that a crash interrupted,
+    for `effect="once"`; it is asked `settle_seconds` after the call was started (see `settling`).
     """
 
     effect: Effect
@@ -81,6 +83,8 @@ class ToolSettings(TypedDict, total=False):
     cache_seconds: float | None
     concurrency: int | None
     max_result_chars: int | None
+    reconcile: Reconcile | None
+    settle_seconds: float
 
 
 class Tool(ABC):
@@ -106,6 +110,8 @@ class Tool(ABC):
         self.cache_seconds: float | None = settings.pop("cache_seconds", None)
         self.concurrency: int | None = settings.pop("concurrency", None)
         self.max_result_chars: int | None = settings.pop("max_result_chars", None)
+        self.reconcile: Reconcile | None = settings.pop("reconcile", None)
+        self.settle_seconds: float = settings.pop("settle_seconds", SETTLE_SECONDS)
         if settings:
             raise InvalidTool(
                 f"tool {name!r} has no setting {', '.join(settings)}; "
@@ -175,6 +181,12 @@ class Tool(ABC):
             refuse(
                 "a tool with effect 'once' is not tried again; declare effect='idempotent' or 'read', or leave retries out"
             )
+        if not self.settle_seconds >= 0:
+            refuse(f"settle_seconds={self.settle_seconds!r}: must be a number of seconds, at least 0")
+        if self.reconcile is not None and not callable(self.reconcile):
+            refuse(f"reconcile={self.reconcile!r}: expected a function of call and context that returns Settled")
+        if self.reconcile is not None and self.effect != "once":
+            refuse(f"reconcile is for effect='once'; a tool with effect={self.effect!r} is simply run again")
         if self.effect == "once" and self.cache_seconds is not None:
             refuse("a tool with effect 'once' must run each time; declare effect='read', or leave cache_seconds out")
 

@@ -143,7 +143,7 @@ def test_an_older_program_reports_a_newer_file(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with SqliteStore(path) as store:
         store.create().append(ModelInputEntry.of(PROSE))
-    with pytest.raises(StoreError, match=r"written by a newer Antiphon \(schema 6, this one knows 2\)"):
+    with pytest.raises(StoreError, match=r"written by a newer Antiphon \(schema 7, this one knows 2\)"):
         SqliteFile(
             str(path),
             tables=SCHEMA_V1,

@@ -27,9 +27,10 @@ from antiphon.history import (
 )
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.cache import canonical_arguments
+from antiphon.tools.call_execution import CallObserver, CallOutcome
 from antiphon.tools.call_runner import CANCELLED, UNKNOWN_OUTCOME, skipped_result
 from antiphon.tools.context import ToolContext
-from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool
 

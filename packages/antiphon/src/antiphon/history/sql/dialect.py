@@ -33,6 +33,7 @@ class Dialect(Database):
     has_touched: bool = True
     has_digests: bool = True
     has_imported: bool = True
+    has_inbox: bool = True
 
     # Fragments and statements of SQL; `c` is a conversation.
     select_conversations: str

@@ -25,6 +25,7 @@ from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.sql.database import ConnectionBroken
 from antiphon.history.sql.dialect import Dialect, EntryRow
+from antiphon.history.sql.inbox import SqlInbox
 from antiphon.history.sql.leases import Leases
 from antiphon.history.store import ConversationRow, is_id_abbreviation, single_match
 from antiphon.ids import ID_LENGTH
@@ -70,6 +71,10 @@ class Log:
         self._dialect = dialect
         self._leases = leases
         self.path = dialect.location
+
+    def inbox(self, number: int) -> SqlInbox:
+        """What waits for the conversation of that number."""
+        return SqlInbox(self._dialect, number)
 
     def append(
         self,

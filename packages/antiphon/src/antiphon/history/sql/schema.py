@@ -95,6 +95,13 @@ CREATE TABLE tombstones (id TEXT NOT NULL, deleted INTEGER NOT NULL, entries INT
 """,
     # How many entries of a conversation were imported (see `export`): decisions among them permit nothing.
     5: "ALTER TABLE conversations ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;\n",
+    # What others have for a conversation (see `history/inbox.py`).
+    6: """
+CREATE TABLE IF NOT EXISTS inbox (
+    number INTEGER NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, at INTEGER NOT NULL,
+    PRIMARY KEY (number, key)
+) WITHOUT ROWID;
+""",
 }
 FILE_SCHEMA = 1 + len(SQLITE_MIGRATIONS)
 
@@ -197,6 +204,16 @@ CREATE TABLE tombstones (
     ),
     # How many entries of a conversation were imported (see `export`). What older workers import counts as written here.
     Migration(5, 1, "ALTER TABLE conversations ADD COLUMN imported integer NOT NULL DEFAULT 0"),
+    # What others have for a conversation (see `history/inbox.py`). Older workers leave it to newer ones.
+    Migration(
+        6,
+        1,
+        """
+CREATE TABLE inbox (
+    number bigint NOT NULL, key text COLLATE "C" NOT NULL, kind text NOT NULL, body bytea NOT NULL, at timestamptz NOT NULL,
+    PRIMARY KEY (number, key))
+""",
+    ),
 )
 
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, needs integer NOT NULL, done timestamptz NOT NULL)"

@@ -107,6 +107,7 @@ ORDER BY r.due, r.id LIMIT 1
         self.has_touched = file.schema >= 3
         self.has_digests = file.schema >= 5
         self.has_imported = file.schema >= 6
+        self.has_inbox = file.schema >= 7
         if not self.has_imported:
             self.select_conversations = self.select_conversations.replace("c.imported", "0")
         columns = ("at", "body", "checksum" if file.schema >= 4 else "NULL")

@@ -15,10 +15,12 @@ from antiphon.history.agent_history import AgentHistory
 from antiphon.history.digest import FIRST_DIGEST, Tombstone, Verification, entry_digest, head_of
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
+from antiphon.history.inbox import Inbox
 from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.history.search_text import default_title, search_excerpt, searchable_text
 from antiphon.history.sql.dialect import Dialect
+from antiphon.history.sql.inbox import SqlInbox
 from antiphon.history.sql.leases import Leases
 from antiphon.history.sql.log import Log
 from antiphon.history.sql.runs import RunTable
@@ -136,6 +138,7 @@ class SqlStore(HistoryStore):
                 f"DELETE FROM entries WHERE {self._dialect.entries_of}",
                 f"DELETE FROM said WHERE {self._dialect.index_rows_of}",
                 "DELETE FROM runs WHERE number = :number",
+                "DELETE FROM inbox WHERE number = :number",
                 _DELETE_UNUSED,
                 "DELETE FROM attachment_uses WHERE number = :number",
             ):
@@ -193,6 +196,9 @@ class SqlStore(HistoryStore):
             Tombstone(id=name, deleted=self._dialect.to_datetime(deleted), entries=entries, head=head.hex())
             for name, deleted, entries, head in found
         ]
+
+    def inbox(self, conversation: str) -> Inbox:
+        return SqlInbox(self._dialect, self._log.find(conversation).number)
 
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
         return self._leases.claim(self._log.find(conversation).number, holder, seconds)

@@ -349,6 +349,8 @@ class McpServer(AsyncClosable):
         if effect == "once":  # such a tool is neither tried again nor remembered, whatever holds for the others
             settings.pop("retries", None)
             settings.pop("cache_seconds", None)
+        else:
+            settings.pop("reconcile", None)
         # The protocol: a tool is destructive unless it is marked as not.
         is_destructive = not is_read_only and not (hints and hints.destructive_hint is False)
         if self._approve_destructive and is_destructive:
