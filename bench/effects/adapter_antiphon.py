@@ -10,7 +10,7 @@ import antiphon as ap
 from bench.effects.payment import FOLDER, QUESTION, TOOL, decide, find, pay
 
 
-def find_payment(call: ap.ToolCallRequest, context: ap.ToolContext) -> ap.Settled:
+def find_payment(_: ap.ToolCallRequest, context: ap.ToolContext) -> ap.Settled:
     receipt = find(context.idempotency_key)
     return ap.Settled.not_done() if receipt is None else ap.Settled.done(f"paid, receipt {receipt}")
 

@@ -1,4 +1,4 @@
-"""LangGraph: an agent with a checkpointer in SQLite, `durability="sync"`, the side effect in a `@task`; resumed with `invoke(None)`.
+"""LangGraph: a checkpointer in SQLite, `durability="sync"`, the side effect in a `@task`; resumed with `invoke(None)`.
 
 Documentation: docs.langchain.com/oss/python/langgraph/durable-execution
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-from bench.effects.payment import FOLDER, QUESTION, decide, pay
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -17,6 +16,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+
+from bench.effects.payment import FOLDER, QUESTION, decide, pay
 
 
 @task

@@ -11,8 +11,9 @@ from typing import Any
 
 from agents import Agent, Model, ModelResponse, Runner, SQLiteSession, Usage, function_tool, set_tracing_disabled
 from agents.tool_context import ToolContext
-from bench.effects.payment import FOLDER, QUESTION, decide, pay
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from bench.effects.payment import FOLDER, QUESTION, decide, pay
 
 
 @function_tool(failure_error_function=None)
@@ -22,7 +23,7 @@ async def pay_invoice(context: ToolContext[Any], cents: int) -> str:
 
 
 class Script(Model):
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
+    async def get_response(self, _: Any, input: Any, *__: Any, **___: Any) -> ModelResponse:  # noqa: A002
         items = input if isinstance(input, list) else []
         results = [item["output"] for item in items if item.get("type") == "function_call_output"]
         call = decide(str(results[-1]) if results else None)

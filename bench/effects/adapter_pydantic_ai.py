@@ -10,12 +10,13 @@ import asyncio
 import sys
 from typing import Any
 
-from bench.effects.payment import FOLDER, QUESTION, decide, pay
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai_harness import StepPersistence
 from pydantic_ai_harness.step_persistence import SqliteStepStore, annotate_tool_effect, continue_run
+
+from bench.effects.payment import FOLDER, QUESTION, decide, pay
 
 
 def answer(messages: Any, _: Any) -> ModelResponse:

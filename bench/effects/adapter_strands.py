@@ -10,10 +10,11 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from bench.effects.payment import FOLDER, QUESTION, decide, pay
 from strands import Agent, ToolContext, tool
 from strands.models import Model
 from strands.session import FileSessionManager
+
+from bench.effects.payment import FOLDER, QUESTION, decide, pay
 
 
 @tool(context=True)
@@ -28,9 +29,8 @@ class Script(Model):
     def get_config(self) -> Any:
         return {}
 
-    async def structured_output(self, *_: Any, **__: Any) -> Any:
+    def structured_output(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
-        yield
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
         blocks = [block["toolResult"] for one in messages for block in one["content"] if "toolResult" in block]

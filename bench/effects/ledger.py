@@ -26,7 +26,7 @@ class Ledger:
         ledger = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - the library's name
+            def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 receipt = ledger.book(body)
                 if ledger.kill:
@@ -35,7 +35,7 @@ class Ledger:
                     return
                 self._answer({"receipt": receipt})
 
-            def do_GET(self) -> None:  # noqa: N802 - the library's name
+            def do_GET(self) -> None:
                 key = parse_qs(urlsplit(self.path).query).get("key", [""])[0]
                 self._answer({"receipt": ledger.find(key)})
 

@@ -1,8 +1,8 @@
 """What every adapter shares, with the standard library alone: the payment, where the process dies, and what the model was told.
 
 The process dies at one of four points (`EFFECTS_CRASH`): `asked`, when the model has decided to pay; `started`, when the tool has
-begun; `committed`, when the ledger has booked and not answered (it kills the client); `acknowledged`, when the tool has the receipt
-and has not returned.
+begun; `committed`, when the ledger has booked and not answered (it kills the client); `acknowledged`, when the tool has the
+receipt and has not returned.
 """
 
 from __future__ import annotations

@@ -35,6 +35,9 @@ class Watcher:
         self.events.append(("finished", call.tool_call_id, result.status))
         self.outcomes.append(outcome)
 
+    def waits(self, call: ToolCallRequest) -> None:
+        self.events.append(("waits", call.tool_call_id))
+
 
 def run(
     tools: Sequence[Tool | Callable[..., Any]], *calls: ToolCallRequest, watcher: Watcher | None = None, **settings: Any

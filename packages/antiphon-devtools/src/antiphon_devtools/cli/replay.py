@@ -18,7 +18,7 @@ from antiphon.conversation.replay.replay_run import parse_step
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location
 from antiphon.parts import ToolCallRequest
-from antiphon.tools.threads import run_in_daemon_thread
+from antiphon.tools.attempt import run_in_daemon_thread
 from antiphon_chat.language import LANGUAGES, language_from_environment, translate, use_language
 from antiphon_chat.shared.session import ChatSession, ChatSettings
 from antiphon_chat.shared.setup.own_tools import own_tools

@@ -25,9 +25,8 @@ from typing import Any, Literal, Self, TypeAlias
 from msgspec import Struct
 
 from antiphon.parts import ToolCallRequest
-from antiphon.tools.attempt import run_attempt
+from antiphon.tools.attempt import run_attempt, run_in_daemon_thread
 from antiphon.tools.context import ToolContext
-from antiphon.tools.threads import run_in_daemon_thread
 
 logger = logging.getLogger("antiphon.tools")
 

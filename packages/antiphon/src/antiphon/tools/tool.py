@@ -26,10 +26,10 @@ from weakref import WeakKeyDictionary
 from antiphon.errors import InvalidTool, ToolError, ToolWarning
 from antiphon.parts import ToolCallRequest
 from antiphon.tools.arguments import SchemaValidator, SignatureValidator, invalid_json_error
+from antiphon.tools.attempt import run_in_daemon_thread
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
 from antiphon.tools.settling import SETTLE_SECONDS, Reconcile
-from antiphon.tools.threads import run_in_daemon_thread
 from antiphon.wire.request import ToolDefinition
 
 

@@ -257,6 +257,9 @@ def test_progress_is_passed_on(either: Bench) -> None:
         def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
             pass
 
+        def waits(self, call: ToolCallRequest) -> None:
+            pass
+
     watching = Watching()
     result = either.runner.run(either.calling("test__work", watching, seconds=0.05))
     assert result.result_markdown == "worked"
