@@ -29,7 +29,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
-.PHONY: dist run demo web serve local-model docs test test-all floors integrations budget checks lint lint-only types page-types format bench pictures fuzz clean
+.PHONY: dist run demo web serve local-model docs test test-all floors integrations effects budget checks lint lint-only types page-types format bench pictures fuzz clean
 
 run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -57,6 +57,9 @@ test-all: $(BROWSER) checks   ## the same with the long tests
 
 floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
 	.venv-floors/bin/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
+
+effects: $(READY) .venv-effects-peers/.ready   ## what is paid twice if a process dies in the middle of it, ours beside other frameworks
+	$(BIN)/python -m bench effects
 
 integrations: .venv-integrations/.ready   ## the integrations with other libraries, against those libraries
 	.venv-integrations/bin/python -m pytest packages/antiphon/tests/integrations
@@ -101,7 +104,7 @@ fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS 
 	mkdir -p .fuzz && $(BIN)/python fuzz .fuzz -max_total_time=$(or $(SECONDS),60) -timeout=20 -rss_limit_mb=4096
 
 clean:
-	rm -rf $(VENV) .venv-integrations .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations .venv-effects-peers .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(RUN): $(wildcard packages/*/pyproject.toml) constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
@@ -145,6 +148,10 @@ $(BROWSER): $(READY)    # a browser for the tests of the chat's page; where it c
 
 .venv-peers/.ready: $(READY) bench/peers/formats.txt
 	$(call INSTALL_PEERS,.venv-peers,bench/peers/formats.txt)
+	@touch $@
+
+.venv-effects-peers/.ready: $(READY) bench/peers/effects.txt
+	$(call INSTALL_PEERS,.venv-effects-peers,bench/peers/effects.txt)
 	@touch $@
 
 .venv-loop-peers/.ready: $(READY) bench/peers/loop.txt

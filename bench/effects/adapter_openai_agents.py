@@ -23,7 +23,7 @@ async def pay_invoice(context: ToolContext[Any], cents: int) -> str:
 
 
 class Script(Model):
-    async def get_response(self, _: Any, input: Any, *__: Any, **___: Any) -> ModelResponse:  # noqa: A002
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002, ARG002
         items = input if isinstance(input, list) else []
         results = [item["output"] for item in items if item.get("type") == "function_call_output"]
         call = decide(str(results[-1]) if results else None)

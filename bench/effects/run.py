@@ -8,6 +8,7 @@ run in `.venv-effects-peers`, if `make effects` could install them there. The ta
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,9 @@ POINTS = {
 TOOLS = {"plain": "plain", "key": "with a key", "reconcile": "with `reconcile`"}
 
 
+_UNKNOWN = re.compile(r"unknown|may (?:or may not )?have|not known", re.IGNORECASE)
+
+
 class Framework(Struct, frozen=True):
     """One framework: its adapter, the package whose version is shown, and the tools it can declare."""
 
@@ -48,7 +52,7 @@ class Framework(Struct, frozen=True):
 FRAMEWORKS = (
     Framework("Antiphon", "antiphon", "adapter_antiphon", ("plain", "key", "reconcile")),
     Framework("LangGraph", "langgraph", "adapter_langgraph"),
-    Framework("pydantic-ai", "pydantic-ai-harness", "adapter_pydantic_ai"),
+    Framework("pydantic-ai harness", "pydantic-ai-harness", "adapter_pydantic_ai"),
     Framework("OpenAI Agents", "openai-agents", "adapter_openai_agents"),
     Framework("Strands", "strands-agents", "adapter_strands"),
 )
@@ -70,10 +74,11 @@ class Case(Struct, frozen=True):
         if "receipt" in self.told:
             told = "told: paid"
         elif self.told:
-            told = "told: unknown"
+            word = "unknown" if _UNKNOWN.search(self.told) else "interrupted" if "interrupt" in self.told else "failed"
+            told = f"told: {word}"
         else:
-            told = "stopped" if not self.error else "failed"
-        return f"{self.rows}, {told}" if self.rows == 1 and told == "told: paid" else f"**{self.rows}**, {told}"
+            told = "stopped" if not self.error else "broken"
+        return f"**{self.rows}**, {told}" if self.rows > 1 else f"{self.rows}, {told}"
 
 
 def main(arguments: list[str]) -> int:
@@ -89,7 +94,7 @@ def main(arguments: list[str]) -> int:
                 case = _run_case(framework, python, number, tool, point)
                 cases.append(case)
                 print(
-                    f"{framework.name:14} {number:8} {tool:10} {point:13} {case.words} {case.error}".rstrip(),
+                    f"{framework.name:19} {number:8} {tool:10} {point:13} {case.words} {case.error}".rstrip(),
                     flush=True,
                 )
     if not arguments:

@@ -57,7 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     approve = actions.add_parser("approve", help="approve, deny or edit pending calls")
     retry = actions.add_parser("retry", help="retry a failed run")
-    for action in (show, follow, cancel, approve, retry):
+    steer = actions.add_parser("steer", help="send a message to a run; if it is over, another one begins with it")
+    settle = actions.add_parser("settle", help="bring the result of a call that comes from outside")
+    for action in (show, follow, cancel, approve, retry, steer, settle):
         action.add_argument("run", metavar="RUN", help="an id, the beginning or end of one, or `last`")
     approve.add_argument("calls", nargs="*", metavar="CALL", help="call ids (default: the pending call)")
     how = approve.add_mutually_exclusive_group()
@@ -65,7 +67,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--edit", metavar="JSON", help="approve with these arguments")
     approve.add_argument("--reason", default="", help="reason; the model gets it if the call is denied")
 
-    for action in (submit, listing, show, follow, cancel, approve, retry):
+    steer.add_argument("text", metavar="TEXT", help="the message; - is standard input")
+    steer.add_argument("--key", default="", help="a name for the message: the same again changes nothing")
+    settle.add_argument("call", metavar="CALL", help="the id of the call")
+    settle.add_argument("text", metavar="TEXT", help="the result; - is standard input")
+
+    for action in (submit, listing, show, follow, cancel, approve, retry, steer, settle):
         add_json(action)
         add_store(action, is_action=True)
 
@@ -77,10 +84,24 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
-    text = sys.stdin.read() if arguments.text == "-" else arguments.text
+def _text(arguments: argparse.Namespace) -> str:
+    text: str = sys.stdin.read() if arguments.text == "-" else arguments.text
     if not text.strip():
         raise ConversationError("empty message; give a text, or - to read standard input")
+    return text
+
+
+def _steer(runs: Runs, arguments: argparse.Namespace) -> int:
+    known = runs.steer(arguments.run, _text(arguments), key=arguments.key)
+    return _changed(known, arguments, "reads it in its next round")
+
+
+def _settle(runs: Runs, arguments: argparse.Namespace) -> int:
+    return _changed(runs.settle(arguments.run, arguments.call, _text(arguments)), arguments, "continues")
+
+
+def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
+    text = _text(arguments)
     run = runs.submit(
         text,
         kind=arguments.kind,
@@ -264,6 +285,8 @@ _ACTIONS = {
     "cancel": _cancel,
     "approve": _approve,
     "retry": _retry,
+    "steer": _steer,
+    "settle": _settle,
 }
 
 
