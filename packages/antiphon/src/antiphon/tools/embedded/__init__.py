@@ -1,14 +1,13 @@
 """Calls that models write into their text: `EmbeddedCalls` for streams, `find_calls` for whole texts.
 
 markdown_context  where in a Markdown text a call may begin, and where it is only quoted
-parsed_call       name and arguments of a call, from JSON or tags; the table of dialects
-input_buffer      text that arrives in pieces, and the words, strings and JSON in it
-parser            the grammar of each dialect
+parsed_call       name and arguments of a call, from JSON or tags
+parser            the table of dialects, and the grammar of each
 stream            text to text and calls; deltas to deltas with calls
 text_tools        tools described in the prompt, for models without tool support
 """
 
-from antiphon.tools.embedded.parsed_call import DIALECTS, Dialect
+from antiphon.tools.embedded.parser import DIALECTS, Dialect
 from antiphon.tools.embedded.stream import EmbeddedCalls, find_calls, with_calls_read
 from antiphon.tools.embedded.text_tools import EmbeddedSetting, parse_setting, with_text_tools
 

@@ -1,68 +1,35 @@
-"""`ParsedCall`: the JSON or tags of a call as name and arguments; and the table of dialects."""
+"""`ParsedCall`: the JSON or tags of a call as name and arguments."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
-
-class NotACall(Exception):
-    """The text is not a call."""
-
-
-_TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
-
-
-class Dialect(Struct, frozen=True):
-    """One way to mark a call.
-
-    `body`: `objects` is JSON, one object a call; `function` names the tool in a tag and holds an object or a tag for each
-    parameter; `objects or functions` is either; `objects or name` may name the tool before its arguments; `steps` is a list
-    of marked calls. A `is_token` opener is a control token of the model's template, which prose does not use.
-    """
-
-    name: str
-    opener: str
-    body: Literal["objects", "function", "objects or functions", "objects or name", "steps"]
-    closer: str = ""
-    is_token: bool = False
-
-
-DIALECTS = (
-    Dialect("tag", "<tool_call>", "objects or functions", "</tool_call>"),
-    Dialect("function tag", "<function_call>", "objects or functions", "</function_call>"),
-    Dialect("function", "<function=", "function"),
-    Dialect("llama", "<|python_tag|>", "objects", is_token=True),
-    Dialect("granite", "<|tool_call|>", "objects", is_token=True),
-    Dialect("mistral", "[TOOL_CALLS]", "objects or name", is_token=True),
-    Dialect("deepseek", "<｜tool▁calls▁begin｜>", "steps", "<｜tool▁calls▁end｜>", is_token=True),
-)
-
-FENCE_LANGUAGES = frozenset({"", "json", "tool_call", "tool_calls"})
-"""The languages of a fenced block that may be a call."""
-
-STEP_BEGIN, STEP_NAME_END, STEP_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
-"""The markers that separate the calls of a `steps` body."""
-
-
 KnownTools: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The tools on offer: each name, and the schemas of its parameters as far as they are known."""
 
+
+UNREADABLE = "unreadable_call"
 NAME_KEYS = ("tool", "name")
-ARGUMENT_KEYS = ("arguments", "parameters", "args")
+_ARGUMENT_KEYS = ("arguments", "parameters", "args")
 ENVELOPE_KEYS = frozenset({"id", "type", "index"})
 """Keys that may be beside name and arguments, and are part of neither."""
-
+_TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
 _NAMED = re.compile(r'\s*\{\s*"(?:tool|name)"\s*:\s*"([^"\\]*)"\s*,?')
 _LOOSELY_NAMED = re.compile(
     r"""['"]?\b(?:tool|name)['"]?\s*[:=]\s*['"]([\w.:/-]{1,128})['"]|<function=([\w.:/-]{1,128})>|\A([\w.:/-]{1,128})"""
 )
-UNREADABLE = "unreadable_call"
 _ARGUMENTS = re.compile(r'\s*"(?:arguments|parameters|args)"\s*:\s*')
+
+
+class NotACall(Exception):
+    """The text is not a call; `position` is how far it was read."""
+
+    position = 0
 
 
 class ParsedCall(Struct, frozen=True):
@@ -78,10 +45,9 @@ def read_calls(text: str, offer: KnownTools, *, is_marked: bool) -> list[ParsedC
     A marked call may name a tool that is not on offer: if the mark is closed, running it gives the model an error.
     """
     shape: Any = list[dict[str, Raw]] if text.startswith("[") else dict[str, Raw]
-    try:
-        found = msgspec.json.decode(text, type=shape)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise NotACall from error
+    found = _decoded(text, shape)
+    if found is None:
+        raise NotACall
     calls = [_read_call(fields, offer, is_marked) for fields in (found if isinstance(found, list) else [found])]
     if not calls:
         raise NotACall
@@ -98,7 +64,7 @@ def _read_call(fields: dict[str, Raw], offer: KnownTools, is_marked: bool) -> Pa
     name = msgspec.json.decode(fields.pop(name_key), type=str)
     if name not in offer and not (is_marked and _TOOL_NAME.fullmatch(name)):
         raise NotACall
-    for key in ARGUMENT_KEYS:
+    for key in _ARGUMENT_KEYS:
         if key in fields and not fields.keys() - ENVELOPE_KEYS - {key}:
             arguments = _object_text(fields[key], is_marked)
             if arguments is not None:
@@ -136,29 +102,23 @@ def read_broken(text: str, offer: KnownTools) -> ParsedCall:
         rest = text[named.end() :]
         begin = _ARGUMENTS.match(rest)
         arguments = (rest[begin.end() :] if begin else rest).strip()
-        if begin and _is_object(arguments):  # only the bracket around it is missing
+        if begin and isinstance(_decoded(arguments), dict):  # only the bracket around it is missing
             return ParsedCall(named[1], arguments)
-        return ParsedCall(named[1], text if not arguments or _is_json(arguments) else arguments)
-    found = None if _is_json(text) else _LOOSELY_NAMED.search(text)
+        is_json = not arguments or _decoded(arguments, Raw) is not None
+        return ParsedCall(named[1], text if is_json else arguments)
+    found = None if _decoded(text, Raw) is not None else _LOOSELY_NAMED.search(text)
     name = next(filter(None, found.groups()), "") if found else ""
     if not name or (found and found[3] and found[3] not in offer):
         name = UNREADABLE
     return ParsedCall(name, text)
 
 
-def _is_json(text: str) -> bool:
+def _decoded(text: str, shape: Any = Any) -> Any:
+    """The value of a JSON text; None if it is not one, or not of this shape."""
     try:
-        msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=shape)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
-    return True
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
+        return None
 
 
 def tagged_arguments(values: Mapping[str, str], schemas: Mapping[str, Any]) -> str:
@@ -170,13 +130,9 @@ def tagged_arguments(values: Mapping[str, str], schemas: Mapping[str, Any]) -> s
 def _tag_value(text: str, schema: Any) -> str:
     # The template puts each value on lines of its own.
     text = text.removeprefix("\n").removesuffix("\n")
-    if isinstance(schema, Mapping) and schema.get("type") == "string":
-        return _quote(text)
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _quote(text)
-    return _quote(text) if isinstance(value, str) else text.strip()
+    is_string = isinstance(schema, Mapping) and schema.get("type") == "string"
+    raw = None if is_string else _decoded(text, Raw)
+    return _quote(text) if raw is None or isinstance(_decoded(text), str) else text.strip()
 
 
 def _quote(text: str) -> str:

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 from msgspec import structs
 
 from antiphon.parts import NativeExtras, OutputPart, Text, ToolCallRequest
-from antiphon.tools.embedded.input_buffer import InputBuffer, Parser
 from antiphon.tools.embedded.markdown_context import MarkdownContext
 from antiphon.tools.embedded.parsed_call import KnownTools, NotACall, ParsedCall
-from antiphon.tools.embedded.parser import parse_call
+from antiphon.tools.embedded.parser import NeedsMore, parse_call
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -33,29 +32,35 @@ Chunk: TypeAlias = str | ParsedCall
 
 _MAY_BEGIN = re.compile(r"[<\[{`~]")
 _MAY_BEGIN_TAG = re.compile("<")
+_NEVER = re.compile(r"(?!)")
+_WORK_RATIO, _FREE_WORK = 8, 20_000
+"""How often what may become a call is parsed: so many times its length, and so many characters for nothing."""
 
 
 class Scanner:
     """One text. `feed` its pieces and `close` it; each gives what has become certain by then.
 
-    The Markdown around a place matters only where a call may begin, so text that has no such place is not looked at twice.
+    The Markdown around a place matters only where a call may begin, so text that has no such place is not looked at twice. What
+    may become a call is parsed again as it grows, but not more often than its length allows: the work is linear.
     """
 
     def __init__(self, offer: KnownTools, *, only_closed: bool = False) -> None:
         self._offer = offer
         self._only_closed = only_closed
-        self._may_begin = _MAY_BEGIN_TAG if only_closed else _MAY_BEGIN
-        self._source = InputBuffer()
+        self._may_begin = _NEVER if not offer else _MAY_BEGIN_TAG if only_closed else _MAY_BEGIN
+        self._held = ""
+        """Text that is not passed on: a call may begin it."""
+        self._work = 0
+        """How many characters of it were parsed so far."""
         self._place = MarkdownContext()
         self._unnoted: list[str] = []
-        self._candidate: Parser[list[ParsedCall]] | None = None
         self._white: list[str] = []
         self._is_after_call = False
         self._pieces: list[Chunk] = []
 
     def passes(self, text: str) -> bool:
         """Whether `text` is passed on as it is: nothing is held back, and no call may begin in it. Then it is noted."""
-        if self._candidate is not None or self._white or self._is_after_call or not text or text[-1].isspace():
+        if self._held or self._white or self._is_after_call or not text or text[-1].isspace():
             return False
         if self._may_begin.search(text) is not None:
             return False
@@ -63,61 +68,58 @@ class Scanner:
         return True
 
     def feed(self, text: str) -> list[Chunk]:
-        self._source.add(text)
-        self._scan()
+        self._scan(text, is_ended=False)
         return self._take_chunks()
 
     def close(self) -> list[Chunk]:
         """The text is over: a call that only lacks its closer counts."""
-        self._source.is_ended = True
-        self._scan()
+        self._scan("", is_ended=True)
         self._release_white()
         return self._take_chunks()
 
     def abandon(self) -> list[Chunk]:
         """The text was cut: what was held back is text, whatever it might have become."""
-        self._candidate = None
-        self._emit(self._source.commit() + self._source.rest())
+        held, self._held = self._held, ""
+        self._emit(held)
         self._release_white()
         return self._take_chunks()
 
-    def _scan(self) -> None:
-        source = self._source
-        while True:
-            if self._candidate is None:
-                if not self._pass_prose():
-                    return
-                self._candidate = parse_call(source, self._offer, only_closed=self._only_closed)
+    def _scan(self, more: str, *, is_ended: bool) -> None:
+        is_candidate = bool(self._held)
+        text, position = self._held + more, 0
+        while is_candidate or (position := self._pass_prose(text, position)) < len(text):
+            self._work += len(text) - position
+            if is_candidate and not is_ended and self._work > _WORK_RATIO * (len(text) - position) + _FREE_WORK:
+                self._work -= len(text) - position
+                break  # it is parsed again when it is longer
+            is_candidate = False
             try:
-                next(self._candidate)
-            except StopIteration as found:
-                source.commit()
+                calls, end = parse_call(text, position, self._offer, is_ended=is_ended, only_closed=self._only_closed)
+            except NeedsMore:
+                break
+            except NotACall as refusal:
+                self._pass(text[position : refusal.position])
+                position = refusal.position
+            else:
                 self._context().note_call()
                 self._white.clear()
                 self._is_after_call = True
-                self._pieces += found.value
-            except NotACall:
-                if not source.mark:
-                    source.take(
-                        1
-                    )  # nothing of it could be used: its first character is text, the next may begin another
-                self._pass(source.commit())
-            else:
-                return  # it needs to see more
-            self._candidate = None
+                self._pieces += calls
+                position = end
+            self._work = 0
+        self._held = text[position:]
 
-    def _pass_prose(self) -> bool:
-        """Pass text on up to where a call may begin; returns whether there is such a place."""
-        source = self._source
-        while found := self._may_begin.search(source.text, source.position):
-            self._pass(source.text[source.position : found.start()])
-            source.position = found.start()
+    def _pass_prose(self, text: str, position: int) -> int:
+        """Pass text on up to where a call may begin; returns that place, or the end."""
+        while found := self._may_begin.search(text, position):
+            self._pass(text[position : found.start()])
+            position = found.start()
             if self._is_place_for(found[0]):
-                return True
+                return position
             self._pass(found[0])
-            source.position += 1
-        self._pass(source.rest())
-        return False
+            position += 1
+        self._pass(text[position:])
+        return len(text)
 
     def _is_place_for(self, front: str) -> bool:
         place = self._context()
