@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
+from jsonschema import Draft202012Validator
 
 from antiphon.errors import InvalidEntry, StoreDamaged
 from antiphon.history import (
@@ -24,10 +26,12 @@ from antiphon.history import (
     encode_entry,
 )
 from antiphon.history.entries import TITLES
+from antiphon.history.log_schema import log_schema
 from antiphon.parts import Text
 from support.history_strategies import entries
 
 STORED = Path(__file__).parent / "stored"
+SCHEMA_OF_LINES = Draft202012Validator(log_schema())
 
 
 @given(entries)
@@ -61,6 +65,23 @@ def test_every_form_ever_stored_still_loads_and_is_written_back_the_same() -> No
         kinds |= {entry.kind for entry in history.entries}
         assert [encode_entry(entry) + b"\n" for entry in history.entries] == lines[1:]
     assert kinds == {kind.value for kind in HistoryEntryKind}
+
+
+def test_the_schema_of_the_log_accepts_every_form_ever_stored() -> None:
+    lines = [line for file in STORED.glob("schema-*.jsonl") for line in file.read_bytes().splitlines()]
+    for line in lines:
+        SCHEMA_OF_LINES.validate(msgspec.json.decode(line))
+    shipped = Path(__file__).parents[4] / "docs" / "log-format.schema.json"
+    written = json.loads(msgspec.json.encode(log_schema()))
+    assert json.loads(shipped.read_text()) == written, "antiphon history schema > docs/log-format.schema.json"
+
+
+@given(entries)
+def test_the_schema_of_the_log_accepts_what_is_written_and_nothing_else(entry: HistoryEntry) -> None:
+    stored = msgspec.json.decode(encode_entry(msgspec.structs.replace(entry, sequence_number=1)))
+    assert SCHEMA_OF_LINES.is_valid(stored)
+    assert not SCHEMA_OF_LINES.is_valid({**stored, "mood": "good"})
+    assert not SCHEMA_OF_LINES.is_valid({name: value for name, value in stored.items() if name != "sequence_number"})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""`antiphon history`: list, show, search, export, import, fork, copy, verify and delete stored conversations."""
+"""`antiphon history`: list, show, search, export, import, fork, copy, verify and delete stored conversations.
+
+`schema` prints the JSON Schema of the log format.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from antiphon.history.digest import Verification
 from antiphon.history.entries import TITLES
 from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
 from antiphon.history.location import is_postgres_url, open_location, store_location
+from antiphon.history.log_schema import log_schema
 from antiphon.history.transcript import entry_lines
 from antiphon.text import one_line
 from antiphon.wire import FORMATS
@@ -93,6 +97,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verify.add_argument("--at", type=int, metavar="N", help="with --head: the conversation had N entries then")
     add_json(verify)
 
+    actions.add_parser("schema", help="print the JSON Schema of the lines of an export")
+
     _configure_copy(actions.add_parser("copy", help="copy conversations to another store"))
 
     for action in (listing, show, search, export, bring, fork, delete, verify):
@@ -101,6 +107,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and run the action."""
+    if arguments.action == "schema":
+        write_json(log_schema())
+        return 0
     place = store_location(arguments.store)
     if arguments.action == "copy":
         return _copy(place, arguments)
