@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from antiphon_gateway.access.client_keys import hash_key
 from antiphon_gateway.access.login_attempts import LoginAttempts
@@ -142,6 +142,35 @@ def test_everything_is_shown_and_fits(reader: Reader) -> None:
     expect(opened).to_contain_text("overloaded: Overloaded <b>today</b>")
     expect(opened.get_by_role("table")).to_contain_text("env:KEY_ANTHROPIC")
     expect(opened).to_contain_text(HOSTILE)
+    assert reader.overflow <= 0
+
+
+@pytest.mark.parametrize("reader", [DESKTOP, PHONE], ids=["desktop", "phone"], indirect=True)
+def test_large_numbers_fit(reader: Reader) -> None:
+    """The gateway's own answer with an hour of much traffic, most of which has no known price."""
+    large = {
+        "calls": 123_456,
+        "unpriced_calls": 98_765,
+        "estimated_calls": 1_234,
+        "cost": "12345.678",
+        "requests": 98_765,
+    }
+
+    def enlarge(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: enlarge(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            return [enlarge(each, name) for each in value]
+        return large.get(name, 12_345.67 if name.endswith("seconds") else value)
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json=enlarge(response.json()))
+
+    reader.page.route("**/status?format=json*", answer)
+    reader.log_in()
+    expect(reader.page.locator("dl.figures")).to_contain_text("$12,345.68")
+    expect(reader.page.locator(".spenders").first).to_contain_text("+ 98,765 calls unknown")
     assert reader.overflow <= 0
 
 
