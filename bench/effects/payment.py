@@ -1,4 +1,4 @@
-"""What every adapter shares, with the standard library alone: the payment, where the process dies, and what the model was told.
+"""What every adapter shares, with the standard library alone: the payment, where the process dies, and what the model learned.
 
 The process dies at one of four points (`EFFECTS_CRASH`): `asked`, when the model has decided to pay; `started`, when the tool has
 begun; `committed`, when the ledger has booked and not answered (it kills the client); `acknowledged`, when the tool has the
@@ -52,7 +52,7 @@ def decide(result: str | None) -> str:
     Returns the id of the call to make, or an empty text.
     """
     if result is not None:
-        (FOLDER / "told.txt").write_text(result)
+        (FOLDER / "learned.txt").write_text(result)
         return ""
     die_at("asked")
     return f"call_{uuid.uuid4().hex[:12]}"

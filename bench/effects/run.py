@@ -1,7 +1,7 @@
 """`python -m bench effects [NAME …]`: kill an agent at four points of a payment, resume it, and count what was booked.
 
 Each case is two processes: one asks the agent to pay once and is killed; the other resumes it as the documentation of its
-framework says. Counted is what the ledger booked (0, 1, 2), and what the model was told in the end. The frameworks beside ours
+framework says. Counted is what the ledger booked (0, 1, 2), and what the model learned in the end. The frameworks beside ours
 run in `.venv-effects-peers`, if `make effects` could install them there. The table goes to `docs/effects.md`.
 """
 
@@ -59,26 +59,32 @@ FRAMEWORKS = (
 
 
 class Case(Struct, frozen=True):
-    """What became of one case: rows booked, and what the model was told; empty if it was told nothing."""
+    """What became of one case: rows booked, and what the model learned; empty if nothing."""
 
     framework: str
     version: str
     tool: str
     point: str
     rows: int
-    told: str
+    learned: str
     error: str = ""
 
     @property
     def words(self) -> str:
-        if "receipt" in self.told:
-            told = "told: paid"
-        elif self.told:
-            word = "unknown" if _UNKNOWN.search(self.told) else "interrupted" if "interrupt" in self.told else "failed"
-            told = f"told: {word}"
+        if "receipt" in self.learned:
+            learned = "model: paid"
+        elif self.learned:
+            word = (
+                "unknown"
+                if _UNKNOWN.search(self.learned)
+                else "interrupted"
+                if "interrupt" in self.learned
+                else "failed"
+            )
+            learned = f"model: {word}"
         else:
-            told = "stopped" if not self.error else "broken"
-        return f"**{self.rows}**, {told}" if self.rows > 1 else f"{self.rows}, {told}"
+            learned = "stopped" if not self.error else "broken"
+        return f"**{self.rows}**, {learned}" if self.rows > 1 else f"{self.rows}, {learned}"
 
 
 def main(arguments: list[str]) -> int:
@@ -102,7 +108,7 @@ def main(arguments: list[str]) -> int:
         write_table(cases)
     ours = [case for case in cases if case.framework == "Antiphon"]
     return (
-        1 if any(case.rows > 1 or (case.tool == "reconcile" and case.words != "1, told: paid") for case in ours) else 0
+        1 if any(case.rows > 1 or (case.tool == "reconcile" and case.words != "1, model: paid") for case in ours) else 0
     )
 
 
@@ -139,7 +145,7 @@ def _run_case(framework: Framework, python: Path, number: str, tool: str, point:
                 error = f"it was not killed: {killed.stderr.strip().splitlines()[-1:]}"
                 return Case(framework.name, number, tool, point, len(ledger.rows), "", error)
             resumed = _start([*command, "resume"], environment, folder)
-            told = folder / "told.txt"
+            learned = folder / "learned.txt"
             error = "" if resumed.returncode == 0 else (resumed.stderr.strip().splitlines() or ["?"])[-1][:200]
             return Case(
                 framework.name,
@@ -147,7 +153,7 @@ def _run_case(framework: Framework, python: Path, number: str, tool: str, point:
                 tool,
                 point,
                 len(ledger.rows),
-                told.read_text() if told.exists() else "",
+                learned.read_text() if learned.exists() else "",
                 error,
             )
     finally:

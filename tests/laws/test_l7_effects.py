@@ -219,13 +219,13 @@ def test_a_crash_between_admission_and_removal_admits_nothing_twice() -> None:
     chat = Conversation(planned([]), history=inbox.revived())
     assert steering(chat.history) == ["Use euros."]
     assert ToolLoop(chat).run_sync().reason == "answered"
-    assert chat.steer("Use euros.", key="k") == "k"  # its sender never heard of it, and sends it again
+    assert chat.steer("Use euros.", key="k") == "k"  # its sender got no answer, and sends it again
     assert ToolLoop(chat).run_sync().reason == "answered"
     assert steering(chat.history) == ["Use euros."]
     assert inbox.items() == ()
 
 
-def answer_until_told(context: Sequence[ContextEntry], _: Any) -> Any:
+def answer_until_steered(context: Sequence[ContextEntry], _: Any) -> Any:
     """A model that looks on until a message tells it to stop."""
     if any("stop" in str(getattr(part, "text", "")) for entry in context for part in entry.content):
         return "Stopped."
@@ -240,7 +240,7 @@ def steered_in_a_process(place: str, conversation: str) -> None:
         return "nothing yet"
 
     with open_store(place) as store:
-        chat = Conversation(FunctionModel(answer_until_told), tools=[look], history=store.open(conversation))
+        chat = Conversation(FunctionModel(answer_until_steered), tools=[look], history=store.open(conversation))
         ToolLoop(chat, max_rounds=100_000, max_repeats=0).run_sync()
 
 

@@ -32,17 +32,17 @@ def test_a_summary_is_requested_separately_and_precedes_the_last_question() -> N
     async def talked() -> None:
         model = ScriptedModel(call("weather", city="Oslo"), "Rain.", "Fine.", "They spoke of rain in Oslo.")
         chat = Conversation(model, tools=[weather])
-        with pytest.raises(ConversationError, match="nothing to sum up yet"):
+        with pytest.raises(ConversationError, match="nothing to summarise yet"):
             await compact(chat)
         await ToolLoop(chat).run("Rain in Oslo? " * 50)
         await ToolLoop(chat).run("And Bergen?")
         version, tokens = chat.history.version, chat.tokens
         entry = await compact(chat)
         assert (entry.summary, entry.up_to) == ("They spoke of rain in Oslo.", 5)
-        assert chat.history.version == version + 1  # the question for a summary is not part of the conversation
+        assert chat.history.version == version + 2  # the note of the side call, and the summary
         assert chat.context()[0].content == (Text(f"{SUMMARY_TITLE}\n{entry.summary}"),)
         assert 0 < chat.tokens < tokens
-        with pytest.raises(ConversationError, match="nothing to sum up yet"):
+        with pytest.raises(ConversationError, match="nothing to summarise yet"):
             await compact(chat)
 
     asyncio.run(talked())
@@ -60,7 +60,7 @@ def test_where_no_model_writes_one_a_summary_is_an_extract(silent: str | Provide
 
 
 def test_the_entry_is_appended_by_the_given_writer() -> None:
-    """A remote store is written in a thread; nothing is appended before the writer runs."""
+    """A remote store is written in a thread; the summary is not appended before the writer runs."""
 
     async def talked() -> None:
         chat = Conversation(ScriptedModel("One.", "Two.", "A summary."))
@@ -69,7 +69,7 @@ def test_the_entry_is_appended_by_the_given_writer() -> None:
         version, threads = chat.history.version, list[int]()
 
         async def write(append: Callable[[], CompactionEntry]) -> CompactionEntry:
-            assert chat.history.version == version
+            assert chat.history.version == version + 1  # the note of the side call
 
             def work() -> CompactionEntry:
                 threads.append(threading.get_ident())
@@ -79,7 +79,7 @@ def test_the_entry_is_appended_by_the_given_writer() -> None:
 
         entry = await compact(chat, write)
         assert chat.history.entries[-1] == entry
-        assert (entry.summary, chat.history.version) == ("A summary.", version + 1)
+        assert (entry.summary, chat.history.version) == ("A summary.", version + 2)
         assert threads != [threading.get_ident()]
         assert len(threads) == 1
 
@@ -144,13 +144,15 @@ def test_tokens_of_a_summary_are_counted() -> None:
         await ToolLoop(chat).run("Second?")
         before, run = chat.usage.total, chat.totals.usage.total
         entry = await compact(chat)
-        (made,) = model_calls_of(entry)
+        note = chat.history.entries[-2]
+        assert (entry, entry.metadata) == (chat.history.entries[-1], None)
+        (made,) = model_calls_of(note)
         assert made.usage is not None
         assert made.origin.model == "scripted"
         assert made.usage.total > 0
         assert chat.usage.total == before + made.usage.total == spending_of(chat.history.entries).usage.total
         assert chat.totals.usage.total == run + made.usage.total
-        assert entry.metadata is not None
-        assert entry.metadata.duration is not None
+        assert note.metadata is not None
+        assert note.metadata.duration is not None
 
     asyncio.run(talked())

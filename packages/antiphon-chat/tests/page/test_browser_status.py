@@ -147,7 +147,7 @@ def test_everything_is_shown_and_fits(reader: Reader) -> None:
 
 @pytest.mark.parametrize("reader", [DESKTOP, PHONE], ids=["desktop", "phone"], indirect=True)
 def test_large_numbers_fit(reader: Reader) -> None:
-    """The gateway's own answer with an hour of much traffic, most of which has no known price."""
+    """The gateway's own answer with an hour of much traffic, mostly without a known price."""
     large = {
         "calls": 123_456,
         "unpriced_calls": 98_765,

@@ -27,13 +27,13 @@ def inputs(chat: Conversation) -> list[tuple[str, str]]:
 
 
 def test_a_message_from_another_thread_is_read_in_the_next_round() -> None:
-    begun, told = threading.Event(), threading.Event()
+    begun, sent = threading.Event(), threading.Event()
 
     @tool(effect="read")
     def look() -> str:
         "Look."
         begun.set()
-        assert told.wait(10)
+        assert sent.wait(10)
         return "12 dollars"
 
     model = ScriptedModel(call("look"), "11 euros.")
@@ -42,7 +42,7 @@ def test_a_message_from_another_thread_is_read_in_the_next_round() -> None:
     def steer() -> None:
         assert begun.wait(10)
         chat.steer("Use euros.")
-        told.set()
+        sent.set()
 
     thread = threading.Thread(target=steer)
     thread.start()

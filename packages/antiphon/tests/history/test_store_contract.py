@@ -1,4 +1,4 @@
-"""The test kit for stores: ours pass it, a small one of somebody else does, and each check fails for a store with its fault."""
+"""The test kit for stores: ours pass it, a small one by others does, and each check fails for a store with its fault."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_postgresql_keeps_the_contract(check: Check, postgres: str) -> None:
 
 
 @every_check
-def test_a_store_of_somebody_else_keeps_the_contract(check: Check, tmp_path: Path) -> None:
+def test_a_store_by_others_keeps_the_contract(check: Check, tmp_path: Path) -> None:
     check(lambda: FolderStore(tmp_path))
 
 

@@ -69,7 +69,7 @@ def test_a_message_in_the_last_instant_of_a_run_is_not_forgotten(tmp_path: Path)
         assert runs.answer(run.id) == "You said: Wait!"
 
 
-def test_a_run_waits_for_a_result_and_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_run_waits_for_a_result_and_continues_with_it(tmp_path: Path) -> None:
     @tool
     def order() -> Settled:
         "Order."

@@ -185,7 +185,7 @@ def test_a_result_that_is_faster_than_its_tool_is_not_lost() -> None:
     assert result_of(chat).result_markdown == "here already"
 
 
-def test_a_conversation_that_goes_on_without_the_result_says_so() -> None:
+def test_a_conversation_that_continues_without_the_result_says_so() -> None:
     chat = Conversation(ScriptedModel(call("order", item="a"), "As you like."), tools=[ordering()])
     ToolLoop(chat).run_sync("Order it.")
     ToolLoop(chat).run_sync("Never mind.")

@@ -17,6 +17,7 @@ from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistorySnapshot,
     CompactionEntry,
+    EntryMetadata,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
@@ -50,10 +51,11 @@ async def compact(
     """
     snapshot = chat.history.snapshot()
     up_to = compaction_end(snapshot)
-    summary = await summarize(chat, snapshot, up_to)
+    summary, problem = await summarize(chat, snapshot, up_to)
+    metadata = EntryMetadata(error=problem) if problem else None
 
     def append() -> CompactionEntry:
-        return chat.history.append(CompactionEntry(summary, up_to))
+        return chat.history.append(CompactionEntry(summary, up_to, metadata=metadata))
 
     return append() if write is None else await write(append)
 
@@ -78,26 +80,27 @@ def compaction_end(snapshot: AgentHistorySnapshot) -> int:
     return up_to
 
 
-async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: int) -> str:
-    """The effective entries up to `up_to` in a few words."""
+async def summarize(chat: Conversation, snapshot: AgentHistorySnapshot, up_to: int) -> tuple[str, str]:
+    """The effective entries up to `up_to` in a few words; and why these are an extract, if the model wrote none."""
     done = snapshot.compaction
     start = done.up_to if done is not None else 0
     entries = [entry for entry in snapshot.effective if start < entry.sequence_number <= up_to]
     texts = [line for entry in entries if (line := _line(entry))]
+    problem = ""
     if not is_tour(chat.model):
         before = f"Before that: {_clip(done.summary, _MAX_SUMMARY_CHARS)}\n\n" if done is not None else ""
         transcript = "\n\n".join(texts)[-_MAX_TRANSCRIPT_CHARS:]
         try:
             answer = await chat.call_aside(before + transcript, purpose="summary", system=_PROMPT)
         except (ModelCallFailed, ConversationError) as error:
-            problem: object = error
+            problem = str(error)
         else:
             if text := answer.text.strip():
-                return text
+                return text, ""
             problem = "it is empty"
         logger.warning("no summary from the model, so an extract is made: %s", problem)
     earlier = _clip(done.summary, _MAX_EXTRACT_CHARS) if done is not None else ""
-    return "\n".join(filter(None, (earlier, extract(texts))))
+    return "\n".join(filter(None, (earlier, extract(texts)))), problem
 
 
 def extract(texts: list[str]) -> str:

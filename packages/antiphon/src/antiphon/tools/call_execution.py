@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("antiphon.tools")
 
 LATER = ToolCallResult("", "", ToolExecutionStatus.SKIPPED, (Text("The result of this call comes later."),))
-"""Stands for a result that comes from outside (`Settled.later`)."""
+"""In place of a result that comes from outside (`Settled.later`)."""
 
 INITIAL_BACKOFF = 0.2
 MAX_BACKOFF = 5.0

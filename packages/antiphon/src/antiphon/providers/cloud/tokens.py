@@ -1,7 +1,7 @@
 """Tokens of clouds, by the vendors' own libraries: botocore for AWS, google-auth for Google Cloud, msal for Microsoft Entra ID.
 
 What a vendor's SDK accepts works here too: SSO, roles, workload identity, metadata services. The libraries are extras, imported
-when they are needed, and called in threads behind a `TokenCache`, about once an hour. They read the environment of the process.
+when they are needed, and called in threads, through a `TokenCache`, about once an hour. They read the environment of the process.
 Static keys need no library.
 
     aws: | aws:profile=NAME | aws:container | aws:instance | aws:process=COMMAND | aws:id=env:A,secret=env:B
