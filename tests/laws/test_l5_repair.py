@@ -17,7 +17,7 @@ from antiphon.repair import fix_tool_call_sequence, repair
 from antiphon.repair.sequence import INTERRUPTED, is_legal
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.openai_chat.messages import read_messages
-from antiphon.wire.openai_chat.rules import check_sequence
+from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import ToolDefinition
 from support.corpus import FILES, recorded_requests
 from support.examples import at_least
@@ -262,7 +262,7 @@ def test_any_list_of_plain_messages_becomes_legal_and_keeps_its_content(sequence
     given = msgspec.json.encode(sequence)
     fixed = fix_tool_call_sequence(sequence, "r")
     assert msgspec.json.encode(sequence) == given, "the messages of the caller must not be changed"
-    assert [str(broken) for broken in check_sequence(fixed)] == []
+    assert judge_order(fixed) == []
     for message in fixed:
         assert message.get("tool_calls") != [], "an empty list is refused (OC-06)"
         assert all(call.get("id") for call in message.get("tool_calls", ())), "a call has an id (OC-07)"

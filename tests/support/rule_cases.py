@@ -34,11 +34,10 @@ AWKWARD_VALUES: tuple[Any, ...] = (
 
 
 class Case(NamedTuple):
-    """A rule, the path and a piece of the message of its violation, the body that breaks it, and the nearest legal one."""
+    """A rule, the path of its violation, the body that breaks it, and the nearest legal one."""
 
     rule: str
     path: str
-    message: str
     broken: Any
     legal: Any
     options: WriteOptions = DEFAULT_OPTIONS
@@ -46,13 +45,13 @@ class Case(NamedTuple):
 
 def label(value: Any) -> str | None:
     """The id of a case among the parameters of a test."""
-    return f"{value.rule} {value.path or 'body'}: {value.message[:30]}" if isinstance(value, Case) else None
+    return f"{value.rule} {value.path or 'body'}" if isinstance(value, Case) else None
 
 
 def assert_only_this_rule_is_broken(check_request: CheckRequest, case: Case) -> None:
     found = check_request(case.broken, case.options)
     assert [(each.rule, each.path, each.advisory) for each in found] == [(case.rule, case.path, False)]
-    assert case.message in found[0].message
+    assert found[0].message
     assert check_request(case.legal, case.options) == []
 
 
@@ -63,7 +62,6 @@ def assert_advised_on_demand(check_request: CheckRequest, case: Case) -> None:
     in_broken = check_request(case.broken, case.options, advisories=True)
     [found] = [each for each in in_broken if each.advisory and each not in in_both]
     assert (found.rule, found.path) == (case.rule, case.path)
-    assert case.message in found.message
     assert not any(each.advisory for each in check_request(case.broken, case.options))
 
 

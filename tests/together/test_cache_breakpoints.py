@@ -14,9 +14,10 @@ from antiphon.wire import FORMATS, Loss, Message, ModelRequest, ToolDefinition, 
 from antiphon.wire.anthropic.cache_breakpoints import can_be_marked
 from antiphon.wire.anthropic.request import write_request
 from antiphon.wire.anthropic.rules import check_request
-from antiphon.wire.anthropic.rules.blocks import BLOCKS
+from antiphon.wire.anthropic.rules.tables import BLOCKS, CACHE_CONTROL
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
+from antiphon.wire.rules import Object
 from antiphon_devtools.conform.rules import violations
 from wire.anthropic.bodies import normalised, sent
 from wire.anthropic.sample_requests import (
@@ -157,7 +158,9 @@ def test_a_host_that_ignores_marks_gets_none(dialect: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_the_blocks_that_are_marked_are_those_that_accept_it(kind: str) -> None:
-    assert can_be_marked({"type": kind, "text": "x"}) is ("cache_control" in BLOCKS[kind].allowed)
+    row = BLOCKS[kind]
+    assert isinstance(row, Object)
+    assert can_be_marked({"type": kind, "text": "x"}) is (row.fields["cache_control"] is CACHE_CONTROL)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "anthropic"])

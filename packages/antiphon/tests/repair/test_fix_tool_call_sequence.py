@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.repair import fix_tool_call_sequence
 from antiphon.repair.sequence import INTERRUPTED
-from antiphon.wire.openai_chat.rules import check_sequence
+from antiphon.wire.openai_chat.rules import judge_order
 
 CALL = {"id": "a", "type": "function", "function": {"name": "search", "arguments": "{}"}}
 ASKS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
@@ -34,7 +34,7 @@ def test_a_missing_result_is_reported_honestly_and_logged(caplog: pytest.LogCapt
     with caplog.at_level(logging.DEBUG):
         fixed = fix_tool_call_sequence([ASKS, USER], "req-7")
     assert fixed == [ASKS, {"role": "tool", "tool_call_id": "a", "content": INTERRUPTED}, USER]
-    assert check_sequence(fixed) == []
+    assert judge_order(fixed) == []
     (record,) = caplog.records
     assert (record.levelno, record.name) == (logging.WARNING, "antiphon.repair")
     assert record.getMessage() == (

@@ -23,6 +23,7 @@ from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, 
 from antiphon.repair.action import Action
 from antiphon.repair.foreign_blocks import is_foreign_block
 from antiphon.wire.request import Message, SequenceRule
+from antiphon.wire.rules.sequence import SequenceJudge
 from antiphon.wire.tool_calls import LEGACY_FUNCTION_EXTRAS, is_legacy_function
 
 _ID_PREFIXES = ("call_", "fc_")
@@ -35,80 +36,27 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     One pass: most parts are text, which is checked first. `is_continued`: the server has earlier messages, so a result may
     belong to a call that is not here.
     """
-    if not rule.results_follow_calls:
-        return _calls_match_results(messages, rule, is_continued)
-    if is_continued:
-        start = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
-        if any(type(part) is ToolCallRequest or is_foreign_block(part) for it in messages[:start] for part in it.parts):
-            return False
-        messages = messages[start:]
-    pending: set[str] = set()
-    seen: set[str] = set()
-    is_answering = False  # whether one of the pending calls has its result
-    for message in messages:
-        if message.role == "assistant":
-            if pending and (is_answering or not rule.merges_assistant_turns):
-                return False
-            is_answering = False
-            for part in message.parts:
-                if type(part) is Text:
-                    continue
-                if type(part) is ToolCallRequest:
-                    if not part.tool_call_id or part.tool_call_id in pending or part.tool_call_id in seen:
-                        return False
-                    pending.add(part.tool_call_id)
-                    if rule.unique_ids:
-                        seen.add(part.tool_call_id)
-                elif type(part) is ToolCallResult or is_foreign_block(part):
-                    return False
-        elif pending:
-            is_answering = True
-            if not _answers_pending(message.parts, pending, rule):
-                return False
-        else:
-            for part in message.parts:
-                if type(part) is not Text and (
-                    type(part) is ToolCallResult or type(part) is ToolCallRequest or is_foreign_block(part)
-                ):
-                    return False
-    return not pending
-
-
-def _answers_pending(parts: tuple[Part, ...], pending: set[str], rule: SequenceRule) -> bool:
-    """Whether a message may follow calls; removes the calls it answers from `pending`."""
-    has_other = not parts
-    for part in parts:
-        if type(part) is ToolCallResult:
-            if part.tool_call_id not in pending or (has_other and rule.results_first):
-                return False
-            pending.discard(part.tool_call_id)
-        elif type(part) is ToolCallRequest or is_foreign_block(part):
-            return False
-        else:
-            has_other = True
-    return not (pending and has_other)
-
-
-def _calls_match_results(messages: Sequence[Message], rule: SequenceRule, is_continued: bool) -> bool:
-    """Whether every result comes after its call, wherever that is."""
-    calls: set[str] = set()
-    results: set[str] = set()
-    orphans = 0
-    for message in messages:
-        for part in message.parts:
+    judge = SequenceJudge(rule, is_continued=is_continued)
+    problems, has_order = judge.problems, rule.results_follow_calls
+    for index, message in enumerate(messages):
+        parts = message.parts
+        if len(parts) == 1 and type(parts[0]) is Text and not is_continued and not (has_order and judge.pending):
+            continue  # text alone matters only between calls and their results
+        judge.turn(message.role == "assistant")
+        for part in parts:
             if type(part) is ToolCallRequest:
-                call_id = part.tool_call_id
-                if not call_id or call_id in calls or call_id in results or message.role != "assistant":
-                    return False
-                calls.add(call_id)
+                judge.call(part.tool_call_id, index)
             elif type(part) is ToolCallResult:
-                if part.tool_call_id in results or message.role == "assistant":
-                    return False
-                results.add(part.tool_call_id)
-                orphans += part.tool_call_id not in calls
+                judge.result(part.tool_call_id, index)
             elif type(part) is not Text and is_foreign_block(part):
                 return False
-    return calls <= results and (not orphans or is_continued or has_stored_items(messages, rule))
+            elif has_order and judge.pending:
+                judge.other()
+        if not parts and has_order:
+            judge.other()
+        if problems:
+            return False
+    return not judge.end(is_continued=has_stored_items(messages, rule))
 
 
 def has_stored_items(messages: Sequence[Message], rule: SequenceRule) -> bool:

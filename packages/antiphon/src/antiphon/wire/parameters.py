@@ -1,6 +1,6 @@
 """One table of parameters per format: it reads them, writes them and checks them.
 
-A row names a field of `ModelRequest`, its key in the body, and what is accepted: types, range, and whether models may refuse it.
+A row names a field of `ModelRequest`, its key in the body, and what is accepted: types, and a limit of the values.
 Rows are written in their order, so that the same request always gives the same bytes. A field without a row does not exist in
 the format: it is reported as a loss unless it has its default value.
 
@@ -9,19 +9,18 @@ What a model refuses is decided here for all formats (`refused_fields`), from it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import Check, Finding
+from antiphon.wire.rules.limits import UNSET, Choice, Limit
 
 NUMBER = (int, float)
-UNSET = -1
-"""Means "no value" in `top_p` and `top_k` of some clients, and is accepted there."""
 _DEFAULTS: dict[str, Any] = {
     "max_output_tokens": None,
     "stop": (),
@@ -46,26 +45,23 @@ _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_pen
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter of a format."""
+    """One parameter of a format: a field of the request, its key in the body, and the types that are read.
+
+    `limit` says which values are accepted; a word that only other formats have is not read, because a host may have it too.
+    """
 
     field: str
     key: str
-    types: tuple[type, ...]
-    rule: str = ""
-    minimum: float | None = None
-    maximum: float | None = None
-    below_minimum: Literal["clamp", "drop"] = "clamp"
-    values: Mapping[str, str] | None = None
-    """What to write for values of other formats; all others are written unchanged."""
-    only_values: bool = False
-    """Whether nothing but the keys of `values` is accepted. Others are not read either: a host may have words of its own."""
-    convert: Callable[[Any, list[Loss]], Any] | None = None
-    """Makes a value legal; None drops it."""
+    types: tuple[type, ...] = ()
+    limit: Limit | None = None
     sends_default: bool = False
     """Whether the default value is accepted even where the parameter is refused."""
-    integer: bool = False
     is_written: bool = True
     """False for a row that only reads or checks."""
+
+    def reads(self, value: Any) -> bool:
+        """Whether a value is read into the field."""
+        return type(value) in self.types and (not isinstance(self.limit, Choice) or self.limit.is_own(value))
 
 
 class Refusal(Struct, frozen=True):
@@ -75,19 +71,14 @@ class Refusal(Struct, frozen=True):
     rule: str
     is_pair: bool = False
 
+    @property
+    def message(self) -> str:
+        """The same about a body."""
+        return self.reason.partition(";")[0]
+
 
 Refusals: TypeAlias = Mapping[str, Refusal]
 """By field of the request."""
-
-
-class Wording(Protocol):
-    """The sentences of a provider about its parameters."""
-
-    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        """What is wrong with the value; empty if nothing is."""
-
-    def refused(self, row: Parameter, value: Any, refusal: Refusal) -> str:
-        """That the model does not accept the parameter."""
 
 
 class ParameterTable:
@@ -97,7 +88,10 @@ class ParameterTable:
         self.rows = tuple(rows)
         self.by_key = {row.key: row for row in self.rows}
         self._written = tuple(row for row in self.rows if row.is_written)
-        self._ranges = tuple(row for row in self.rows if row.minimum is not None)
+        self.checks: dict[str, Check] = {
+            row.key: row.limit for row in self.rows if row.limit is not None and not isinstance(row.limit, Choice)
+        }
+        """The limits of values in a body, by key. Hosts have words of their own, so those are not checked."""
         fields = {row.field for row in self.rows}
         self._missing = tuple((field, value) for field, value in _DEFAULTS.items() if field not in fields | {*no_loss})
         self._no_such_parameter = f"{target} has no such parameter; dropped"
@@ -108,7 +102,7 @@ class ParameterTable:
         unread: dict[str, Any] = {}
         for key, value in body.items():
             row = by_key.get(key)
-            if row is not None and type(value) in row.types and (not row.only_values or _is_own_value(row, value)):
+            if row is not None and row.reads(value):
                 fields[row.field] = value
             elif value is not None:
                 unread[key] = value
@@ -134,12 +128,8 @@ class ParameterTable:
                 if not is_default(row.field, value):
                     losses.append(Loss(row.field, row.field, refused[row.field].reason))
                 continue
-            if row.convert is not None:
-                value = row.convert(value, losses)
-            elif row.minimum is not None:
-                value = fit_number(row, value, capabilities, losses)
-            elif row.values is not None:
-                value = _translate(row, value, losses)
+            if row.limit is not None:
+                value = row.limit.fit(value, row.field, losses, capabilities)
             if value is not None:
                 body[row.key if keys is None else keys.get(row.field, row.key)] = value
         for field, default in self._missing:
@@ -147,27 +137,14 @@ class ParameterTable:
             if value is not None and value != default:
                 losses.append(Loss(field, field, self._no_such_parameter))
 
-    def check(self, body: Mapping[str, Any], capabilities: Capabilities, wording: Wording) -> Iterator[Violation]:
-        """The parameters of a body that are out of range. Keys are as in the table."""
-        for row in self._ranges:
-            value = body.get(row.key)
-            if value is not None:
-                problem = wording.check_number(row, value, max_value(row, capabilities))
-                if problem:
-                    yield Violation(row.rule, row.key, problem)
-
-    def check_refused(self, body: Mapping[str, Any], refused: Refusals, wording: Wording) -> Iterator[Violation]:
-        """The parameters of a body that its model refuses."""
+    def find_refused(self, body: Mapping[str, Any], refused: Refusals) -> Iterator[tuple[str, Finding]]:
+        """The rule and the key of each parameter of a body that its model refuses."""
         for row in self.rows:
             value = body.get(row.key)
             refusal = refused.get(row.field)
             if refusal is None or value is None or value == [] or _is_accepted_default(row, value, refusal):
                 continue
-            yield Violation(refusal.rule, row.key, wording.refused(row, value, refusal))
-
-
-def _is_own_value(row: Parameter, value: Any) -> bool:
-    return row.values is not None and row.values.get(value) == value
+            yield refusal.rule, (row.key, refusal.message)
 
 
 def _is_accepted_default(row: Parameter, value: Any, refusal: Refusal) -> bool:
@@ -181,47 +158,6 @@ def is_default(field: str, value: Any) -> bool:
     if field == "top_p":
         return isinstance(value, int | float) and value >= 0.99
     return field in _DEFAULTS and bool(_DEFAULTS[field] == value)
-
-
-def max_value(row: Parameter, capabilities: Capabilities) -> float | None:
-    """The largest value that the format and the model accept."""
-    limit: int | None = None
-    if row.field == "max_output_tokens":
-        limit = capabilities.max_output_tokens
-    elif row.field == "candidates":
-        limit = capabilities.candidates
-    return limit if row.maximum is None else row.maximum if limit is None else min(limit, row.maximum)
-
-
-def fit_number(row: Parameter, value: Any, capabilities: Capabilities, losses: list[Loss]) -> Any:
-    """The value, or the nearest one in range; None if it is dropped."""
-    minimum, maximum = row.minimum, max_value(row, capabilities)
-    if value == UNSET and row.field == "top_p":
-        return None
-    if value != value:  # not a number at all
-        losses.append(Loss(row.field, row.field, "not a number; dropped"))
-        return None
-    if minimum is not None and value < minimum:
-        if row.below_minimum == "drop":
-            losses.append(Loss(row.field, row.field, f"must be at least {minimum}; dropped {value!r} ({row.rule})"))
-            return None
-        reason = f"{value!r} is below the minimum {minimum}; sent {minimum} ({row.rule})"
-        losses.append(Loss(row.field, row.field, reason))
-        return minimum
-    if maximum is not None and value > maximum:
-        reason = f"{value!r} is above the maximum {maximum}; sent {maximum} ({row.rule})"
-        losses.append(Loss(row.field, row.field, reason))
-        return maximum
-    return value
-
-
-def _translate(row: Parameter, value: Any, losses: list[Loss]) -> Any:
-    values = row.values or {}
-    if value in values or not row.only_values:
-        return values.get(value, value)
-    name = row.field.replace("_", " ")
-    losses.append(Loss(row.field, row.field, f'no {name} "{str(value)[:40]}" in this format; dropped ({row.rule})'))
-    return None
 
 
 def refused_fields(

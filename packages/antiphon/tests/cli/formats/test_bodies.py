@@ -76,9 +76,7 @@ def test_check_prints_one_line_per_violation() -> None:
     code, out, err = antiphon("check", "--format", "openai-chat", given=BROKEN)
     assert (code, err) == (1, "")
     lines = out.decode().splitlines()
-    assert lines[0].startswith(
-        "standard input: messages[1].tool_calls: OC-03 error: An assistant message with 'tool_calls' must"
-    )
+    assert lines[0].startswith("standard input: messages[1].tool_calls: OC-03 error: has a call without a result")
     assert len(lines) == 2
     assert antiphon("check", "--format", "openai-chat", given=LOSSY) == (0, b"", "")
     code, out, _ = antiphon("check", "--format", "openai-chat", "--json", given=BROKEN)

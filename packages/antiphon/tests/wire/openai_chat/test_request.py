@@ -24,7 +24,7 @@ from antiphon.parts import (
 )
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.request import read_request
-from antiphon.wire.openai_chat.rules import check_request, check_sequence
+from antiphon.wire.openai_chat.rules import check_request, judge_order
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import safe_name
 from wire.openai_chat.bodies import FORMAT, OPENAI_HOSTS, normalised, request_bodies
@@ -246,7 +246,7 @@ def test_two_deprecated_calls_of_one_message_become_tool_calls() -> None:
     results = tuple(ToolCallResult(call.tool_name, call.tool_call_id, native=mark) for call in calls)
     messages, _ = messages_of(Message("assistant", calls), Message("tool", results))
     assert [message["role"] for message in messages] == ["assistant", "tool", "tool"]
-    assert check_sequence(messages) == []
+    assert judge_order(messages) == []
 
 
 DETAILS: list[tuple[str, Any]] = [

@@ -25,7 +25,7 @@ from antiphon.wire.openai_chat.content import canonical_json, read_part
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.openai_chat.layouts import write_messages
 from antiphon.wire.openai_chat.request import read_request
-from antiphon.wire.openai_chat.rules import check_request, check_sequence
+from antiphon.wire.openai_chat.rules import check_request, judge_order
 from antiphon.wire.request import Layout, Message, ModelRequest
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import safe_name
@@ -214,13 +214,13 @@ def test_any_request_is_legal_at_openai(request: ModelRequest) -> None:
     """L4: the sequence is legal, everything else as odd as it may be."""
     body, _ = written(request)
     assert check_request(body) == []
-    assert check_sequence(body["messages"]) == []
+    assert judge_order(body["messages"]) == []
 
 
 @given(requests, st.sampled_from(sorted(DIALECTS)))
 def test_every_dialect_keeps_the_sequence_legal(request: ModelRequest, dialect: str) -> None:
     body, _ = written(request, dialect)
-    assert check_sequence(body["messages"]) == []
+    assert judge_order(body["messages"]) == []
     ids = [call["id"] for message in body["messages"] for call in message.get("tool_calls", ())]
     assert len(ids) == len(set(ids))
     if dialect == "mistral":
@@ -240,7 +240,7 @@ STRATEGIES: list[Layout] = ["merged", "per_part", "iterations"]
 @given(histories(), st.sampled_from(STRATEGIES))
 def test_a_legal_history_is_legal_in_every_arrangement(messages: tuple[Message, ...], layout: Layout) -> None:
     stored = encoded(write_messages(messages, [], layout=layout))
-    assert check_sequence(stored) == []
+    assert judge_order(stored) == []
     if stored:
         assert check_request({"model": "any", "messages": stored}, ALL_MEDIA) == []
     asked = [part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallRequest)]

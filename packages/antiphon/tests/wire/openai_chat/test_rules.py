@@ -6,12 +6,12 @@ import json
 from collections import Counter
 from typing import Any
 
-from antiphon.wire.openai_chat.rules import check_request, check_sequence
+from antiphon.wire.openai_chat.rules import check_request
 from support.corpus import client_requests, recorded_requests
 from wire.openai_chat.rule_cases import SAYS, USER, asks, call, chat, result, tool, tools
 
 
-def test_the_sequence_is_checked_alone() -> None:
+def test_every_kind_of_broken_order_has_its_rule() -> None:
     messages = [
         USER,
         asks(call(), call("c2")),
@@ -22,13 +22,13 @@ def test_the_sequence_is_checked_alone() -> None:
         result("c3"),
         result("c3"),
     ]
-    found = [(each.rule, each.path) for each in check_sequence(messages)]
+    found = [(each.rule, each.path) for each in check_request(chat(*messages))]
     assert found == [
         ("OC-03", "messages[1].tool_calls"),
         ("OC-04", "messages[4].role"),
         ("OC-05", "messages[7].tool_call_id"),
     ]
-    assert check_sequence([USER, asks(call()), result(), SAYS, USER]) == []
+    assert check_request(chat(USER, asks(call()), result(), SAYS, USER)) == []
 
 
 def test_non_string_ids_break_only_their_own_rules() -> None:

@@ -6,17 +6,18 @@ import json
 from collections import Counter
 from typing import Any
 
-from antiphon.wire.openai_responses.rules import check_request, check_sequence
+from antiphon.wire.openai_responses.rules import check_request
 from support.corpus import client_requests, recorded_requests
 from wire.openai_responses.rule_cases import CLOSED, USER, ask, call, result, wanted
 
 
-def test_the_sequence_is_checked_alone() -> None:
+def test_every_kind_of_broken_pair_has_its_rule() -> None:
     items = [call(id="fc_1"), USER, result("c2"), call("c3", id="fc_1"), result("c3")]
-    found = [(each.rule, each.path) for each in check_sequence(items)]
+    found = [(each.rule, each.path) for each in check_request(ask(*items))]
     assert found == [("OR-10", "input[3].id"), ("OR-06", "input[0].call_id"), ("OR-07", "input[2].call_id")]
-    assert [each.rule for each in check_sequence(items, continued=True)] == ["OR-10", "OR-06"]
-    assert check_sequence([call(), call("c2"), USER, result("c2"), result()]) == []
+    continued = check_request(ask(*items, previous_response_id="resp_1"))
+    assert [each.rule for each in continued] == ["OR-10", "OR-06"]
+    assert check_request(ask(call(), call("c2"), USER, result("c2"), result())) == []
 
 
 def test_an_output_may_answer_any_kind_of_call() -> None:

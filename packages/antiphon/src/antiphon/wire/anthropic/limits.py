@@ -1,7 +1,7 @@
 """What the Messages API accepts, as data for the writer and the checks (the ids are those of `rules`).
 
 Ranges of numbers are in the table of `parameters`; names and ids of tools, image types and cache breakpoints in
-`capabilities.json`; the fields of each block type in `rules/blocks.py`.
+`capabilities.json`; the fields of each block type in `rules/tables.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ PARAMETERS = name_set(
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
 SAMPLING = ("temperature", "top_p", "top_k")
 """AN-21; API version 2026-10-21 has none of them (AN-28)."""
-MAX_MESSAGES = 100_000
-"""AN-01."""
-MAX_USER_LENGTH = 512
-"""AN-23."""
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 """AN-32."""
 MIN_BUDGET = 1024
@@ -34,30 +30,16 @@ MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 """Of all strict tools together (AN-16)."""
 FORCED_CHOICES = ("any", "tool")
 """The types of `tool_choice` that force a call, which not every model accepts (AN-17), nor thinking (AN-19)."""
-CHOICES = ("auto", *FORCED_CHOICES, "none")
 PROPERTY_KEY = "[a-zA-Z0-9_.-]{1,64}"
 """The properties of a tool's input (AN-16)."""
 is_property_key = re.compile(PROPERTY_KEY).fullmatch
 
-MESSAGE_FIELDS = frozenset({"role", "content"})
-# A beta lets a system message set the effort from there on, and betas are in a header.
-SYSTEM_FIELDS = MESSAGE_FIELDS | {"output_config"}
-ROLES = ("user", "assistant", "system")
-"""AN-02."""
-SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
-"""The blocks of a system message (AN-03)."""
-RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
-"""The blocks of a tool result (AN-15)."""
 THINKING_BLOCKS = ("thinking", "redacted_thinking")
 UNMARKED_BLOCKS = frozenset({*THINKING_BLOCKS, "fallback"})
 """The blocks that cannot have a cache breakpoint (AN-18)."""
 MARKED_MESSAGES = 2
 """How many user messages get a cache breakpoint, beside the tools and the system prompt: four in all (AN-18)."""
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
-SERVER_CALL_ID = r"srvtoolu_[a-zA-Z0-9_]+"
-"""AN-25."""
-MAX_CALL_NAME = 200
-"""Of a call in the history (AN-12); declared names are shorter."""
 PDF, PLAIN_TEXT = "application/pdf", "text/plain"
 """The types of inline documents (AN-24)."""
 

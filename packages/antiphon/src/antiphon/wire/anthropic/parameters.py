@@ -10,7 +10,8 @@ What a model accepts comes from `Capabilities`; `Target` adds the API version an
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from msgspec import Struct, structs
 
@@ -18,7 +19,6 @@ from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import (
     EFFORTS,
     FORCED_CHOICES,
-    MAX_USER_LENGTH,
     MIN_BUDGET,
     MIN_TOP_P_WITH_THINKING,
     SAMPLING,
@@ -28,18 +28,10 @@ from antiphon.wire.anthropic.limits import (
 from antiphon.wire.anthropic.schema import as_output_schema
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, CapabilityTable, effort_for_budget, look_up
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.parameters import (
-    NUMBER,
-    UNSET,
-    Parameter,
-    ParameterTable,
-    Refusal,
-    fit_number,
-    is_default,
-    refused_fields,
-)
+from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
-from antiphon.wire.rules import is_number, is_whole_number
+from antiphon.wire.rules import Checked, Object, Path
+from antiphon.wire.rules.limits import Choice, Length, Limit, Range, Texts
 from antiphon.wire.vendors.anthropic import block_type, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
@@ -293,78 +285,60 @@ def forces_tool(body: dict[str, Any]) -> bool:
     return isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
 
 
-def write_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
-    """The stop sequences without blank ones."""
-    for index, sequence in enumerate(stop):
-        if is_blank(sequence):
-            losses.append(Loss(f"stop[{index}]", repr(sequence), "blank stop sequence; dropped (AN-22)"))
-    return [sequence for sequence in stop if not is_blank(sequence)]
+class _Sampling(Range, frozen=True):
+    """A sampling parameter, which API version 2026-10-21 does not have (AN-28)."""
+
+    sees_null: ClassVar[bool] = True
+
+    def check(self, value: Any, at: Path, found: Checked) -> None:
+        if found.target.is_version_2026_10:
+            found.add("AN-28", at, "API version 2026-10-21 does not have it")
+        else:
+            Range.check(self, value, at, found)
+
+    @property
+    def rules(self) -> Iterable[str]:
+        return (self.rule, "AN-28")
 
 
-def write_user(user: str, losses: list[Loss]) -> dict[str, str]:
-    """The `metadata` of a user, whose id has a limited length."""
-    limit = MAX_USER_LENGTH
-    if len(user) > limit:
-        losses.append(Loss("user", "user", f"limited to {limit} characters; sent the first {limit} (AN-23)"))
-    return {"user_id": user[:limit]}
+class _User(Limit, frozen=True):
+    """The `metadata`, which has only the id of a user."""
+
+    user_id: Length
+
+    def fit(self, value: Any, field: str, losses: list[Loss], model: Capabilities) -> dict[str, str]:
+        return {"user_id": self.user_id.fit(value, field, losses, model)}
+
+    def check(self, value: Any, at: Path, found: Checked) -> None:
+        Object(rule=self.rule, fields={"user_id": self.user_id}).check(value, at, found)
 
 
-def _fit_unless_unset(row: Parameter) -> Parameter:
-    known = Capabilities()
-    return structs.replace(
-        row, convert=lambda value, losses: value if value == UNSET else fit_number(row, value, known, losses)
-    )
-
-
-MAX_TOKENS = Parameter("max_output_tokens", "max_tokens", (int,), "AN-01", 0, integer=True, is_written=False)
+MAX_TOKENS = Parameter(
+    "max_output_tokens",
+    "max_tokens",
+    (int,),
+    Range(rule="AN-01", minimum=0, is_whole=True, model_fact="max_output_tokens"),
+    is_written=False,
+)
+_TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
 PARAMETER_TABLE = ParameterTable(
     "Anthropic",
     (
         Parameter("model", "model", (str,), is_written=False),
         MAX_TOKENS,
         Parameter("stream", "stream", (bool,), is_written=False),
-        Parameter("temperature", "temperature", NUMBER, "AN-21", 0, 1, sends_default=True),
-        _fit_unless_unset(Parameter("top_p", "top_p", NUMBER, "AN-21", 0, 1, sends_default=True)),
-        _fit_unless_unset(Parameter("top_k", "top_k", (int,), "AN-21", 0, below_minimum="drop")),
-        Parameter("stop", "stop_sequences", (), "AN-22", convert=write_stops),
-        Parameter("user", "metadata", (), "AN-23", convert=write_user),
         Parameter(
-            "service_tier",
-            "service_tier",
-            (str,),
-            "AN-27",
-            values={"auto": "auto", "standard_only": "standard_only", "default": "standard_only"},
-            only_values=True,
+            "temperature", "temperature", NUMBER, _Sampling(rule="AN-21", minimum=0, maximum=1), sends_default=True
         ),
+        Parameter(
+            "top_p", "top_p", NUMBER, _Sampling(rule="AN-21", minimum=0, maximum=1, unset="send"), sends_default=True
+        ),
+        Parameter("top_k", "top_k", (int,), _Sampling(rule="AN-21", minimum=0, below="drop", unset="send")),
+        Parameter("stop", "stop_sequences", limit=Texts(rule="AN-22", is_blank=is_blank)),
+        Parameter("user", "metadata", limit=_User(rule="AN-23", user_id=Length(rule="AN-23", at_most=512))),
+        Parameter("service_tier", "service_tier", (str,), Choice(rule="AN-27", values=_TIERS)),
     ),
 )
-
-
-class AnthropicWording:
-    """Anthropic's sentences about parameters."""
-
-    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        if row.integer and not is_whole_number(value):
-            return "Input should be a valid integer"
-        if not is_number(value):
-            return "Input should be a valid number"
-        if value == UNSET and row.key in ("top_p", "top_k"):
-            return ""
-        if row.maximum is not None:
-            return "" if 0 <= value <= row.maximum else f"range: 0..{row.maximum}"
-        if value < 0:
-            return "Input should be greater than or equal to 0"
-        if maximum is not None and value > maximum:
-            return f"{value} > {maximum}, which is the maximum allowed number of output tokens for this model"
-        return ""
-
-    def refused(self, row: Parameter, _value: Any, refusal: Refusal) -> str:
-        if refusal.is_pair:
-            return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        return f"`{row.key}` is deprecated for this model."
-
-
-WORDING = AnthropicWording()
 
 
 def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:

@@ -40,9 +40,10 @@ from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
+
+_fit_max_tokens = MAX_TOKENS.limit.fit  # type: ignore[union-attr]
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
@@ -91,7 +92,9 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     target = target_for(request.model, options.version or VERSION, host, options.capabilities)
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     limit = request.max_output_tokens
-    body["max_tokens"] = DEFAULT_MAX_TOKENS if limit is None else fit_number(MAX_TOKENS, limit, target.model, losses)
+    body["max_tokens"] = (
+        DEFAULT_MAX_TOKENS if limit is None else _fit_max_tokens(limit, MAX_TOKENS.field, losses, target.model)
+    )
     if request.stream is not None:
         body["stream"] = request.stream
 

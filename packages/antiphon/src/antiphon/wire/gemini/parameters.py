@@ -20,16 +20,20 @@ from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import is_whole_number
+from antiphon.wire.rules.limits import Range
 from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
     THINKING_LEVELS,
-    fit_seed,
+    Seed,
+    google_range,
     known_effort,
     lose_format_details,
-    stop_limiter,
+    output_tokens,
+    stop_sequences,
     thinking_level,
 )
 
+WHOLE_NUMBER = (int, float)
 MIN_BUDGET = 128
 """Sent instead of 0 to a model that always thinks and whose range is unknown."""
 _DYNAMIC = -1
@@ -147,17 +151,22 @@ JSON_TYPE = "application/json"
 PARAMETER_TABLE = ParameterTable(
     "Gemini",
     (
-        Parameter("temperature", "temperature", NUMBER, "GM-14", 0, 2),
-        Parameter("top_p", "topP", NUMBER, "GM-14", 0, 1),
-        Parameter("presence_penalty", "presencePenalty", NUMBER, "GM-14"),
-        Parameter("frequency_penalty", "frequencyPenalty", NUMBER, "GM-14"),
-        Parameter("top_k", "topK", NUMBER, "GM-14", integer=True),
-        Parameter("max_output_tokens", "maxOutputTokens", NUMBER, "GM-14", 1, below_minimum="drop", integer=True),
-        Parameter("candidates", "candidateCount", NUMBER, "GM-14", 1, integer=True),
-        Parameter("seed", "seed", NUMBER, "GM-14", integer=True, convert=fit_seed),
-        Parameter("top_logprobs", "logprobs", NUMBER, "GM-14", integer=True),
-        Parameter("logprobs", "responseLogprobs", (bool,), "GM-14"),
-        Parameter("stop", "stopSequences", (), "GM-14", convert=stop_limiter("GM-14")),
+        Parameter("temperature", "temperature", NUMBER, google_range("GM-14", 2)),
+        Parameter("top_p", "topP", NUMBER, google_range("GM-14", 1, unset="drop")),
+        Parameter("presence_penalty", "presencePenalty", NUMBER),
+        Parameter("frequency_penalty", "frequencyPenalty", NUMBER),
+        Parameter("top_k", "topK", WHOLE_NUMBER),
+        Parameter("max_output_tokens", "maxOutputTokens", WHOLE_NUMBER, output_tokens("GM-14")),
+        Parameter(
+            "candidates",
+            "candidateCount",
+            WHOLE_NUMBER,
+            Range(rule="GM-14", minimum=1, is_whole=True, model_fact="candidates", reads_text=True),
+        ),
+        Parameter("seed", "seed", WHOLE_NUMBER, Seed()),
+        Parameter("top_logprobs", "logprobs", WHOLE_NUMBER),
+        Parameter("logprobs", "responseLogprobs", (bool,)),
+        Parameter("stop", "stopSequences", limit=stop_sequences("GM-14")),
     ),
     no_loss=("service_tier", "store"),  # beside the generationConfig
 )
@@ -182,8 +191,10 @@ def read_generation(
     _read_output_format(fields, values)
     for name, value in fields.items():
         row = PARAMETER_TABLE.by_key.get(name)
-        if row is not None and type(value) in row.types and (not row.integer or is_whole_number(value)):
-            values[row.field] = int(value) if row.integer else value
+        if row is not None and row.types is WHOLE_NUMBER and is_whole_number(value):
+            values[row.field] = int(value)
+        elif row is not None and row.types is not WHOLE_NUMBER and type(value) in row.types:
+            values[row.field] = value
         elif name == "stopSequences" and type(value) is list and all(type(stop) is str for stop in value):
             values["stop"] = tuple(value)
         elif name == "thinkingConfig" and type(value) is dict:

@@ -11,9 +11,9 @@ from typing import Any
 
 from antiphon.parts import NativeExtras
 from antiphon.wire.gemini.native import field_spellings
-from antiphon.wire.json_schema import SchemaKeywords, SchemaPath, format_path, walk_values
-from antiphon.wire.rules import Violation, name_set
-from antiphon.wire.vendors.google import has_mark, spelling_mark, unknown_field
+from antiphon.wire.json_schema import SchemaKeywords, steps_of, walk_values
+from antiphon.wire.rules import name_set
+from antiphon.wire.vendors.google import has_mark, spelling_mark
 
 KEYWORDS = name_set(
     "type format title description nullable enum items properties required pattern example default minimum maximum"
@@ -25,33 +25,32 @@ TYPES = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", 
 _SCHEMA_KEYWORDS = SchemaKeywords(("properties",), ("items", "anyOf", "any_of"))
 
 
-def check_schema(schema: Any, path: str) -> Iterator[Violation]:
-    """Violations in a Schema (GM-12)."""
-    for schema_path, node in walk_values(schema, _SCHEMA_KEYWORDS):
+def check_schema(schema: Any) -> Iterator[tuple[list[str | int], str]]:
+    """What is wrong in a Schema (GM-12): the steps to it, and what it is."""
+    for path, node in walk_values(schema, _SCHEMA_KEYWORDS):
         if isinstance(node, dict):
-            yield from _node_violations(node, path, schema_path)
+            for step, message in _node_problems(node):
+                yield [*steps_of(path), *step], message
         elif node is not None:
-            node_path = format_path(path, schema_path)
-            yield Violation("GM-12", node_path, f"Invalid value at '{node_path}'")
+            yield steps_of(path), "expected an object"
 
 
-def _node_violations(node: dict[str, Any], path: str, schema_path: SchemaPath) -> Iterator[Violation]:
-    for name in node:
-        if name not in KEYWORDS:
-            node_path = format_path(path, schema_path)
-            yield Violation("GM-12", f"{node_path}.{name}", unknown_field(name, node_path))
-    type_name = _type_name(node.get("type"))
+def _node_problems(node: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    yield from (((name,), "unknown keyword") for name in node if name not in KEYWORDS)
+    type_name, values = _type_name(node.get("type")), node.get("enum")
     if type_name is None:
-        node_path = format_path(path, schema_path)
-        message = f"Invalid value at '{node_path}.type'"
-        if isinstance(node["type"], list):
-            message = (
-                "Invalid JSON payload received. "
-                f"Unknown name \"type\" at '{node_path}': Proto field is not repeating, cannot start list."
-            )
-        yield Violation("GM-12", f"{node_path}.type", message)
-    elif type_name:
-        yield from _typed_violations(node, type_name, path, schema_path)
+        yield ("type",), "is not a type of Google's Schema"
+    if not type_name:
+        return
+    if values and type_name != "STRING":
+        yield ("enum",), "is only allowed for type STRING"
+    for index, value in enumerate(values if isinstance(values, list) and type_name == "STRING" else ()):
+        if not isinstance(value, str):
+            yield ("enum", index), "must be a string"
+    if node.get("properties") and type_name != "OBJECT":
+        yield ("properties",), "is only allowed for type OBJECT"
+    if type_name == "ARRAY" and node.get("items") is None:
+        yield ("items",), "is required"
 
 
 def _type_name(kind: Any) -> str | None:
@@ -69,23 +68,6 @@ def _type_name(kind: Any) -> str | None:
 def is_object_root(schema: dict[str, Any]) -> bool:
     """Whether a schema may be that of a function's parameters: of an object, or without a type."""
     return _type_name(schema.get("type")) in ("", "OBJECT", None)
-
-
-def _typed_violations(node: dict[str, Any], type_name: str, path: str, schema_path: SchemaPath) -> Iterator[Violation]:
-    values = node.get("enum")
-    if values and type_name != "STRING":
-        node_path = format_path(path, schema_path) + ".enum"
-        yield Violation("GM-12", node_path, f"{node_path}: only allowed for STRING type")
-    for index, value in enumerate(values if isinstance(values, list) and type_name == "STRING" else ()):
-        if not isinstance(value, str):
-            node_path = f"{format_path(path, schema_path)}.enum[{index}]"
-            yield Violation("GM-12", node_path, f"Invalid value at '{node_path}' (TYPE_STRING)")
-    if node.get("properties") and type_name != "OBJECT":
-        node_path = format_path(path, schema_path) + ".properties"
-        yield Violation("GM-12", node_path, f"{node_path}: only allowed for OBJECT type")
-    if type_name == "ARRAY" and node.get("items") is None:
-        node_path = format_path(path, schema_path) + ".items"
-        yield Violation("GM-12", node_path, f"{node_path}: missing field.")
 
 
 LOWERCASE, UPPERCASE, NUMBERS = "plain", "upper", "numbers"

@@ -22,10 +22,12 @@ from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.vendors.google import has_mark, spelling_mark, with_prefix, without_prefix
 from antiphon.wire.vendors.google_parameters import (
     THINKING_LEVELS,
-    fit_seed,
+    Seed,
+    google_range,
     known_effort,
     lose_format_details,
-    stop_limiter,
+    output_tokens,
+    stop_sequences,
     thinking_level,
 )
 
@@ -34,11 +36,11 @@ PREFIX = "generation_config."
 PARAMETER_TABLE = ParameterTable(
     NAME,
     (
-        Parameter("temperature", "temperature", NUMBER, "GI-07", 0, 2),
-        Parameter("top_p", "top_p", NUMBER, "GI-07", 0, 1),
-        Parameter("max_output_tokens", "max_output_tokens", (int,), "GI-07", 1, below_minimum="drop", integer=True),
-        Parameter("seed", "seed", (int,), "GI-07", integer=True, convert=fit_seed),
-        Parameter("stop", "stop_sequences", (), "GI-07", convert=stop_limiter("GI-07")),
+        Parameter("temperature", "temperature", NUMBER, google_range("GI-07", 2)),
+        Parameter("top_p", "top_p", NUMBER, google_range("GI-07", 1, unset="drop")),
+        Parameter("max_output_tokens", "max_output_tokens", (int,), output_tokens("GI-07")),
+        Parameter("seed", "seed", (int,), Seed()),
+        Parameter("stop", "stop_sequences", limit=stop_sequences("GI-07")),
     ),
     no_loss=("service_tier", "store"),  # beside the generation_config
 )

@@ -1,8 +1,7 @@
-"""The rules of the Interactions API, checked before the request is sent.
+"""The rules of the Interactions API (GI-01 to GI-16) as rows, and the check of a request body.
 
 Their sources are the published specification (OpenAPI, v1beta, as bundled by llm-comply 0.5.0), the vendor's guides, and
-generateContent, whose models answer here too. Nothing here raises: a value of the wrong type is a violation and is
-not examined further. The provider's wording is not known; messages follow its sentences about other fields.
+generateContent, whose models answer here too.
 """
 
 from __future__ import annotations
@@ -10,285 +9,335 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.wire.capabilities import Capabilities, look_up, tool_name_matcher
-from antiphon.wire.capabilities.accepted_media import fit_medium, media_problems
+from antiphon.wire import rules as rows
+from antiphon.wire.capabilities import look_up, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini_interactions import FORMAT
-from antiphon.wire.gemini_interactions.content import StepWriter
-from antiphon.wire.gemini_interactions.limits import (
-    MEDIA_KINDS,
-    MODES,
-    OUTPUT_TYPES,
-    PARAMETERS,
-    RESULT_CONTENT,
-    SERVICE_TIERS,
-    media_types,
-)
-from antiphon.wire.gemini_interactions.media import write_media
-from antiphon.wire.gemini_interactions.messages import (
-    as_entries,
-    is_content,
-    is_continued,
-    is_model_step,
-    write_steps,
-)
-from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE, write_generation, write_output_format
-from antiphon.wire.gemini_interactions.request import write_request
-from antiphon.wire.gemini_interactions.tools import write_tool_choice, write_tools
+from antiphon.wire.gemini_interactions import FORMAT, FORMAT_MODULE
+from antiphon.wire.gemini_interactions.limits import MEDIA_KINDS, MODES, PARAMETERS, SERVICE_TIERS, media_types
+from antiphon.wire.gemini_interactions.messages import as_entries, is_content, is_continued, is_model_step
+from antiphon.wire.gemini_interactions.parameters import PARAMETER_TABLE
 from antiphon.wire.parameters import refused_fields
-from antiphon.wire.rules import Rule, RuleBook, RuleContext, Violation, json_type_name
-from antiphon.wire.vendors.google import unknown_field
-from antiphon.wire.vendors.google_parameters import THINKING_LEVELS, WORDING, service_tier, stop_problem
+from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
+from antiphon.wire.vendors.google_parameters import THINKING_LEVELS
 
-_STRINGS = ("model", "agent", "previous_interaction_id", "system_instruction", "response_mime_type")
-_BOOLEANS = ("background", "store", "stream")
-_TOOL_FIELDS = {"function", "input_schema"}
-_CONTENT = "content"
+_JSON = "application/json"
+_TOOL_NAME = rows.String(accepts=lambda name: tool_name_matcher(FORMAT)(name), name="is not a legal name")
+_BASE64 = rows.String(accepts=lambda data: data.isascii() and not data.startswith("data:"), name="must be base64")
 
 
-def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+def _find_no_source(content: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if content.get("data") is None and content.get("uri") is None:
+        yield "", "must have data or uri"
+
+
+class _MediaType(rows.Check, frozen=True):
+    """The MIME type of a kind of medium."""
+
+    kind: str
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        if type(value) is not str or value not in media_types(self.kind):
+            found.add(self.rule, at, f"{str(value)[:80]} is not supported")
+
+
+_CONTENTS: dict[str, rows.Check] = {
+    "text": rows.Object(rule="GI-05", fields={"text": rows.need(rows.STRING)}, unknown=""),
+    **{
+        kind: rows.Object(
+            rule="GI-05",
+            fields={"data": _BASE64, "mime_type": _MediaType(rule="GI-06", kind=kind)},
+            unknown="",
+            also=(rows.CrossRule("GI-05", _find_no_source),),
+        )
+        for kind in MEDIA_KINDS
+    },
+}
+
+
+class _Content(rows.Tagged, frozen=True):
+    """A content; all problems of its type are reported at the content itself."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        kind = value.get("type") if type(value) is dict else None
+        row = self.kinds.get(kind) if type(kind) is str else None
+        if row is None:
+            found.add(self.rule, at, f"must have one of the types {', '.join(self.kinds)}")
+        else:
+            row.check(value, at, found)
+
+
+_CONTENT = _Content(kinds=_CONTENTS, rule="GI-05")
+_RESULT_CONTENT = _Content(kinds={kind: _CONTENTS[kind] for kind in ("text", "image")}, rule="GI-14")
+_MESSAGE_STEP = rows.Object(rule="GI-03", fields={"content": rows.Items(item=_CONTENT, rule="GI-03")}, unknown="")
+
+
+def _find_unsigned(step: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    if found.advisories and not step.get("signature"):
+        yield "signature", "a thought must be sent with its signature"
+
+
+_STEP = _Content(
+    rule="GI-03",
+    kinds={
+        "user_input": _MESSAGE_STEP,
+        "model_output": _MESSAGE_STEP,
+        "function_call": rows.Object(
+            rule="GI-04",
+            fields={"id": rows.need(rows.FILLED), "name": rows.need(rows.FILLED), "arguments": rows.need(rows.OBJECT)},
+            unknown="",
+        ),
+        "function_result": rows.Object(
+            rule="GI-03",
+            fields={
+                "call_id": rows.need(rows.FILLED),
+                "result": rows.need(
+                    rows.Either(
+                        rule="GI-14",
+                        rows={str: rows.ANY, dict: rows.ANY, list: rows.Items(item=_RESULT_CONTENT)},
+                        name="a string, an object or an array of contents",
+                    ),
+                    "GI-14",
+                ),
+            },
+            unknown="",
+        ),
+        "thought": rows.Object(
+            rule="GI-03",
+            fields={"summary": rows.ARRAY},
+            unknown="",
+            also=(rows.CrossRule("GI-16", _find_unsigned, advisory=True),),
+        ),
+    },
+)
+
+
+class _Input(rows.Check, frozen=True):
+    """The input: contents of one message, or steps, of any type that is not a content."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        entries = as_entries(value)
+        are_contents = all(map(is_content, entries or ()))
+        for index, entry in enumerate(entries or ()):
+            place = (at, index) if type(value) is list else at
+            if are_contents:
+                _CONTENT.check(entry, place, found)
+            elif is_content(entry):
+                found.add("GI-03", place, "contents and steps cannot be mixed")
+            elif type(entry) is not dict or type(entry.get("type")) is not str or entry["type"] in _STEP.kinds:
+                _STEP.check(entry, place, found)
+
+    @property
+    def rules(self) -> Iterator[str]:
+        yield from _CONTENT.rules
+        yield from _STEP.rules
+
+
+def _find_repeated_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    names: set[str] = set()
+    tools = body.get("tools")
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        name = tool.get("name") if isinstance(tool, dict) and tool.get("type") == "function" else None
+        if isinstance(name, str) and name in names:
+            yield ("tools", index, "name"), "is declared twice"
+        elif isinstance(name, str) and not _TOOL_NAME.problem(name):
+            names.add(name)
+
+
+_FOREIGN: dict[str, rows.Check] = {"function": rows.Refused(), "input_schema": rows.Refused()}
+_OTHER_TOOL = rows.Object(rule="GI-08", fields=_FOREIGN, unknown="")  # Google adds tools often
+_FUNCTION = rows.Object(
+    rule="GI-08", fields={**_FOREIGN, "name": rows.need(_TOOL_NAME), "parameters": rows.OBJECT}, unknown=""
+)
+
+
+class _Tool(rows.Check, frozen=True):
+    """A tool: a function, or any other that has a type."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        kind = value.get("type") if type(value) is dict else None
+        if type(kind) is not str:
+            found.add(self.rule, at, "a tool must have a type")
+        else:
+            (_FUNCTION if kind == "function" else _OTHER_TOOL).check(value, at, found)
+
+
+class _ResponseFormat(rows.Check, frozen=True):
+    """The formats of an answer; the first for text may have a schema."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        for entry in value if type(value) is list else [value]:
+            if entry is not None and type(entry) is not dict:
+                found.add(self.rule, at, rows.expected("an object", entry))
+            elif entry and entry.get("type") == "text":
+                mime_type, schema = entry.get("mime_type"), entry.get("schema")
+                if mime_type not in (None, _JSON, "text/plain"):
+                    found.add(self.rule, (at, "mime_type"), f"must be {_JSON} or text/plain")
+                elif schema is not None and (mime_type != _JSON or type(schema) is not dict):
+                    found.add(self.rule, (at, "schema"), f"a schema needs mime_type {_JSON}")
+
+
+def _find_refused(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    model, level = found.model, config.get("thinking_level")
+    refused = refused_fields(model, "GI-07", "GI-07", config.get("temperature"), config.get("top_p"))
+    yield from (finding for _, finding in PARAMETER_TABLE.find_refused(config, refused))
+    is_level = isinstance(level, str) and level in THINKING_LEVELS
+    if is_level and (level not in (model.efforts or THINKING_LEVELS) or model.efforts == () or model.thinking == ()):
+        yield "thinking_level", "the model does not support this level"
+    if config.get("thinking_summaries") in ("auto", "none") and model.thinking == ():
+        yield "thinking_summaries", "the model does not think"
+
+
+_CHOICE = rows.Either(
+    rule="GI-09",
+    rows={
+        str: rows.OneOf(values=MODES),
+        dict: rows.Object(
+            fields={"allowed_tools": rows.need(rows.Object(fields={"mode": rows.OneOf(values=MODES)}, unknown=""))},
+            unknown="",
+        ),
+    },
+    name="a mode or an object",
+)
+_BODY = rows.Object(
+    rule="GI-02",
+    fields={
+        **dict.fromkeys(PARAMETERS, rows.ANY),
+        **dict.fromkeys(
+            ("model", "agent", "previous_interaction_id", "system_instruction", "response_mime_type"), rows.STRING
+        ),
+        **dict.fromkeys(("background", "store", "stream"), rows.BOOLEAN),
+        "service_tier": rows.OneOf(rule="GI-12", values=SERVICE_TIERS),
+        "generation_config": rows.Object(
+            rule="GI-07",
+            unknown="",
+            fields={
+                **PARAMETER_TABLE.checks,
+                "thinking_level": rows.OneOf(values=tuple(sorted(THINKING_LEVELS))),
+                "thinking_summaries": rows.OneOf(values=("auto", "none")),
+                "tool_choice": _CHOICE,
+            },
+            also=(rows.CrossRule("GI-07", _find_refused),),
+        ),
+        "tools": rows.Items(rule="GI-08", item=_Tool()),
+        "response_format": _ResponseFormat(rule="GI-11"),
+        "input": _Input(rule="GI-03"),
+    },
+)
+
+
+def check_request(
+    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
+) -> list[rows.Violation]:
     """The rules of the Interactions API that a request body breaks."""
     if not isinstance(body, dict):
-        return [Violation("GI-01", "", f"Invalid JSON payload received: the body is {json_type_name(body)}.")]
+        return [rows.Violation("GI-01", "", rows.expected("an object", body))]
     name = body.get("model")
     model = look_up(name if isinstance(name, str) else "", FORMAT, options.capabilities)
-    return RULES.check(RuleContext(body, model, advisories))
+    return RULES.check(rows.Checked(body, model, advisories))
 
 
-def _check_parameters(context: RuleContext) -> None:
-    body = context.body
+def _find_required(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
     given = [name for name in ("model", "agent") if body.get(name)]
     if len(given) != 1:
-        problem = "exactly one of model and agent must be set" if given else "model or agent is required"
-        context.error("GI-01", given[-1] if given else "model", problem)
-    for name in body:
-        if name not in PARAMETERS:
-            context.error("GI-02", name, unknown_field(name, ""))
-    for names, kind, label in ((_STRINGS, str, "TYPE_STRING"), (_BOOLEANS, bool, "TYPE_BOOL")):
-        for name in names:
-            if body.get(name) is not None and not isinstance(body[name], kind):
-                context.error("GI-02", name, f"Invalid value at '{name}' ({label})")
-    tier = body.get("service_tier")
-    if tier is not None and tier not in SERVICE_TIERS:
-        context.error("GI-12", "service_tier", f"service_tier must be one of {', '.join(SERVICE_TIERS)}")
-    if body.get("background") is True and body.get("store") is False:
-        context.error("GI-13", "background", "background requires store to be true")
-
-
-def _check_generation_config(context: RuleContext) -> None:
-    config = context.body.get("generation_config")
-    if config is None:
-        return
-    if not isinstance(config, dict):
-        context.error("GI-07", "generation_config", "Invalid value at 'generation_config'")
-        return
-    refused = refused_fields(context.model, "GI-07", "GI-07", config.get("temperature"), config.get("top_p"))
-    for violation in (
-        *PARAMETER_TABLE.check(config, context.model, WORDING),
-        *PARAMETER_TABLE.check_refused(config, refused, WORDING),
-    ):
-        context.error(violation.rule, f"generation_config.{violation.path}", violation.message)
-    if problem := stop_problem(config.get("stop_sequences")):
-        context.error("GI-07", "generation_config.stop_sequences", problem)
-    level = config.get("thinking_level")
-    if level is not None:
-        efforts, path = context.model.efforts, "generation_config.thinking_level"
-        if not isinstance(level, str) or level not in THINKING_LEVELS:
-            context.error("GI-07", path, f"thinking_level must be one of {', '.join(sorted(THINKING_LEVELS))}")
-        elif (efforts is not None and level not in efforts) or context.model.thinking == ():
-            context.error("GI-07", path, f"Thinking level {level} is not supported for this model.")
-    summaries = config.get("thinking_summaries")
-    if summaries not in (None, "auto", "none"):
-        context.error("GI-07", "generation_config.thinking_summaries", "thinking_summaries must be auto or none")
-    elif summaries is not None and context.model.thinking == ():
-        context.error("GI-07", "generation_config.thinking_summaries", "Thinking is not enabled for this model.")
-    choice = config.get("tool_choice")
-    if choice is not None:
-        _check_tool_choice(context, choice, "generation_config.tool_choice")
-
-
-def _check_tool_choice(context: RuleContext, choice: Any, path: str) -> None:
-    allowed = choice.get("allowed_tools") if isinstance(choice, dict) else None
-    if isinstance(choice, dict) and isinstance(allowed, dict):
-        if allowed.get("mode") not in (None, *MODES):
-            context.error("GI-09", f"{path}.allowed_tools.mode", f"mode must be one of {', '.join(MODES)}")
-    elif choice not in MODES if isinstance(choice, str) else True:
-        context.error("GI-09", path, f"tool_choice must be one of {', '.join(MODES)}, or have allowed_tools")
-    if not context.body.get("tools"):
-        context.error("GI-09", path, "tool_choice is set without tools")
-
-
-def _check_tools(context: RuleContext) -> None:
-    context.violations.extend(_tool_violations(context.body))
-
-
-def _tool_violations(body: dict[str, Any]) -> Iterator[Violation]:
-    tools, names = body.get("tools"), set[str]()
-    if tools is not None and not isinstance(tools, list):
-        yield Violation("GI-08", "tools", "Invalid value at 'tools'")
-        return
-    for index, tool in enumerate(tools or ()):
-        path = f"tools[{index}]"
-        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
-            yield Violation("GI-08", path, f"{path}.type: a tool must have a type")
-            continue
-        for field in _TOOL_FIELDS & tool.keys():
-            yield Violation("GI-08", f"{path}.{field}", unknown_field(field, path))
-        if tool["type"] != "function":
-            continue  # Google adds tools often
-        name, parameters = tool.get("name"), tool.get("parameters")
-        if not isinstance(name, str) or not tool_name_matcher(FORMAT)(name):
-            yield Violation("GI-08", f"{path}.name", "Invalid function name: at most 128 of a-z, A-Z, 0-9, _ . : -")
-        elif name in names:
-            yield Violation("GI-08", f"{path}.name", f"Duplicate function declaration found: {name}")
-        else:
-            names.add(name)
-        if not isinstance(parameters, dict | None):
-            yield Violation("GI-08", f"{path}.parameters", f"Invalid value at '{path}.parameters'")
-
-
-def _check_response_format(context: RuleContext) -> None:
-    given = context.body.get("response_format")
-    for entry in given if isinstance(given, list) else [given]:
-        if entry is not None and not isinstance(entry, dict):
-            context.error("GI-11", "response_format", "Invalid value at 'response_format'")
-        elif isinstance(entry, dict) and entry.get("type") == "text":
-            mime_type, schema = entry.get("mime_type"), entry.get("schema")
-            if mime_type not in (None, *OUTPUT_TYPES):
-                context.error("GI-11", "response_format.mime_type", f"must be one of {', '.join(OUTPUT_TYPES)}")
-            elif schema is not None and (mime_type != "application/json" or not isinstance(schema, dict)):
-                context.error("GI-11", "response_format.schema", "a schema needs mime_type application/json")
-
-
-def _check_input(context: RuleContext) -> None:
-    body = context.body
+        yield given[-1] if given else "model", "exactly one of model and agent must be set"
     entries = as_entries(body.get("input"))
     if entries is None or (not entries and not is_continued(body)):
-        context.error("GI-01", "input", "input must be a string, a content, or a list of contents or steps")
-        return
-    are_contents = all(map(is_content, entries))
-    for index, entry in enumerate(entries):
-        path = f"input[{index}]" if isinstance(body.get("input"), list) else "input"
-        (_check_content if are_contents else _check_step)(context, entry, path)
-    if not are_contents:
-        context.violations.extend(check_sequence(entries, context.model, is_continued=is_continued(body)))
-    for path, problem in media_problems(entries, "input", context.model, with_types=False):
-        context.error("GI-15", path, problem)
+        yield "input", "input must be a string, a content, or a list of contents or steps"
 
 
-def _check_step(context: RuleContext, step: Any, path: str) -> None:
-    kind = step.get("type") if isinstance(step, dict) else None
-    if not isinstance(kind, str):
-        context.error("GI-03", path, f"{path}: a step must be an object with a type")
-    elif kind in ("user_input", "model_output"):
-        content = step.get(_CONTENT)
-        if content is not None and not isinstance(content, list):
-            context.error("GI-03", f"{path}.content", f"Invalid value at '{path}.content'")
-        for position, block in enumerate(content if isinstance(content, list) else ()):
-            _check_content(context, block, f"{path}.content[{position}]")
-    elif kind == "function_call":
-        for field in ("id", "name"):
-            if not isinstance(step.get(field), str) or not step[field]:
-                context.error("GI-04", f"{path}.{field}", f"{path}.{field}: must be a string that is not empty")
-        if not isinstance(step.get("arguments"), dict):
-            context.error("GI-04", f"{path}.arguments", f"{path}.arguments: must be an object")
-    elif kind == "function_result":
-        _check_result(context, step, path)
-    elif kind == "thought":
-        if not isinstance(step.get("summary"), list | None):
-            context.error("GI-03", f"{path}.summary", f"Invalid value at '{path}.summary'")
-        if not step.get("signature"):
-            context.advise("GI-16", f"{path}.signature", f"{path}.signature: a thought must be sent with its signature")
-    elif kind in MEDIA_KINDS or kind == "text":
-        context.error("GI-03", path, f"{path}: contents and steps cannot be mixed")
+def _find_unstored(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if body.get("background") is True and body.get("store") is False:
+        yield "background", "needs store"
 
 
-def _check_content(context: RuleContext, content: Any, path: str) -> None:
-    kind = content.get("type") if isinstance(content, dict) else None
-    if kind == "text":
-        if not isinstance(content.get("text"), str):
-            context.error("GI-05", f"{path}.text", f"Invalid value at '{path}.text' (TYPE_STRING)")
-    elif not isinstance(kind, str) or kind not in MEDIA_KINDS:
-        context.error("GI-05", path, f"{path}: a content must be text, image, audio, document or video")
-    else:
-        data, mime_type = content.get("data"), content.get("mime_type")
-        if data is not None and (not isinstance(data, str) or data.startswith("data:") or not data.isascii()):
-            context.error(
-                "GI-05", f"{path}.data", f"Invalid value at '{path}.data' (TYPE_BYTES), Base64 decoding failed"
-            )
-        if data is None and content.get("uri") is None:
-            context.error("GI-05", path, f"{path}: data or uri is required")
-        if mime_type is not None and (not isinstance(mime_type, str) or mime_type not in media_types(kind)):
-            context.error("GI-06", f"{path}.mime_type", f"Unsupported MIME type: {str(mime_type)[:80]}")
+def _find_choice_without_tools(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    config = body.get("generation_config")
+    if isinstance(config, dict) and config.get("tool_choice") is not None and not body.get("tools"):
+        yield ("generation_config", "tool_choice"), "is only allowed with tools"
 
 
-def _check_result(context: RuleContext, step: dict[str, Any], path: str) -> None:
-    if not isinstance(step.get("call_id"), str) or not step["call_id"]:
-        context.error("GI-03", f"{path}.call_id", f"{path}.call_id: must be a string that is not empty")
-    result = step.get("result")
-    if not isinstance(result, str | dict | list):
-        context.error("GI-14", f"{path}.result", f"{path}.result: must be a string, an object or a list of contents")
-    for position, block in enumerate(result if isinstance(result, list) else ()):
-        where = f"{path}.result[{position}]"
-        if not isinstance(block, dict) or block.get("type") not in RESULT_CONTENT:
-            context.error("GI-14", where, f"{where}: a result holds texts and images")
-        else:
-            _check_content(context, block, where)
+def _steps(body: dict[str, Any]) -> list[Any]:
+    """The steps of the input; none if it has contents."""
+    entries = as_entries(body.get("input")) or []
+    return [] if all(map(is_content, entries)) else entries
 
 
-def check_sequence(steps: list[Any], model: Capabilities, *, is_continued: bool = False) -> Iterator[Violation]:
-    """The rules that the order of turns, calls and results breaks (GI-10).
-
-    `is_continued`: the server has earlier turns, so results may belong to calls that are not here.
-    """
-    open_calls: dict[str, int] = {}
+def judge_order(steps: list[Any], *, is_continued: bool = False) -> list[Problem]:
+    """What is wrong with the order of calls and results; the steps may end with calls."""
+    judge = SequenceJudge(FORMAT_MODULE.sequence_rule, is_continued=is_continued)
     for index, step in enumerate(steps):
         kind = step.get("type") if isinstance(step, dict) else None
-        path = f"input[{index}]"
+        if not kind or not isinstance(kind, str):
+            continue
+        judge.turn(is_model_step(step))
         if kind == "function_call":
-            if index == 0 and not is_continued:
-                yield Violation("GI-10", path, "a function call must come after input of the user or a result")
-            open_calls[str(step.get("id"))] = index
-        elif kind == "function_result":
-            call_id = str(step.get("call_id"))
-            if call_id not in open_calls and not is_continued and isinstance(step.get("call_id"), str):
-                yield Violation("GI-10", f"{path}.call_id", f"no function call before has the id {call_id[:80]}")
-            open_calls.pop(call_id, None)
-        elif kind == "user_input" and open_calls:
-            first = min(open_calls.values())
-            yield Violation("GI-10", f"input[{first}]", "every function call must be followed by its result")
-            open_calls.clear()
-    if steps and is_model_step(steps[-1]) and not is_continued and (len(steps) == 1 or not model.prefill):
-        yield Violation("GI-10", f"input[{len(steps) - 1}]", "the input must end with input of the user or a result")
+            judge.call(str(step.get("id")), index)
+        elif kind == "function_result" and isinstance(step.get("call_id"), str):
+            judge.result(step["call_id"], index)
+        elif kind == "user_input":
+            judge.other()
+            judge.turn(False)  # whatever follows comes too late
+    judge.pending.clear()
+    if judge.opening is not None and judge.opening.index == 0 and not is_continued:
+        judge.problems.insert(0, judge.opening)
+    return judge.end()
 
 
-RULES = RuleBook(
-    Rule(
-        "GI-01", _check_parameters, write_request, "specification, CreateModelInteractionParams: input, model or agent"
+def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
+    return judge_order(_steps(body), is_continued=is_continued(body))
+
+
+def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
+    place = ("input", problem.index)
+    return place if problem.kind in ("unanswered", "begins with a call") else (*place, "call_id")
+
+
+def _find_ending(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    steps = _steps(body)
+    if steps and is_model_step(steps[-1]) and not is_continued(body) and (len(steps) == 1 or not found.model.prefill):
+        yield ("input", len(steps) - 1), "the input must end with input of the user or a result"
+
+
+def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    yield from media_problems(as_entries(body.get("input")), "input", found.model, with_types=False)
+
+
+RULES = rows.RuleBook(
+    {
+        "GI-01": "specification, CreateModelInteractionParams: input, model or agent",
+        "GI-02": "specification: names and types of the parameters",
+        "GI-03": "specification, InteractionsInput and Step",
+        "GI-04": "specification, FunctionCallStep",
+        "GI-05": "specification, Content",
+        "GI-06": "specification: the MIME types of each content",
+        "GI-07": "specification, GenerationConfig; models as in generateContent",
+        "GI-08": "specification, Tool and Function; names as in generateContent",
+        "GI-09": "specification, ToolChoiceConfig; needs tools as in generateContent",
+        "GI-10": "the models are those of generateContent, with its order of turns",
+        "GI-11": "specification, ResponseFormat",
+        "GI-12": "specification, ServiceTier",
+        "GI-13": "vendor guide: background execution needs store",
+        "GI-14": "specification, FunctionResultStep",
+        "GI-15": "media of the model, as in generateContent",
+        "GI-16": "vendor guide, thinking: a thought always has its signature",
+    },
+    _BODY,
+    rows.CrossRule("GI-01", _find_required),
+    rows.CrossRule("GI-13", _find_unstored),
+    rows.CrossRule("GI-08", _find_repeated_names),
+    rows.CrossRule("GI-09", _find_choice_without_tools),
+    Order(
+        {
+            "unanswered": "GI-10",
+            "orphan": "GI-10",
+            "stray": "GI-10",
+            "repeated result": "GI-10",
+            "begins with a call": "GI-10",
+        },
+        _judge,
+        _place_of,
     ),
-    Rule("GI-02", _check_parameters, write_request, "specification: names and types of the parameters"),
-    Rule("GI-12", _check_parameters, service_tier, "specification, ServiceTier"),
-    Rule("GI-13", _check_parameters, None, "vendor guide: background execution needs store"),
-    Rule(
-        "GI-07",
-        _check_generation_config,
-        write_generation,
-        "specification, GenerationConfig; models as in generateContent",
-    ),
-    Rule(
-        "GI-09",
-        _check_generation_config,
-        write_tool_choice,
-        "specification, ToolChoiceConfig; needs tools as in generateContent",
-    ),
-    Rule("GI-08", _check_tools, write_tools, "specification, Tool and Function; names as in generateContent"),
-    Rule("GI-11", _check_response_format, write_output_format, "specification, ResponseFormat"),
-    Rule("GI-03", _check_input, write_steps, "specification, InteractionsInput and Step"),
-    Rule("GI-04", _check_input, StepWriter.call, "specification, FunctionCallStep"),
-    Rule("GI-05", _check_input, StepWriter.content, "specification, Content"),
-    Rule("GI-06", _check_input, write_media, "specification: the MIME types of each content"),
-    Rule("GI-14", _check_input, StepWriter.result, "specification, FunctionResultStep"),
-    Rule("GI-10", _check_input, write_steps, "the models are those of generateContent, with its order of turns"),
-    Rule("GI-16", _check_input, StepWriter.thought, "vendor guide, thinking: a thought always has its signature"),
-    Rule("GI-15", _check_input, fit_medium, "media of the model, as in generateContent"),
+    rows.CrossRule("GI-10", _find_ending),
+    rows.CrossRule("GI-15", _find_media),
 )

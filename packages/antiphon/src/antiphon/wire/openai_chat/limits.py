@@ -11,10 +11,6 @@ import re
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import NameMapper
 
-ROLES = ("system", "assistant", "user", "function", "tool", "developer")
-"""OC-02."""
-PART_TYPES = ("text", "image_url", "input_audio", "refusal", "audio", "file")
-"""OC-12."""
 PARAMETERS = name_set(
     "model messages audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens"
     " max_tokens metadata modalities moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key"
@@ -23,16 +19,6 @@ PARAMETERS = name_set(
     " web_search_options"
 )
 """OC-26."""
-SDK_ONLY_PARAMETERS = name_set("data_sources extra_body extra_headers extra_query timeout")
-"""Options of the SDKs and of Azure that recorded accepted requests have (OC-26)."""
-MESSAGE_FIELDS = name_set("role content name tool_calls tool_call_id function_call refusal audio annotations")
-PART_FIELDS = name_set("type text image_url input_audio file refusal prompt_cache_breakpoint")
-"""Other fields are ignored or refused, by host (OC-31)."""
-
-MAX_STOP_SEQUENCES = 4
-"""OC-21."""
-MAX_TOOLS, MAX_DESCRIPTION = 128, 1024
-"""OC-29: enforced by some hosts, and by OpenAI until 2026."""
 
 MAX_PARTICIPANT_NAME = 64
 NOT_IN_PARTICIPANT_NAME = r"\s<|\\/>"

@@ -20,10 +20,10 @@ from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.limits import MAX_STOP_SEQUENCES
 from antiphon.wire.openai_chat.tools import NOT_STRICT
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules.limits import Range, Texts
 from antiphon.wire.vendors.openai import OPENAI
 from antiphon.wire.vendors.openai_parameters import (
     choose_effort,
@@ -33,43 +33,32 @@ from antiphon.wire.vendors.openai_parameters import (
     shared_rows,
 )
 
-
-def limit_stops(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
-    """As many stop sequences as OpenAI accepts."""
-    limit = MAX_STOP_SEQUENCES
-    if len(stop) > limit:
-        reason = f"OpenAI accepts at most {limit} stop sequences; sent the first {limit} (OC-21)"
-        losses.append(Loss("stop", "stop", reason))
-    return list(stop[:limit])
-
-
 _SHARED = shared_rows("OC-20", "OC-27", "OC-26")
+_PENALTY = Range(rule="OC-20", minimum=-2, maximum=2)
+_OUTPUT_TOKENS = Range(rule="OC-20", minimum=1, below="drop", is_whole=True, model_fact="max_output_tokens")
 PARAMETER_TABLE = ParameterTable(
     "Chat Completions",
     (
         *(_SHARED[key] for key in ("model", "stream", "parallel_tool_calls", "store")),
         Parameter("verbosity", "verbosity", (str,)),
         *(_SHARED[key] for key in ("user", "service_tier", "prompt_cache_key")),
-        Parameter("logprobs", "logprobs", (bool,), "OC-26"),
+        Parameter("logprobs", "logprobs", (bool,)),
         *(_SHARED[key] for key in ("temperature", "top_p")),
-        Parameter("presence_penalty", "presence_penalty", NUMBER, "OC-20", -2, 2),
-        Parameter("frequency_penalty", "frequency_penalty", NUMBER, "OC-20", -2, 2),
-        Parameter("candidates", "n", (int,), "OC-20", 1, integer=True),
+        Parameter("presence_penalty", "presence_penalty", NUMBER, _PENALTY),
+        Parameter("frequency_penalty", "frequency_penalty", NUMBER, _PENALTY),
+        Parameter("candidates", "n", (int,), Range(rule="OC-20", minimum=1, is_whole=True, model_fact="candidates")),
         _SHARED["top_logprobs"],
-        Parameter("max_output_tokens", "max_tokens", (), "OC-20", 1, integer=True, is_written=False),
-        Parameter("max_output_tokens", "max_completion_tokens", (), "OC-20", 1, below_minimum="drop", integer=True),
+        Parameter("max_output_tokens", "max_tokens", limit=_OUTPUT_TOKENS, is_written=False),
+        Parameter("max_output_tokens", "max_completion_tokens", limit=_OUTPUT_TOKENS),
         Parameter("seed", "seed", (int,)),
-        Parameter("top_k", "top_k", (int,), "OC-26"),
-        Parameter("stop", "stop", (), "OC-26", convert=limit_stops),
+        Parameter("top_k", "top_k", (int,)),
+        Parameter("stop", "stop", limit=Texts(rule="OC-21", at_most=4, accepts_one=True, each_is_reported=False)),
         _SHARED["metadata"],
     ),
 )
 _COMPATIBLE_TABLE = ParameterTable(  # other hosts have service tiers of their own
     "Chat Completions",
-    (
-        structs.replace(row, values=None, only_values=False) if row.field == "service_tier" else row
-        for row in PARAMETER_TABLE.rows
-    ),
+    (structs.replace(row, limit=None) if row.field == "service_tier" else row for row in PARAMETER_TABLE.rows),
 )
 _HOST_REFUSES = Refusal("host does not accept it; dropped (OC-26)", "OC-26")
 HOST_PARAMETERS = ("enable_thinking", "reasoning", "thinking", "top_k")

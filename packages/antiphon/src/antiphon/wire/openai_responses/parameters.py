@@ -15,10 +15,10 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.openai_responses.limits import MIN_OUTPUT_TOKENS
 from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice, read_tools
 from antiphon.wire.parameters import Parameter, ParameterTable
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules.limits import Range
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 from antiphon.wire.vendors.openai_parameters import (
     choose_effort,
@@ -39,9 +39,14 @@ PARAMETER_TABLE = ParameterTable(
         *(_SHARED[key] for key in ("model", "stream", "parallel_tool_calls", "store", "service_tier")),
         _SHARED["prompt_cache_key"],
         structs.replace(_SHARED["user"], is_written=False),
-        Parameter("max_output_tokens", "max_output_tokens", (int,), "OR-14", MIN_OUTPUT_TOKENS, integer=True),
+        Parameter(
+            "max_output_tokens",
+            "max_output_tokens",
+            (int,),
+            Range(rule="OR-14", minimum=16, is_whole=True, model_fact="max_output_tokens"),
+        ),
         *(_SHARED[key] for key in ("temperature", "top_p", "top_logprobs", "metadata")),
-        Parameter("", "max_tool_calls", (), "OR-15", 1, integer=True, is_written=False),
+        Parameter("", "max_tool_calls", limit=Range(rule="OR-15", minimum=1, is_whole=True), is_written=False),
     ),
     no_loss=("verbosity", "logprobs"),  # inside `text` and `include`
 )

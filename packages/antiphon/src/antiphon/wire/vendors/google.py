@@ -31,12 +31,6 @@ def to_snake_case(name: str) -> str:
     return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
 
 
-def unknown_field(name: str, path: str) -> str:
-    """The API's message for an unknown field."""
-    location = f" at '{path}'" if path else ""
-    return f'Invalid JSON payload received. Unknown name "{name[:80]}"{location}: Cannot find field.'
-
-
 def spelling_mark(*words: str) -> NativeExtras:
     """A native mapping that records spellings."""
     return {_MARK + word: {} for word in words}

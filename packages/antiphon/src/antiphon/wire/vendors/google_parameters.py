@@ -1,18 +1,14 @@
-"""What the parameters of Google's two formats share: seeds, stop sequences, thinking levels, service tiers and the wording."""
+"""What the parameters of Google's two formats share: seeds, stop sequences, thinking levels and service tiers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities
 from antiphon.wire.loss import Loss
-from antiphon.wire.parameters import Parameter, Refusal
 from antiphon.wire.request import OutputFormat, Reasoning
-from antiphon.wire.rules import is_number
-from antiphon.wire.vendors.google import to_snake_case
+from antiphon.wire.rules.limits import Limit, Range, Texts
 
-MAX_STOP_SEQUENCES = 5
 THINKING_LEVELS = frozenset({"minimal", "low", "medium", "high"})
 
 _TIERS = {"default": "standard", "standard_only": "standard"}
@@ -21,30 +17,29 @@ _TIERS = {"default": "standard", "standard_only": "standard"}
 _INT32 = 2**31
 
 
-def fit_seed(seed: int, losses: list[Loss]) -> int:
-    """A seed of at most 31 bits."""
-    if -_INT32 <= seed < _INT32:
-        return seed
-    losses.append(Loss("seed", "seed", "Gemini accepts 31 bits; the rest was cut off"))
-    return seed % _INT32
+class Seed(Limit, frozen=True):
+    """A seed of at most 31 bits. The API cuts it off itself, so a body may have any."""
+
+    def fit(self, value: Any, field: str, losses: list[Loss], _model: Capabilities) -> int:
+        if -_INT32 <= value < _INT32:
+            return int(value)
+        losses.append(Loss(field, field, "Gemini accepts 31 bits; the rest was cut off"))
+        return int(value % _INT32)
 
 
-def stop_limiter(rule: str) -> Callable[[tuple[str, ...], list[Loss]], list[str]]:
-    """Makes stop sequences legal: at most five."""
-    reason = f"Gemini accepts at most {MAX_STOP_SEQUENCES} stop sequences; sent the first {MAX_STOP_SEQUENCES} ({rule})"
-
-    def limit(stop: tuple[str, ...], losses: list[Loss]) -> list[str]:
-        losses.extend(Loss(f"stop[{index}]", "stop", reason) for index in range(MAX_STOP_SEQUENCES, len(stop)))
-        return list(stop[:MAX_STOP_SEQUENCES])
-
-    return limit
+def google_range(rule: str, maximum: float, *, unset: Literal["", "drop"] = "") -> Range:
+    """The range of a number from 0, which proto3 JSON may write as text."""
+    return Range(rule=rule, minimum=0, maximum=maximum, reads_text=True, unset=unset)
 
 
-def stop_problem(stops: Any) -> str:
-    """What is wrong with the number of stop sequences; empty if nothing is."""
-    if not isinstance(stops, list) or len(stops) <= MAX_STOP_SEQUENCES:
-        return ""
-    return f"stop_sequences has {len(stops)} entries but the maximum is {MAX_STOP_SEQUENCES}."
+def output_tokens(rule: str) -> Range:
+    """The limit of the answer."""
+    return Range(rule=rule, minimum=1, is_whole=True, below="drop", model_fact="max_output_tokens", reads_text=True)
+
+
+def stop_sequences(rule: str) -> Texts:
+    """The stop sequences."""
+    return Texts(rule=rule, at_most=5, accepts_one=True)
 
 
 def known_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
@@ -83,38 +78,3 @@ def lose_format_details(output_format: OutputFormat, losses: list[Loss], target:
         for name in ("name", "description", "strict")
         if getattr(output_format, name) is not None
     )
-
-
-class GoogleWording:
-    """Google's sentences about parameters."""
-
-    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        number = _number(value)
-        if number is None:
-            return f"Invalid value at 'generation_config.{to_snake_case(row.key)}' (TYPE_FLOAT)"
-        minimum = row.minimum or 0
-        # The API states its float ranges with an exclusive end just above the largest value.
-        end = None if maximum is None else maximum + (1 if row.integer else 0.0001)
-        if number >= minimum and (end is None or number < end):
-            return ""
-        quoted = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
-        return (
-            f"Unable to submit request because it has a {to_snake_case(row.key)} value of {quoted} but the supported "
-            f"range is from {minimum} (inclusive) to {end} (exclusive). Update the value and try again."
-        )
-
-    def refused(self, row: Parameter, _value: Any, _refusal: Refusal) -> str:
-        return f"{to_snake_case(row.key)} is not supported by this model."
-
-
-WORDING = GoogleWording()
-
-
-def _number(value: Any) -> float | None:
-    """A number as proto3 JSON reads it: a string may hold one."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return value if is_number(value) else None

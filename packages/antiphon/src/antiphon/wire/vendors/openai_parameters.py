@@ -2,80 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from antiphon.wire.capabilities import Capabilities, effort_for_budget
 from antiphon.wire.loss import Loss
-from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, Refusals, refused_fields
+from antiphon.wire.parameters import NUMBER, Parameter, Refusals, refused_fields
 from antiphon.wire.request import OutputFormat, Reasoning, ToolDefinition
-from antiphon.wire.rules import RuleContext, Violation, is_number, is_whole_number
+from antiphon.wire.rules.limits import Choice, Pairs, Range
 from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors.openai import (
-    MAX_METADATA_KEY,
-    MAX_METADATA_PAIRS,
-    MAX_METADATA_VALUE,
-    MAX_NAME,
-    SERVICE_TIERS,
-    Violations,
-    is_name,
-    quote_list,
-    quote_value,
-    unsupported_parameter,
-    wrong_type,
-)
-
-
-class OpenAIWording:
-    """OpenAI's sentences about parameters."""
-
-    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        noun = "integer" if row.integer else "decimal"
-        if not (is_whole_number(value) if row.integer else is_number(value)):
-            return wrong_type(row.rule, row.key, "an integer" if row.integer else "a decimal", value).message
-        problem = ""
-        if row.minimum is not None and not value >= row.minimum:
-            problem = f"{noun} below minimum value. Expected a value >= {row.minimum}"
-        elif maximum is not None and not value <= maximum:
-            problem = f"{noun} above maximum value. Expected a value <= {maximum}"
-        return f"Invalid '{row.key}': {problem}, but got {value!r} instead." if problem else ""
-
-    def refused(self, row: Parameter, value: Any, refusal: Refusal) -> str:
-        if refusal.is_pair:
-            return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        if row.sends_default:
-            supported = "with this model. Only the default (1) value is supported."
-            return f"Unsupported value: '{row.key}' does not support {quote_value(value)} {supported}"
-        return unsupported_parameter(row.rule, row.key).message
-
-
-WORDING = OpenAIWording()
-
-
-def metadata_converter(rule: str) -> Callable[[dict[str, Any], list[Loss]], dict[str, str]]:
-    """Makes metadata legal: not too many strings, with short keys and values."""
-    pairs_and_keys = f"{MAX_METADATA_PAIRS} entries with keys of at most {MAX_METADATA_KEY} characters"
-    limit = f"metadata is limited to {pairs_and_keys}; dropped this entry ({rule})"
-    cut = f"limited to {MAX_METADATA_VALUE} characters; sent the first {MAX_METADATA_VALUE} ({rule})"
-
-    def convert(metadata: dict[str, Any], losses: list[Loss]) -> dict[str, str]:
-        pairs: dict[str, str] = {}
-        for key, value in metadata.items():
-            path = f"metadata.{key[:MAX_METADATA_KEY]}"
-            if len(pairs) == MAX_METADATA_PAIRS or len(key) > MAX_METADATA_KEY:
-                losses.append(Loss(path, key[:MAX_METADATA_KEY], limit))
-                continue
-            text = value if type(value) is str else msgspec.json.encode(value, order="sorted").decode()
-            if text is not value:
-                losses.append(Loss(path, key, f"metadata values must be strings; sent as JSON text ({rule})"))
-            if len(text) > MAX_METADATA_VALUE:
-                losses.append(Loss(path, key, f"metadata values are {cut}"))
-            pairs[key] = text[:MAX_METADATA_VALUE]
-        return pairs
-
-    return convert
+from antiphon.wire.vendors.openai import MAX_NAME, SERVICE_TIERS, is_name
 
 
 def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str, Parameter]:
@@ -84,12 +19,14 @@ def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str
         Parameter("model", "model", (str,), is_written=False),
         Parameter("stream", "stream", (bool,), is_written=False),
         Parameter("parallel_tool_calls", "parallel_tool_calls", (bool,), is_written=False),
-        Parameter("temperature", "temperature", NUMBER, range_rule, 0, 2, sends_default=True),
-        Parameter("top_p", "top_p", NUMBER, range_rule, 0, 1),
-        Parameter("top_logprobs", "top_logprobs", (int,), range_rule, 0, 20, integer=True),
+        Parameter(
+            "temperature", "temperature", NUMBER, Range(rule=range_rule, minimum=0, maximum=2), sends_default=True
+        ),
+        Parameter("top_p", "top_p", NUMBER, Range(rule=range_rule, minimum=0, maximum=1, unset="drop")),
+        Parameter("top_logprobs", "top_logprobs", (int,), Range(rule=range_rule, minimum=0, maximum=20, is_whole=True)),
         Parameter("user", "user", (str,)),
-        Parameter("metadata", "metadata", (dict,), convert=metadata_converter(metadata_rule)),
-        Parameter("service_tier", "service_tier", (str,), tier_rule, values=SERVICE_TIERS, only_values=True),
+        Parameter("metadata", "metadata", (dict,), Pairs(rule=metadata_rule, at_most=16, max_key=64, max_value=512)),
+        Parameter("service_tier", "service_tier", (str,), Choice(rule=tier_rule, values=SERVICE_TIERS)),
         Parameter("cache_key", "prompt_cache_key", (str,)),
         Parameter("store", "store", (bool,)),
     )
@@ -137,44 +74,10 @@ def drop_refused_switch(body: dict[str, Any], capabilities: Capabilities, losses
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
 
 
-def check_effort(
-    violations: Violations, rule: str, path: str, effort: Any, model: Any, capabilities: Capabilities
-) -> None:
-    """An effort that the model is known to refuse, in the words of the format that has it at this path."""
-    efforts = capabilities.efforts
-    if effort is None or efforts is None or effort in efforts:
-        return
-    is_chat, supported = path == "reasoning_effort", f"Supported values are: {quote_list(efforts or ('none',))}."
-    if not efforts:
-        unknown = f"Unrecognized request argument supplied: {path}"
-        text = unknown if is_chat else unsupported_parameter(rule, path).message
-    elif is_chat:
-        text = f"Unsupported value: '{path}' does not support '{quote_value(effort)}' with this model. {supported}"
-    else:
-        named = f"is not supported with the '{quote_value(model)}' model."
-        text = f"Unsupported value: '{quote_value(effort)}' {named} {supported}"
-    violations.append(Violation(rule, path, text))
-
-
 def find_refused(capabilities: Capabilities, rule: str, temperature: Any, top_p: Any, effort: Any) -> Refusals:
     """The fields that a model refuses at this effort, or at its default one."""
     is_reasoning = (effort or capabilities.default_effort) not in ("none", "")
     return refused_fields(capabilities, rule, rule, temperature, top_p, is_reasoning=is_reasoning)
-
-
-def check_refused(context: RuleContext, table: ParameterTable, rule: str, effort: Any) -> Refusals:
-    """Report the parameters of a body that its model refuses; returns what it refuses."""
-    body = context.body
-    refused = find_refused(context.model, rule, body.get("temperature"), body.get("top_p"), effort)
-    if refused:
-        context.violations.extend(table.check_refused(body, refused, WORDING))
-    return refused
-
-
-def check_parallel_switch(context: RuleContext, rule: str) -> None:
-    """Report `parallel_tool_calls` for a model that refuses it."""
-    if context.body.get("parallel_tool_calls") is not None and not context.model.parallel_tool_switch:
-        context.violations.append(unsupported_parameter(rule, "parallel_tool_calls"))
 
 
 def lose_schema_fields(output_format: OutputFormat, kind: str, losses: list[Loss]) -> None:

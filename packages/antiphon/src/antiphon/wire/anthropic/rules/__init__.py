@@ -1,94 +1,492 @@
-"""The rules of the Messages API (AN-01 to AN-33), one entry each, and the check of a request body.
+"""The rules of the Messages API (AN-01 to AN-33), and the check of a request body.
 
-Messages are the provider's own. Rules that depend on the model apply only if its name has a known version. Nothing here raises: a
-value of the wrong type is a violation and is not examined further.
+`tables` has the rows about single objects; here are the rules about several values, and the book. Rules that depend on the
+model apply only if its name has a known version. Paths are those of the body (`messages.3.content.0.tool_use_id`), without the
+union tags the provider adds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints
-from antiphon.wire.anthropic.content import CALL_IDS, ContentWriter, repair_input
-from antiphon.wire.anthropic.media import write_image
-from antiphon.wire.anthropic.messages import MessageListWriter
+from antiphon.wire import rules as rows
+from antiphon.wire.anthropic import FORMAT_MODULE
+from antiphon.wire.anthropic.limits import (
+    EFFORTS,
+    FORCED_CHOICES,
+    HOST_PARAMETERS,
+    MAX_OPTIONAL_PARAMETERS,
+    MAX_STRICT_TOOLS,
+    MAX_UNION_PARAMETERS,
+    MIN_BUDGET,
+    PARAMETERS,
+    SAMPLING,
+    SERVER_CALLS,
+    is_server_block,
+)
 from antiphon.wire.anthropic.parameters import (
+    PARAMETER_TABLE,
     VERSION,
-    allow_thinking,
+    find_loop_without_thinking,
+    forces_tool,
+    is_prefilled_without_thinking,
+    refusals,
     target_for,
-    write_parameters,
-    write_stops,
-    write_thinking_and_format,
-    write_user,
 )
-from antiphon.wire.anthropic.request import write_request
-from antiphon.wire.anthropic.rules.blocks import OBJECT
-from antiphon.wire.anthropic.rules.messages import check_cache_breakpoints, check_messages, check_sequence
-from antiphon.wire.anthropic.rules.parameters import (
-    MessagesContext,
-    check_metadata,
-    check_names_and_limit,
-    check_numbers,
-    check_output,
-    check_stop_sequences,
-    check_system,
-    check_thinking,
-    check_tool_choice,
-    check_tools,
-)
-from antiphon.wire.anthropic.tools import write_tool_choice, write_tools
+from antiphon.wire.anthropic.rules.tables import BODY, ROLES
+from antiphon.wire.anthropic.schema import schema_problems
+from antiphon.wire.anthropic.tools import is_declared
+from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import lose_native
-from antiphon.wire.rules import Rule, RuleBook, Violation
+from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions
+from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
+from antiphon.wire.vendors.anthropic import block_type
 
-__all__ = ["RULES", "check_request", "check_sequence"]
 
-
-def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+def check_request(
+    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
+) -> list[rows.Violation]:
     """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
     if not isinstance(body, dict):
-        return [Violation("AN-01", "", OBJECT)]
+        return [rows.Violation("AN-01", "", rows.expected("an object", body))]
     host = body.get("anthropic_version")
     target = target_for(body.get("model"), options.version or VERSION, host, options.capabilities)
-    return RULES.check(MessagesContext(body, target.model, advisories, target=target))
+    return RULES.check(rows.Checked(body, target.model, advisories, has_dots=True, target=target))
 
 
-RULES = RuleBook(
-    Rule("AN-01", check_names_and_limit, write_request, "OpenAPI; anthropic 2.8.0"),
-    Rule("AN-27", check_names_and_limit, lose_native, "OpenAPI"),
-    Rule("AN-21", check_numbers, write_parameters, "OpenAPI; litellm 1.106.2"),
-    Rule("AN-28", check_numbers, write_parameters, "platform.claude.com/docs/en/api/versioning"),
-    Rule("AN-31", check_numbers, write_parameters, "litellm 1.106.2; report vercel/ai#16991"),
-    Rule("AN-22", check_stop_sequences, write_stops, "Anthropic's error text"),
-    Rule("AN-23", check_metadata, write_user, "OpenAPI"),
-    Rule(
-        "AN-19", check_thinking, allow_thinking, "report mastra-ai/mastra#7507; anthropics/skills; pydantic-ai 2.66.0"
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _messages(body: dict[str, Any]) -> Iterator[tuple[int, str, list[Any]]]:
+    """The index, the role and the blocks of each message; text alone is a block too."""
+    for index, message in enumerate(_list(body.get("messages"))):
+        yield index, *role_and_blocks(message)
+
+
+def role_and_blocks(message: Any) -> tuple[str, list[Any]]:
+    """The role and the blocks of a message."""
+    role = message.get("role") if isinstance(message, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = ([{"type": "text"}] if content else []) if isinstance(content, str) else _list(content)
+    return role if isinstance(role, str) else "", blocks
+
+
+def _find_required(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if "model" in body and not isinstance(body["model"], str):
+        yield "model", rows.expected("a string", body["model"])
+    if body.get("max_tokens") is None:
+        yield "max_tokens", "Field required"
+
+
+def _find_unknown_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    known = PARAMETERS if "model" in body else HOST_PARAMETERS
+    yield from ((name, "unknown field") for name in body if name not in known)
+
+
+def _find_refused(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
+    if not found.target.is_version_2026_10 and any(name in body for name in SAMPLING):
+        present = {name: body.get(name) if rows.is_number(body.get(name)) else None for name in SAMPLING}
+        refused = refusals(present["temperature"], present["top_p"], present["top_k"], None, found.target)
+        yield from PARAMETER_TABLE.find_refused(present, refused)
+
+
+def _find_empty_messages(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    messages = _list(body.get("messages"))
+    for index, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        role = message.get("role") if isinstance(message, dict) else ""
+        is_prefill = role == "assistant" and index + 1 == len(messages)
+        if content in ("", []) and role in (*ROLES, None) and not is_prefill:
+            yield ("messages", index), "only the last message, of the assistant, may be empty"
+
+
+def _find_version_blocks(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    for index, role, blocks in _messages(body) if found.target.is_version_2026_10 else ():
+        for position, block in enumerate(blocks):
+            kind, place = block_type(block), ("messages", index, "content", position)
+            if kind == "text" and role == "user":
+                citations = block.get("citations")
+                if citations and not isinstance(citations, dict):
+                    yield (*place, "citations"), "unknown field"
+            elif kind == "document" and role == "assistant":
+                yield place, "is not allowed in a message of the assistant"
+
+
+def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    for index, _, blocks in _messages(body) if found.target.is_on_bedrock else ():
+        for position, block in enumerate(blocks):
+            if block_type(block) == "image" and block_type(block.get("source")) == "url":
+                yield ("messages", index, "content", position, "source"), "URL sources are not supported"
+    yield from media_problems(_list(body.get("messages")), "messages", found.model, with_types=False)
+
+
+def judge_order(messages: list[Any], *, is_continued: bool = False) -> list[Problem]:
+    """What is wrong with the order of calls and results. System messages belong to no turn."""
+    judge = SequenceJudge(FORMAT_MODULE.sequence_rule, is_continued=is_continued)
+    previous = None
+    for index, message in enumerate(messages):
+        role, blocks = role_and_blocks(message)
+        if role == "system":
+            continue
+        if role != previous or role != "user":
+            judge.turn(role == "assistant")
+        previous = role
+        for position, block in enumerate(blocks):
+            kind = block_type(block)
+            if kind == "tool_result":
+                if role != "assistant" and isinstance(block.get("tool_use_id"), str):
+                    judge.result(block["tool_use_id"], index, position)
+                continue
+            if kind == "tool_use" and role == "assistant" and isinstance(block.get("id"), str):
+                judge.call(block["id"], index, position)
+            elif role != "assistant":
+                judge.other()
+    return judge.end()
+
+
+def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
+    thread = body.get("thread")
+    is_continued = isinstance(thread, dict) and thread.get("type") == "continue"
+    return judge_order(_list(body.get("messages")), is_continued=is_continued)
+
+
+def _place_of(problem: Problem, _: Any) -> tuple[str | int, ...]:
+    place = ("messages", problem.index)
+    return place if problem.kind == "unanswered" else (*place, "content", problem.position)
+
+
+def _find_text_after_calls(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    """Text after a call of the same turn: rejected in the only recording, although documented as a recommendation."""
+    first_call: int | None = None
+    previous = ""
+    for index, role, blocks in _messages(body):
+        if role == "system":
+            continue
+        if role != previous:
+            first_call, previous = None, role
+        for block in blocks if role == "assistant" else ():
+            kind = block_type(block)
+            if kind == "tool_use" and first_call is None and isinstance(block.get("id"), str):
+                first_call = index
+            elif kind == "text" and first_call is not None and first_call >= 0:
+                yield ("messages", first_call), "has text after a call"
+                first_call = -1
+
+
+def _find_server_results(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    known: set[str] = set()
+    for index, _role, blocks in _messages(body):
+        for position, block in enumerate(blocks):
+            kind = block_type(block)
+            if kind in SERVER_CALLS and isinstance(block.get("id"), str):
+                known.add(block["id"])
+            elif kind.endswith("_tool_result"):
+                call_id = block.get("tool_use_id")
+                if isinstance(call_id, str) and call_id not in known:
+                    yield ("messages", index, "content", position), "answers no call of the server before it"
+
+
+def _find_system_place(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    previous = last_kind = ""
+    has_turn = False
+    for index, role, blocks in _messages(body):
+        if role == "system":
+            if index == 0:
+                yield ("messages", 0), "the first system prompt belongs into system"
+            elif previous == "assistant" and not is_server_block(last_kind):
+                yield ("messages", index), "must follow a user message, or a call that the server runs"
+        else:
+            if previous == "system" and role != "assistant" and has_turn:
+                yield ("messages", index - 1), "must come before a message of the assistant, or be the last"
+            has_turn = has_turn or bool(role)
+            last_kind = block_type(blocks[-1]) if blocks else last_kind
+        previous = role
+
+
+def _find_system_role(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    first = next((index for index, role, _ in _messages(body) if role == "system"), None)
+    if first is not None and not found.target.accepts_system_role(is_native=True):
+        yield ("messages", first), "the model does not support the role system"
+
+
+def _find_ignored_system(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    first = next((index for index, role, _ in _messages(body) if role == "system"), None)
+    if first is not None and found.model.system_messages == "ignored":
+        yield ("messages", first), "the model accepts the role system and ignores it"
+
+
+def _last_assistant(body: dict[str, Any]) -> tuple[int, Any] | None:
+    messages = _list(body.get("messages"))
+    last = messages[-1] if messages else None
+    return (
+        (len(messages) - 1, last.get("content")) if isinstance(last, dict) and last.get("role") == "assistant" else None
+    )
+
+
+def _find_trailing_space(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    final = _last_assistant(body)
+    if final is not None:
+        index, content = final
+        last = content[-1] if isinstance(content, list) and content else None
+        text = last.get("text") if isinstance(last, dict) and block_type(last) == "text" else content
+        if isinstance(text, str) and text[-1:].isspace():
+            yield ("messages", index), "the last message of the assistant must not end with whitespace"
+
+
+def _find_prefill(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    final = _last_assistant(body)
+    if final is not None and not found.model.prefill:
+        # A turn with a server call may be one that the provider paused during its own tools (pause_turn).
+        is_paused = any(block_type(block) in SERVER_CALLS for block in _list(final[1]))
+        if not is_paused and body.get("fallback_credit_token") is None:
+            yield ("messages", final[0]), "the model does not support prefill; the last message must be the user's"
+
+
+def _thinking_type(body: dict[str, Any]) -> Any:
+    thinking = body.get("thinking")
+    return thinking.get("type") if isinstance(thinking, dict) else None
+
+
+def _find_loop_without_thinking(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    messages = _list(body.get("messages"))
+    if _thinking_type(body) == "enabled" and messages and role_and_blocks(messages[-1])[0] == "user":
+        last_call = find_loop_without_thinking(messages)
+        if last_call is not None:
+            place = ("messages", last_call[0], "content", 0, "type")
+            yield place, "with thinking, calls of the current tool loop need their thinking block"
+
+
+def _find_thinking(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    kind, model, is_new = _thinking_type(body), found.model, found.target.is_version_2026_10
+    if kind == "disabled" and not model.accepts_thinking("off"):
+        yield ("thinking", "type"), "the model cannot do without thinking"
+    elif kind == "adaptive" and not model.accepts_thinking("adaptive"):
+        yield ("thinking", "type"), "the model does not support adaptive thinking"
+    elif kind == "adaptive" and _is_adaptive_refused(body, found) and found.target.is_on_bedrock:
+        yield "tool_choice", "a call cannot be forced while thinking"
+    if kind != "enabled":
+        return
+    yield from _find_budget(body, body["thinking"].get("budget_tokens"))
+    if not model.accepts_thinking("budget"):
+        yield ("thinking", "type"), "the model does not support a thinking budget"
+    if forces_tool(body):
+        yield "tool_choice", "a call cannot be forced while thinking"
+    if body.get("temperature", 1) != 1 and not is_new:
+        yield "temperature", "must be 1 while thinking"
+    if body.get("top_k") not in (None, -1) and not is_new:
+        yield "top_k", "must not be set while thinking"
+    messages = _list(body.get("messages"))
+    if not model.prefill_with_thinking and is_prefilled_without_thinking(messages):
+        place = ("messages", len(messages) - 1, "content", 0, "type")
+        yield place, "with thinking, the last message of the assistant must begin with a thinking block"
+
+
+def _find_budget(body: dict[str, Any], budget: Any) -> Iterator[rows.Finding]:
+    path, limit = ("thinking", "budget_tokens"), body.get("max_tokens")
+    if not rows.is_whole_number(budget):
+        yield path, "expected a whole number"
+    elif budget < MIN_BUDGET:
+        yield path, f"must be at least {MIN_BUDGET}"
+    elif not body.get("tools") and rows.is_number(limit) and budget >= limit:
+        # With tools, interleaved thinking may use more tokens than one answer.
+        yield path, "must be less than max_tokens"
+
+
+def _is_adaptive_refused(body: dict[str, Any], found: rows.Checked) -> bool:
+    return forces_tool(body) and not found.model.thinking_with_forced_tool and found.model.accepts_thinking("adaptive")
+
+
+def _find_forced_adaptive(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    if _thinking_type(body) == "adaptive" and _is_adaptive_refused(body, found) and not found.target.is_on_bedrock:
+        yield "tool_choice", "a call cannot be forced while thinking"
+
+
+def _find_effort(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    config, model = body.get("output_config"), found.model
+    effort = config.get("effort") if isinstance(config, dict) else None
+    if not isinstance(effort, str) or effort not in EFFORTS:
+        return
+    efforts = model.efforts
+    if _thinking_type(body) == "disabled" and model.efforts_without_thinking:
+        efforts = model.efforts_without_thinking
+    if efforts is not None and effort not in efforts:
+        accepted = f"accepts only {', '.join(efforts)}" if efforts else "does not support an effort"
+        yield ("output_config", "effort"), f"the model {accepted}"
+
+
+def _find_cited_output(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    config = body.get("output_config")
+    is_inner = not body.get("output_format") and isinstance(config, dict) and bool(config.get("format"))
+    if (body.get("output_format") or is_inner) and any(
+        isinstance(citations := block.get("citations"), dict) and citations.get("enabled") is True
+        for _index, _role, blocks in _messages(body)
+        for block in blocks
+        if isinstance(block, dict)
+    ):
+        yield ("output_config", "format") if is_inner else "output_format", "cannot be combined with citations"
+
+
+def _find_tools(body: dict[str, Any], found: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
+    known = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
+    names = [tool["name"] for tool in known if isinstance(tool.get("name"), str)]
+    if len(set(names)) < len(names):
+        yield "AN-16", ("tools", "names must be unique")
+    if known and all(tool.get("defer_loading") is True for tool in known):
+        yield "AN-33", ("tools", "not all of them may have defer_loading")
+    for index, tool in enumerate(_list(body.get("tools"))):
+        if isinstance(tool, dict) and tool.get("strict") is True:
+            if found.model.strict_tools is False:
+                yield "AN-16", (("tools", index, "strict"), "the model does not support strict tools")
+            for problem in islice(schema_problems(tool.get("input_schema"), found.model), MAX_SCHEMA_PROBLEMS):
+                yield "AN-16", (("tools", index, "custom"), problem)
+    schemas = [tool.get("input_schema") for tool in known if tool.get("strict") is True]
+    counts = [count_optional_and_unions(schema) for schema in schemas]
+    for count, limit, what in (
+        (len(schemas), MAX_STRICT_TOOLS, "strict tools"),
+        (sum(optional for optional, _ in counts), MAX_OPTIONAL_PARAMETERS, "optional parameters of strict tools"),
+        (sum(unions for _, unions in counts), MAX_UNION_PARAMETERS, "parameters of strict tools with several types"),
+    ):
+        if count > limit:
+            yield "AN-16", ("tools", f"must have at most {limit} {what}, not {count}")
+
+
+def _find_choice(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    choice, tools = body.get("tool_choice"), body.get("tools")
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or kind not in ("auto", *FORCED_CHOICES, "none"):
+        return
+    if not tools and not body.get("mcp_servers"):
+        yield "tool_choice", "is only allowed with tools"
+    elif kind == "tool":
+        name = choice.get("name")
+        if not isinstance(name, str):
+            yield ("tool_choice", "name"), rows.expected("a string", name)
+        elif isinstance(tools, list) and not is_declared(name, tools):
+            yield ("tool_choice", "name"), f'no tool "{name[:80]}" is declared'
+    if kind in FORCED_CHOICES:
+        if body.get("max_tokens") == 0:
+            yield "tool_choice", "a call cannot be forced while max_tokens is 0"
+        if not found.model.forced_tool_choice:
+            yield ("tool_choice", "type"), "the model does not support forced calls"
+
+
+def _find_breakpoints(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    marks = [(path, block["cache_control"]) for path, block in _marked_blocks(body)]
+    limit = found.model.cache_breakpoints
+    if limit is not None and len(marks) > limit:
+        yield "", f"must have at most {limit} blocks with cache_control, not {len(marks)}"
+    has_five_minutes = False
+    for path, mark in marks:
+        if mark.get("ttl") != "1h":
+            has_five_minutes = True
+        elif has_five_minutes:
+            yield (*path, "cache_control", "ttl"), "1h must not come after 5m, in the order tools, system, messages"
+
+
+def _marked_blocks(body: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """The blocks and tools with a breakpoint, in the order in which the provider counts them."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [
+        (("tools",), body.get("tools")),
+        (("system",), body.get("system")),
+    ]
+    stack += [(("messages", index, "content"), blocks) for index, _, blocks in _messages(body)]
+    for path, blocks in stack:
+        for position, block in enumerate(_list(blocks)):
+            if not isinstance(block, dict) or (path == ("system",) and block.get("type") != "text"):
+                continue
+            if isinstance(block.get("cache_control"), dict):
+                yield (*path, position), block
+            if block.get("type") == "tool_result":
+                for inner, part in enumerate(_list(block.get("content"))):
+                    if isinstance(part, dict) and isinstance(part.get("cache_control"), dict):
+                        yield (*path, position, "content", inner), part
+
+
+def _find_no_model(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if "model" not in body:
+        yield "model", "is required"
+
+
+def _find_calls_without_tools(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if not body.get("tools") and not body.get("mcp_servers"):
+        for index, _role, blocks in _messages(body):
+            if any(block_type(block) == "tool_use" for block in blocks):
+                yield ("messages", index), "some hosts refuse calls in the history of a request without tools"
+                return
+
+
+RULES = rows.RuleBook(
+    {
+        "AN-01": "OpenAPI; anthropic 2.8.0",
+        "AN-02": "OpenAPI; recorded",
+        "AN-03": "report anthropics/claude-code#73821; litellm 1.106.2",
+        "AN-04": "report anthropics/claude-code#6774",
+        "AN-05": "reports anthropics/claude-code#59812, home-assistant/core#175733",
+        "AN-06": "Anthropic's guide on prefilling",
+        "AN-07": "anthropics/skills",
+        "AN-08": "reports anthropics/claude-code#1237, Ironclad/rivet#487",
+        "AN-09": "report anthropics/claude-code#13460",
+        "AN-10": "reports vectorize-io/hindsight#4250, trycua/cua#524",
+        "AN-11": "OpenAPI",
+        "AN-12": "OpenAPI",
+        "AN-13": "OpenAPI; recorded",
+        "AN-14": "Anthropic's error text",
+        "AN-15": "OpenAPI; @oh-my-pi/pi-ai 18.2.11",
+        "AN-16": "reports anthropics/claude-code#27337, diegosouzapw/OmniRoute#13552",
+        "AN-17": "Anthropic's error text; pydantic-ai 2.66.0",
+        "AN-18": "report Wei-Shaw/sub2api#176",
+        "AN-19": "report mastra-ai/mastra#7507; anthropics/skills; pydantic-ai 2.66.0",
+        "AN-20": "report Yeachan-Heo/gajae-code#107; litellm 1.106.2",
+        "AN-21": "OpenAPI; litellm 1.106.2",
+        "AN-22": "Anthropic's error text",
+        "AN-23": "OpenAPI",
+        "AN-24": "OpenAPI",
+        "AN-25": "report anthropics/claude-code#64383",
+        "AN-26": "OpenAPI",
+        "AN-27": "OpenAPI",
+        "AN-28": "platform.claude.com/docs/en/api/versioning",
+        "AN-29": "recorded; @oh-my-pi/pi-ai 18.2.11",
+        "AN-30": "reports pydantic/pydantic-ai#2075, anthropics/claude-code#14264",
+        "AN-31": "litellm 1.106.2; report vercel/ai#16991",
+        "AN-32": "recorded; anthropics/skills; litellm 1.106.2",
+        "AN-33": "anthropics/skills",
+    },
+    BODY,
+    rows.CrossRule("AN-01", _find_required),
+    rows.CrossRule("AN-27", _find_unknown_names),
+    rows.CrossRules(("AN-21", "AN-31"), _find_refused),
+    rows.CrossRule("AN-04", _find_empty_messages),
+    rows.CrossRule("AN-28", _find_version_blocks),
+    rows.CrossRule("AN-24", _find_media),
+    Order(
+        {
+            "unanswered": "AN-08",
+            "orphan": "AN-09",
+            "stray": "AN-09",
+            "repeated call": "AN-10",
+            "repeated result": "AN-10",
+        },
+        _judge,
+        _place_of,
     ),
-    Rule("AN-32", check_output, write_thinking_and_format, "recorded; anthropics/skills; litellm 1.106.2"),
-    Rule("AN-16", check_tools, write_tools, "reports anthropics/claude-code#27337, diegosouzapw/OmniRoute#13552"),
-    Rule("AN-33", check_tools, write_tools, "anthropics/skills"),
-    Rule("AN-17", check_tool_choice, write_tool_choice, "Anthropic's error text; pydantic-ai 2.66.0"),
-    Rule("AN-26", check_system, ContentWriter.system_blocks, "OpenAPI"),
-    Rule("AN-02", check_messages, MessageListWriter.write, "OpenAPI; recorded"),
-    Rule("AN-03", check_messages, MessageListWriter.write, "report anthropics/claude-code#73821; litellm 1.106.2"),
-    Rule("AN-04", check_messages, MessageListWriter.write, "report anthropics/claude-code#6774"),
-    Rule(
-        "AN-05", check_messages, ContentWriter.write, "reports anthropics/claude-code#59812, home-assistant/core#175733"
-    ),
-    Rule("AN-13", check_messages, ContentWriter.write, "OpenAPI; recorded"),
-    Rule("AN-14", check_messages, ContentWriter.write, "Anthropic's error text"),
-    Rule("AN-11", check_messages, CALL_IDS.to_wire, "OpenAPI"),
-    Rule("AN-12", check_messages, repair_input, "OpenAPI"),
-    Rule("AN-15", check_messages, ContentWriter.add_result, "OpenAPI; @oh-my-pi/pi-ai 18.2.11"),
-    Rule("AN-20", check_messages, ContentWriter.write, "report Yeachan-Heo/gajae-code#107; litellm 1.106.2"),
-    Rule("AN-24", check_messages, write_image, "OpenAPI"),
-    Rule("AN-08", check_messages, None, "reports anthropics/claude-code#1237, Ironclad/rivet#487"),
-    Rule("AN-09", check_messages, None, "report anthropics/claude-code#13460"),
-    Rule("AN-10", check_messages, None, "reports vectorize-io/hindsight#4250, trycua/cua#524"),
-    Rule("AN-25", check_messages, None, "report anthropics/claude-code#64383"),
-    Rule("AN-29", check_messages, MessageListWriter.write, "recorded; @oh-my-pi/pi-ai 18.2.11"),
-    Rule("AN-06", check_messages, MessageListWriter.finish, "Anthropic's guide on prefilling"),
-    Rule("AN-07", check_messages, MessageListWriter.finish, "anthropics/skills"),
-    Rule("AN-30", check_messages, allow_thinking, "reports pydantic/pydantic-ai#2075, anthropics/claude-code#14264"),
-    Rule("AN-18", check_cache_breakpoints, limit_cache_breakpoints, "report Wei-Shaw/sub2api#176"),
+    rows.CrossRule("AN-29", _find_text_after_calls),
+    rows.CrossRule("AN-25", _find_server_results),
+    rows.CrossRule("AN-03", _find_system_place),
+    rows.CrossRule("AN-03", _find_system_role),
+    rows.CrossRule("AN-06", _find_trailing_space),
+    rows.CrossRule("AN-07", _find_prefill),
+    rows.CrossRule("AN-30", _find_loop_without_thinking),
+    rows.CrossRule("AN-19", _find_thinking),
+    rows.CrossRule("AN-32", _find_effort),
+    rows.CrossRule("AN-32", _find_cited_output),
+    rows.CrossRules(("AN-16", "AN-33"), _find_tools),
+    rows.CrossRule("AN-17", _find_choice),
+    rows.CrossRule("AN-18", _find_breakpoints),
+    rows.CrossRule("AN-01", _find_no_model, advisory=True),
+    rows.CrossRule("AN-03", _find_ignored_system, advisory=True),
+    rows.CrossRule("AN-19", _find_forced_adaptive, advisory=True),
+    rows.CrossRule("AN-31", _find_calls_without_tools, advisory=True),
 )

@@ -1,0 +1,437 @@
+"""The rules of generateContent (GM-01 to GM-20) as rows, and the check of a request body.
+
+The API parses JSON as proto3, and so do the rows: camelCase or snake_case names, null as absent, one object for a list, unknown
+names as errors. Paths use the spelling of the body (`contents[1].parts[0].functionCall`). The model is in the URL: rules that
+depend on it apply only if the caller passes a name with a known version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from antiphon.wire import rules as rows
+from antiphon.wire.capabilities import EFFORTS, look_up, tool_name_matcher
+from antiphon.wire.capabilities.accepted_media import media_problems
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.gemini import FORMAT, FORMAT_MODULE
+from antiphon.wire.gemini.limits import DATA_FIELDS, MODES, NOT_WITH_CACHED_CONTENT, OTHER_PART_FIELDS, PARAMETERS
+from antiphon.wire.gemini.media import is_image_type
+from antiphon.wire.gemini.native import as_list, get_field, spelling_used
+from antiphon.wire.gemini.parameters import PARAMETER_TABLE
+from antiphon.wire.gemini.schema import check_schema, is_object_root
+from antiphon.wire.parameters import refused_fields
+from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
+from antiphon.wire.tool_calls import PORTABLE_NAME_LENGTH
+from antiphon.wire.vendors.google import to_snake_case
+
+_FOREIGN_TOOL_FIELDS = ("type", "function", "name", "description", "parameters", "input_schema")
+"""Fields of tools in other formats. Google adds tools often, so unknown names are accepted."""
+_TOOL_NAME = rows.String(rule="GM-11", accepts=lambda name: tool_name_matcher(FORMAT)(name), name="is not a legal name")
+
+
+def both_spellings(fields: dict[str, rows.Check]) -> dict[str, rows.Check]:
+    """The rows of fields under both names of each."""
+    return {spelling: row for name, row in fields.items() for spelling in (name, to_snake_case(name))}
+
+
+def proto(
+    rule: str, fields: dict[str, rows.Check], *also: rows.CrossRule | rows.CrossRules, unknown: str | None = None
+) -> rows.Object:
+    """An object of proto3 JSON."""
+    return rows.Object(rule=rule, fields=both_spellings(fields), also=also, unknown=unknown)
+
+
+def _repeated(rule: str, item: rows.Check) -> rows.Items:
+    return rows.Items(rule=rule, item=item, accepts_one=True)
+
+
+def _find_inline_data(data: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    base64, mime_type = data.get("data"), get_field(data, "mimeType")
+    if not isinstance(base64, str) or base64.startswith("data:") or not base64.isascii():
+        yield "data", "must be base64"
+    if not isinstance(mime_type, str) or not mime_type:
+        yield spelling_used(data, "mimeType"), "is required"
+    elif is_image_type(mime_type) and not found.model.accepts_image(mime_type.lower()):
+        yield spelling_used(data, "mimeType"), f"{mime_type[:80]} is not supported"
+
+
+def _find_name(data: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if not isinstance(data.get("name"), str) or not data["name"]:
+        yield "name", "must not be empty"
+
+
+def _call(rule: str, arguments: str) -> rows.Object:
+    return proto(rule, {arguments: rows.OBJECT}, rows.CrossRule(rule, _find_name), unknown="")
+
+
+def _find_data(part: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    """A part has one kind of data."""
+    given = [name for name, value in part.items() if value is not None and name in _DATA_SPELLINGS]
+    yield from ((name, f"the part already has {given[0]}") for name in given[1:])
+    if all(value is None for value in part.values()) and part.keys() <= _PART.fields.keys():
+        yield "", f"must have one of {', '.join(DATA_FIELDS)}"
+
+
+_DATA_SPELLINGS = both_spellings(dict.fromkeys(DATA_FIELDS, rows.ANY))
+_PART = proto(
+    "GM-04",
+    {
+        **dict.fromkeys(DATA_FIELDS, rows.OBJECT),
+        **dict.fromkeys(OTHER_PART_FIELDS, rows.ANY),
+        "text": rows.STRING,
+        "functionCall": _call("GM-08", "args"),
+        "functionResponse": _call("GM-09", "response"),
+        "inlineData": proto("GM-17", {}, rows.CrossRule("GM-17", _find_inline_data), unknown=""),
+    },
+    rows.CrossRule("GM-04", _find_data),
+)
+
+
+def _find_role(content: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if content.get("role") not in ("user", "model", "function", None, ""):
+        yield "role", "must be user or model"
+
+
+def _find_empty_content(content: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    # An empty model turn, replayed without the key `parts`, was accepted twice.
+    if not as_list(content.get("parts")) and not (content.get("role") == "model" and "parts" not in content):
+        yield "parts", "must not be empty"
+
+
+_CONTENT = rows.Object(
+    rule="GM-01",
+    unknown="GM-18",
+    fields={"role": rows.ANY, "parts": _repeated("GM-04", _PART)},
+    also=(rows.CrossRule("GM-02", _find_role), rows.CrossRule("GM-03", _find_empty_content)),
+)
+
+
+class _SystemPart(rows.Check, frozen=True):
+    """A part of the system instruction: text."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        if type(value) is not dict or any(get_field(value, name) is not None for name in DATA_FIELDS[1:]):
+            found.add(self.rule, at, "must be text")
+        elif value.get("text") is not None:
+            rows.STRING.under(self.rule).check(value["text"], (at, "text"), found)
+
+
+class _GoogleSchema(rows.Check, frozen=True):
+    """A schema in Google's subset of JSON Schema."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        for steps, message in check_schema(value):
+            place = at
+            for step in steps:
+                place = (place, step)
+            found.add(self.rule, place, message)
+
+
+def _find_parameters(declaration: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    json_schema = spelling_used(declaration, "parametersJsonSchema")
+    key = "parameters" if declaration.get("parameters") is not None else json_schema
+    if isinstance(declaration.get(key), dict) and not is_object_root(declaration[key]):
+        yield (key, "type"), "the schema of parameters must be of type OBJECT"
+    if key == "parameters" and declaration.get(json_schema) is not None:
+        yield json_schema, "parameters and parametersJsonSchema exclude each other"
+
+
+_DECLARATION = proto(
+    "GM-11",
+    {"name": rows.need(_TOOL_NAME), "parameters": _GoogleSchema(rule="GM-12"), "response": _GoogleSchema(rule="GM-12")},
+    rows.CrossRule("GM-12", _find_parameters),
+    unknown="",
+)
+
+
+class _Mode(rows.Check, frozen=True):
+    """The mode of function calling; some clients encode enums as numbers."""
+
+    def check(self, value: Any, at: rows.Path, found: rows.Checked) -> None:
+        if type(value) is not int and not (type(value) is str and value.upper() in MODES):
+            found.add(self.rule, at, f"must be one of {', '.join(MODES)}")
+
+
+def _find_allowed_names(config: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    mode = config.get("mode")
+    is_other = mode is None or (
+        type(mode) is str and mode.upper() in MODES and mode.upper() not in ("ANY", "VALIDATED")
+    )
+    if get_field(config, "allowedFunctionNames") and is_other:
+        yield spelling_used(config, "allowedFunctionNames"), "is only allowed with mode ANY"
+
+
+_CALLING_CONFIG = proto("GM-13", {"mode": _Mode()}, rows.CrossRule("GM-13", _find_allowed_names), unknown="")
+
+
+_CONFIG = proto("GM-13", {"mode": _Mode()}, rows.CrossRule("GM-13", _find_allowed_names), unknown="")
+
+
+class _NumberOrText(rows.Check, frozen=True):
+    """Any value of a parameter that has no limit."""
+
+
+_CONFIG = proto(
+    "GM-14",
+    {
+        **PARAMETER_TABLE.checks,
+        "responseSchema": _GoogleSchema(rule="GM-12"),
+    },
+    rows.CrossRule("GM-14", lambda config, found: _find_refused(config, found)),
+    rows.CrossRule("GM-14", lambda config, found: _find_thinking(config, found)),
+    unknown="",
+)
+
+
+def _find_refused(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    given = {name: get_field(config, name) for name in PARAMETER_TABLE.by_key}
+    refused = refused_fields(found.model, "GM-14", "GM-14", given["temperature"], given["topP"])
+    for _, (name, message) in PARAMETER_TABLE.find_refused(given, refused):
+        yield spelling_used(config, str(name)), message
+
+
+def _find_thinking(config: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    thinking, model = get_field(config, "thinkingConfig"), found.model
+    if not isinstance(thinking, dict):
+        return
+    key = spelling_used(config, "thinkingConfig")
+    budget, level = get_field(thinking, "thinkingBudget"), get_field(thinking, "thinkingLevel")
+    if budget is not None and level is not None:
+        yield key, "thinkingBudget and thinkingLevel exclude each other"
+    if model.thinking == ():
+        yield key, "the model does not think"
+    elif isinstance(budget, int) and not isinstance(budget, bool):
+        path = (key, spelling_used(thinking, "thinkingBudget"))
+        if budget == 0 and not model.accepts_thinking("off") and not model.efforts:
+            yield path, "the model cannot do without thinking"
+        elif budget > 0 and not (model.min_budget or 0) <= budget <= (model.max_budget or budget):
+            yield path, f"must be between {model.min_budget or 0} and {model.max_budget}"
+    is_stated = isinstance(level, str) and level != "THINKING_LEVEL_UNSPECIFIED"
+    if is_stated and model.thinking is not None and level.lower() not in (model.efforts or EFFORTS):
+        yield (key, spelling_used(thinking, "thinkingLevel")), "the model does not support this level"
+
+
+_BODY = proto(
+    "GM-18",
+    {
+        **dict.fromkeys(PARAMETERS, rows.ANY),
+        "contents": _repeated("GM-01", _CONTENT),
+        "systemInstruction": rows.Object(
+            rule="GM-15", fields={"role": rows.ANY, "parts": _repeated("GM-15", _SystemPart())}
+        ),
+        "tools": _repeated(
+            "GM-18",
+            proto(
+                "GM-18",
+                {
+                    **{name: rows.Refused() for name in _FOREIGN_TOOL_FIELDS},
+                    "functionDeclarations": _repeated("GM-11", _DECLARATION),
+                },
+                unknown="",
+            ),
+        ),
+        "toolConfig": proto("GM-13", {"functionCallingConfig": _CALLING_CONFIG}, unknown=""),
+        "generationConfig": _CONFIG,
+    },
+)
+
+
+def check_request(
+    body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False
+) -> list[rows.Violation]:
+    """The rules of generateContent that a request body breaks; `options.model` is the name in the URL."""
+    if not isinstance(body, dict):
+        return [rows.Violation("GM-01", "", rows.expected("an object", body))]
+    return RULES.check(rows.Checked(body, look_up(options.model, FORMAT, options.capabilities), advisories))
+
+
+def _contents(body: dict[str, Any]) -> list[Any]:
+    return as_list(body.get("contents"))
+
+
+def _parts(content: Any) -> list[Any]:
+    return as_list(content.get("parts")) if isinstance(content, dict) else []
+
+
+def _is_model(content: Any) -> bool:
+    return isinstance(content, dict) and content.get("role") == "model"
+
+
+def _has(part: Any, name: str) -> bool:
+    return isinstance(part, dict) and get_field(part, name) is not None
+
+
+def _find_no_contents(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if not _contents(body):
+        yield "contents", "* GenerateContentRequest.contents: contents is not specified"
+
+
+def judge_order(contents: list[Any], *, is_continued: bool = False) -> list[Problem]:
+    """What is wrong with the order of calls and responses. The API counts them: ids and names do not matter."""
+    judge = SequenceJudge(FORMAT_MODULE.sequence_rule, is_continued=is_continued)
+    calls = results = 0
+    is_model: bool | None = None
+    for index, content in enumerate(contents):
+        if _is_model(content) is not is_model:
+            if is_model is False:
+                results = calls  # the next results answer the calls of the next turn
+            is_model = _is_model(content)
+            judge.turn(is_model)
+        for part in _parts(content):
+            if not isinstance(part, dict) or part.get("text") is not None:
+                continue
+            if is_model and get_field(part, "functionCall") is not None:
+                judge.call(str(calls), index)
+                calls += 1
+            elif not is_model and get_field(part, "functionResponse") is not None:
+                judge.result(str(results), index)
+                results += 1
+    if is_model:
+        judge.pending.clear()  # a conversation may end with calls
+    if judge.opening is not None and not is_continued:
+        judge.problems.insert(0, judge.opening)
+    return judge.end()
+
+
+def _judge(body: dict[str, Any], _: rows.Checked) -> list[Problem]:
+    return judge_order(_contents(body), is_continued=get_field(body, "cachedContent") is not None)
+
+
+def _place_of(problem: Problem, body: Any) -> tuple[str | int, ...]:
+    index = problem.index
+    if problem.kind == "unanswered":  # reported where the results are missing
+        contents = _contents(body)
+        index = next((after for after in range(index, len(contents)) if not _is_model(contents[after])), index)
+    return ("contents", index)
+
+
+def _find_ending(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    contents = _contents(body)
+    if contents and _is_model(contents[-1]):
+        parts = _parts(contents[-1])
+        if len(contents) == 1 or (not found.model.prefill and not (parts and _has(parts[-1], "functionResponse"))):
+            yield ("contents", len(contents) - 1), "the last turn must be the user's"
+
+
+def _find_signatures(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    """The first call of each step of the current turn carries its signature."""
+    if not found.model.call_signatures:
+        return
+    contents = _contents(body)
+    is_same_step = False
+    for index in range(_turn_start(contents), len(contents)):
+        if not _is_model(contents[index]):
+            is_same_step = False
+            continue
+        for position, part in enumerate(_parts(contents[index])):
+            if _has(part, "functionCall") and not is_same_step:
+                is_same_step = True
+                if not get_field(part, "thoughtSignature"):
+                    path = ("contents", index, "parts", position, spelling_used(part, "functionCall"))
+                    yield path, "must have its thought signature"
+
+
+def _turn_start(contents: list[Any]) -> int:
+    """The start of the current turn: after the last user content that is not only results."""
+    for index in range(len(contents) - 1, -1, -1):
+        content = contents[index]
+        if not _is_model(content) and any(not _has(part, "functionResponse") for part in _parts(content)):
+            return index + 1
+    return 0
+
+
+def _find_media(body: dict[str, Any], found: rows.Checked) -> Iterator[rows.Finding]:
+    yield from media_problems(_contents(body), "contents", found.model)
+
+
+def _find_cached_content(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    if get_field(body, "cachedContent") and any(get_field(body, name) for name in NOT_WITH_CACHED_CONTENT):
+        yield spelling_used(body, "cachedContent"), f"excludes {', '.join(NOT_WITH_CACHED_CONTENT)}"
+
+
+def _declarations(body: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    for index, tool in enumerate(as_list(body.get("tools"))):
+        if isinstance(tool, dict):
+            key = spelling_used(tool, "functionDeclarations")
+            for position, declaration in enumerate(as_list(tool.get(key))):
+                name = declaration.get("name") if isinstance(declaration, dict) else None
+                if isinstance(name, str) and not _TOOL_NAME.problem(name):
+                    yield ("tools", index, key, position, "name"), name
+
+
+def _find_repeated_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    names: set[str] = set()
+    for path, name in _declarations(body):
+        if name in names:
+            yield path, "is declared twice"
+        names.add(name)
+
+
+_DECLARATIONS = {"functionDeclarations", "function_declarations"}
+
+
+def _find_needless_config(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    key = spelling_used(body, "toolConfig")
+    config = body.get(key)
+    calling = get_field(config, "functionCallingConfig") if isinstance(config, dict) else None
+    if not isinstance(config, dict) or not isinstance(calling, dict):
+        return
+    tools = [tool for tool in as_list(body.get("tools")) if isinstance(tool, dict)]
+    # Accepted together with a tool of Google's own.
+    if not any(get_field(tool, "functionDeclarations") or set(tool) - _DECLARATIONS for tool in tools):
+        yield (key, spelling_used(config, "functionCallingConfig")), "is set without functionDeclarations"
+
+
+def _find_function_role(body: dict[str, Any], _: rows.Checked) -> Iterator[tuple[str, rows.Finding]]:
+    for index, content in enumerate(_contents(body)):
+        if isinstance(content, dict):
+            if content.get("role") == "function":
+                yield "GM-02", (("contents", index, "role"), "is no longer documented")
+            if content.get("role") == "model" and "parts" not in content:
+                yield "GM-03", (("contents", index, "parts"), "must not be empty")
+
+
+def _find_long_names(body: dict[str, Any], _: rows.Checked) -> Iterator[rows.Finding]:
+    for path, name in _declarations(body):
+        if len(name) > PORTABLE_NAME_LENGTH:
+            yield path, f"older models and hosts accept at most {PORTABLE_NAME_LENGTH} characters"
+
+
+RULES = rows.RuleBook(
+    {
+        "GM-01": "report vercel/ai#3775",
+        "GM-02": "report the-open-agent/openagent#1666",
+        "GM-03": "report egoist/chatwise-releases#250",
+        "GM-04": "recorded",
+        "GM-05": "report google-gemini/gemini-cli#11814",
+        "GM-06": "report langchain-ai/langchain#27799",
+        "GM-07": "report google-gemini/gemini-cli#16543",
+        "GM-08": "vendor: args is a Struct",
+        "GM-09": "report vercel/ai#3589",
+        "GM-10": "report lbjlaq/Antigravity-Manager#733",
+        "GM-11": "reports kaitranntt/ccs#219, smarter-sh/smarter#537; google-genai 3.1.0",
+        "GM-12": "reports thClaws/thClaws#172, TableProApp/TablePro#1276",
+        "GM-13": "pydantic-ai 2.66.0; recorded",
+        "GM-14": "vendor; pydantic-ai 2.66.0",
+        "GM-15": "vendor: systemInstruction is a Content of text",
+        "GM-16": "reports LibreChat-AI/agents#323, microsoft/semantic-kernel#13288",
+        "GM-17": "vendor; recorded",
+        "GM-18": "recorded; proto3 JSON refuses unknown names",
+        "GM-19": "pydantic-ai 2.66.0",
+        "GM-20": "report kaitranntt/ccs#219: 64 until 2025-12",
+    },
+    _BODY,
+    rows.CrossRule("GM-01", _find_no_contents),
+    Order(
+        {"begins with a call": "GM-05", "stray": "GM-06", "orphan": "GM-07", "unanswered": "GM-07"}, _judge, _place_of
+    ),
+    rows.CrossRule("GM-16", _find_ending),
+    rows.CrossRule("GM-10", _find_signatures),
+    rows.CrossRule("GM-17", _find_media),
+    rows.CrossRule("GM-19", _find_cached_content),
+    rows.CrossRule("GM-11", _find_repeated_names),
+    rows.CrossRule("GM-13", _find_needless_config),
+    rows.CrossRules(("GM-02", "GM-03"), _find_function_role, advisory=True),
+    rows.CrossRule("GM-20", _find_long_names, advisory=True),
+)
