@@ -12,13 +12,12 @@ from msgspec import structs
 from antiphon.parts import Image, Native, Text
 from antiphon.wire import FORMATS, Loss, Message, ModelRequest, ToolDefinition, formats
 from antiphon.wire.anthropic.cache_breakpoints import can_be_marked
-from antiphon.wire.anthropic.request import write_request
-from antiphon.wire.anthropic.rules import check_request
 from antiphon.wire.anthropic.rules.tables import BLOCKS, CACHE_CONTROL
 from antiphon.wire.capabilities import CapabilityOverride, CapabilityTable
 from antiphon.wire.request import PromptCaching, read_cache_prompt
 from antiphon.wire.rules import Object
 from antiphon_devtools.conform.rules import violations
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import normalised, sent
 from wire.anthropic.sample_requests import (
     ANSWER,
@@ -37,6 +36,9 @@ from wire.anthropic.sample_requests import (
     written,
 )
 from wire.anthropic.test_request_laws import requests
+
+write_request = ANTHROPIC.write_request
+check_request = ANTHROPIC.check_request
 
 ALWAYS, AUTO, OFF = PromptCaching("always"), PromptCaching(), PromptCaching("off")
 RULES = system(Text("Answer in one sentence."))

@@ -56,9 +56,9 @@ def _read(part: Part) -> Part:
     if part.data["type"] in _RESPONSES_TYPES:
         text = part.data.get("text")
         return Text(text) if isinstance(text, str) else part
-    from antiphon.wire.anthropic.content import read_block
+    from antiphon.wire.anthropic.content import read_value
 
-    read = read_block(part.data)
+    read = read_value(part.data)
     if isinstance(read, Native):
         return part
     if isinstance(read, ToolCallResult):

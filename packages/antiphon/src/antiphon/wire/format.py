@@ -12,7 +12,6 @@ A new format is such a package and its name in `FORMATS`. Decoding bytes and str
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from msgspec import Struct
 from antiphon.errors import WireError
 from antiphon.parts import NativeExtras, TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
-from antiphon.wire.loss import Loss, LossyTranslation
+from antiphon.wire.loss import Loss, Losses, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import Violation, json_type_name
@@ -187,11 +186,12 @@ class Format:
 
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
+        reader = getattr(self._request, "READER", None)
         if isinstance(body, _BYTES):
-            request = self._decode_request(body)
+            request = self._decode_request(body) if reader is None else reader.decode(body)
             if request is not None:
                 return request
-        return self._request.read_request(self._decode(body))
+        return (self._request.read_request if reader is None else reader.read)(self._decode(body))
 
     def scan_request(self, body: bytes) -> ModelRequest | None:
         """Only what a proxy needs of a body it forwards unchanged; None if the body must be read whole.
@@ -206,20 +206,25 @@ class Format:
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
         body, losses = self._build_strictly(request, strict, options)
-        try:
-            return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
-        except UnicodeEncodeError as error:
-            raise surrogate_error(self.name, request.messages) from error
+        if self.module.embeds_raw_json:
+            body = _decode_json(self.encode(body, request.messages))
+        return Written(body, losses)
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
         body, losses = self._build_strictly(request, strict, options)
+        return Encoded(self.encode(body, request.messages), losses)
+
+    def encode(self, body: Any, messages: Sequence[Message]) -> bytes:
+        """The bytes of what was built of `messages`. Raises `WireError` for text that is not Unicode, and for endless nesting."""
         try:
-            return Encoded(msgspec.json.encode(body), losses)
+            return msgspec.json.encode(body)
         except UnicodeEncodeError as error:
-            raise surrogate_error(self.name, request.messages) from error
+            raise surrogate_error(self.name, messages) from error
+        except RecursionError as error:
+            raise WireError(f"{self.name}: the body is nested too deeply to be written") from error
 
     def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
         written = self.build_request(request, WriteOptions(**options))
@@ -230,7 +235,7 @@ class Format:
     def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
         self._check_options(options)
-        losses: list[Loss] = []
+        losses = Losses()
         if options.reasoning_as_text:
             from antiphon.wire.readable import with_reasoning_as_text
 
@@ -276,14 +281,11 @@ class Format:
 
     def encode_response(self, output: ModelOutput, *, strict: bool = False) -> Encoded:
         """The same as bytes."""
-        losses: list[Loss] = []
+        losses = Losses()
         body = self._response.write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
-        try:
-            return Encoded(msgspec.json.encode(body), losses)
-        except UnicodeEncodeError as error:
-            raise surrogate_error(self.name, (Message("assistant", output.parts),)) from error
+        return Encoded(self.encode(body, (Message("assistant", output.parts),)), losses)
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """The error in a body; never raises, whatever the body is."""
@@ -407,15 +409,6 @@ def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
                 path = f"messages[{index}].parts[{position}]"
                 break
     return WireError(f"{name}: {path} has a lone surrogate, which is not valid Unicode; replace it before writing")
-
-
-def _to_plain_values(body: dict[str, Any]) -> dict[str, Any]:
-    data = msgspec.json.encode(body)
-    try:
-        values: dict[str, Any] = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        values = json.loads(data)  # a model may write a number that no float holds; it is sent unchanged
-    return values
 
 
 def _decode_json(data: bytes | bytearray | memoryview) -> Any:

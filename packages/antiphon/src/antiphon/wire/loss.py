@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -86,6 +86,43 @@ def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *know
         for origin in known:
             own.update(native.get(origin, {}))
     return own
+
+
+class Losses(list[Loss]):
+    """The losses of one translation.
+
+    Whoever writes the parts says which one it is at: `message` and `part`, and `inner` for what a result holds. A path is made
+    only for a loss. In a response there is no message; `prefix` is the candidate.
+    """
+
+    __slots__ = ("inner", "message", "part", "prefix")
+
+    def __init__(self, losses: Iterable[Loss] = ()) -> None:
+        super().__init__(losses)
+        self.message = self.part = self.inner = -1
+        self.prefix = ""
+
+    def path(self, field: str = "") -> str:
+        """Where the writer is, or a field of that."""
+        steps = [f"messages[{self.message}]"] if self.message >= 0 else []
+        if self.part >= 0:
+            steps.append(f"parts[{self.part}]")
+        if self.inner >= 0:
+            steps.append(f"content[{self.inner}]")
+        return self.prefix + ".".join([*steps, field] if field else steps)
+
+    def add(self, what: str, why: str, field: str = "") -> None:
+        """Report something that the writer cannot express where it is."""
+        self.append(Loss(self.path(field), what, why))
+
+    def report_extras(self, native: NativeExtras | None, *known: str) -> None:
+        """Report the extras of every origin but the `known` ones."""
+        if native:
+            lose_native(self, self.path(), native, *known)
+
+    def take_extras(self, native: NativeExtras | None, *known: str) -> dict[str, Any]:
+        """The extras of the known origins; all others are reported."""
+        return own_extras(native, self, self.path(), *known) if native else {}
 
 
 class LossyTranslation(AntiphonError):

@@ -18,11 +18,13 @@ from antiphon.wire import (
     ModelRequest,
     ToolDefinition,
 )
-from antiphon.wire.anthropic.request import write_request
 from antiphon.wire.format import WriteOptions
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import (
     sent,
 )
+
+write_request = ANTHROPIC.write_request
 
 NEW = "2026-10-21"
 

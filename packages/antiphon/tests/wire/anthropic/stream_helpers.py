@@ -9,10 +9,12 @@ import msgspec
 
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta
-from antiphon.wire.anthropic.stream_reader import StreamReader
-from antiphon.wire.anthropic.stream_writer import StreamWriter
 from antiphon.wire.sse import SseReader
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import without_nulls
+
+StreamReader = ANTHROPIC.stream_reader
+StreamWriter = ANTHROPIC.stream_writer
 
 
 def read(*chunks: bytes) -> list[ModelOutputDelta]:

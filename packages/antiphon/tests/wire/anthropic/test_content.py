@@ -22,7 +22,7 @@ from antiphon.wire import (
     Message,
     ToolDefinition,
 )
-from antiphon.wire.anthropic.request import read_request
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.sample_requests import (
     ASK,
     CALL,
@@ -43,6 +43,8 @@ from wire.anthropic.sample_requests import (
     user,
     written,
 )
+
+read_request = ANTHROPIC.read_request
 
 # One row is read both ways: the block of a message, and the part it is.
 BLOCKS: list[tuple[str, Any, Part]] = [

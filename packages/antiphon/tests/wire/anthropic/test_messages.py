@@ -18,8 +18,8 @@ from antiphon.wire import (
     ToolChoice,
     ToolDefinition,
 )
-from antiphon.wire.anthropic.rules import check_request
 from antiphon.wire.tool_calls import safe_name
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.sample_requests import (
     ANSWER,
     ASK,
@@ -38,6 +38,8 @@ from wire.anthropic.sample_requests import (
     user,
     written,
 )
+
+check_request = ANTHROPIC.check_request
 
 
 def test_the_system_prompt_comes_first() -> None:

@@ -17,9 +17,8 @@ from antiphon.wire import (
     ToolChoice,
     ToolDefinition,
 )
-from antiphon.wire.anthropic.request import read_request
-from antiphon.wire.anthropic.rules import check_request
 from antiphon.wire.format import WriteOptions
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.sample_requests import (
     ANSWER,
     ASK,
@@ -42,6 +41,9 @@ from wire.anthropic.sample_requests import (
     user,
     written,
 )
+
+read_request = ANTHROPIC.read_request
+check_request = ANTHROPIC.check_request
 
 PARAMETERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"stream": True}, {"stream": True}),

@@ -29,16 +29,19 @@ from antiphon.wire import (
     ToolChoice,
     ToolDefinition,
 )
-from antiphon.wire.anthropic.request import read_request, write_request
-from antiphon.wire.anthropic.rules import check_request
 from antiphon.wire.format import WriteOptions
 from support.examples import at_least
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import (
     json_values,
     normalised,
     sent,
 )
 from wire.anthropic.sample_requests import LATE, LATEST, MIDDLE, NEW, OLD, OTHER, OWN, PNG, SERVER_CALL
+
+read_request = ANTHROPIC.read_request
+write_request = ANTHROPIC.write_request
+check_request = ANTHROPIC.check_request
 
 # Law L4: requests of legal order, whatever else is in them.
 

@@ -14,13 +14,18 @@ from hypothesis import strategies as st
 from antiphon.errors import WireError
 from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import Loss, ModelOutput, ProviderError
-from antiphon.wire.anthropic.errors import read_error, write_error
-from antiphon.wire.anthropic.request import read_request, write_request
-from antiphon.wire.anthropic.response import read_response, write_response
 from antiphon.wire.output import StopReason
 from support.examples import at_least
 from support.local_server import LocalServer
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import answers, json_values, lines, normal_block, sent, without_nulls
+
+read_error = ANTHROPIC.read_error
+write_error = ANTHROPIC.write_error
+read_request = ANTHROPIC.read_request
+write_request = ANTHROPIC.write_request
+read_response = ANTHROPIC.read_response
+write_response = ANTHROPIC.write_response
 
 
 def written(output: ModelOutput) -> tuple[dict[str, Any], list[str]]:

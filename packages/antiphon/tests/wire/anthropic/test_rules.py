@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from antiphon.wire.anthropic.rules import check_request
 from antiphon.wire.format import WriteOptions
 from support.corpus import client_captures, recorded
 from support.rule_cases import Case, label
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.rule_cases import (
     ASK,
     CASES,
@@ -25,6 +25,8 @@ from wire.anthropic.rule_cases import (
     system,
     user,
 )
+
+check_request = ANTHROPIC.check_request
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
-from antiphon.wire.anthropic.response import read_response
 from antiphon.wire.delta import (
     Failed,
     Finished,
     Started,
 )
 from support.examples import at_least
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import json_values, streams, written_out
 from wire.anthropic.stream_helpers import (
     CALL,
@@ -46,6 +46,8 @@ from wire.anthropic.stream_helpers import (
     stop,
     written,
 )
+
+read_response = ANTHROPIC.read_response
 
 
 def test_recorded_streams_equal_their_answers_for_any_chunking(capsys: pytest.CaptureFixture[str]) -> None:

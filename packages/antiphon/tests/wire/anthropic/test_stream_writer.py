@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Audio, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire import ModelOutputDelta, ProviderError
-from antiphon.wire.anthropic.response import read_response
-from antiphon.wire.anthropic.stream_writer import StreamWriter
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -26,6 +24,7 @@ from antiphon.wire.delta import (
 )
 from support.examples import at_least
 from support.local_server import LocalServer
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.bodies import streams, without_nulls
 from wire.anthropic.stream_helpers import (
     assembled,
@@ -37,6 +36,9 @@ from wire.anthropic.stream_helpers import (
     read,
     written,
 )
+
+read_response = ANTHROPIC.read_response
+StreamWriter = ANTHROPIC.stream_writer
 
 
 def test_recorded_streams_are_written_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,10 @@ from antiphon.wire import (
     ToolChoice,
     ToolDefinition,
 )
-from antiphon.wire.anthropic.rules import check_request
+from support.wire_formats import ANTHROPIC
 from wire.anthropic.sample_requests import SCHEMA, TOOL, request, user, written
+
+check_request = ANTHROPIC.check_request
 
 
 def test_some_of_the_tools_may_be_allowed() -> None:

@@ -11,10 +11,13 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.format import WriteOptions
-from antiphon.wire.gemini.request import read_request, write_request
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
+from support.wire_formats import GEMINI
 from wire.gemini.bodies import decoded
+
+read_request = GEMINI.read_request
+write_request = GEMINI.write_request
 
 FAILED = ToolExecutionStatus.FAILED
 

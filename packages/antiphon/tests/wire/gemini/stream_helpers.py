@@ -13,9 +13,11 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
 )
-from antiphon.wire.gemini.stream_reader import StreamReader
-from antiphon.wire.gemini.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
+from support.wire_formats import GEMINI
+
+StreamReader = GEMINI.stream_reader
+StreamWriter = GEMINI.stream_writer
 
 
 def read(*pieces: bytes) -> list[ModelOutputDelta]:

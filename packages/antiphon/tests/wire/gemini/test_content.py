@@ -18,11 +18,13 @@ from antiphon.parts import (
     ToolCallResult,
 )
 from antiphon.wire.format import WriteOptions
-from antiphon.wire.gemini.request import read_request
-from antiphon.wire.gemini.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from support.wire_formats import GEMINI
 from wire.gemini.sample_requests import FAILED, model, read_parts, tool, user, write, written
+
+read_request = GEMINI.read_request
+check_request = GEMINI.check_request
 
 # Single things, both ways
 

@@ -23,8 +23,6 @@ from antiphon.parts import (
 )
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.gemini.content import PLACEHOLDER_SIGNATURE
-from antiphon.wire.gemini.request import read_request
-from antiphon.wire.gemini.rules import check_request
 from antiphon.wire.request import (
     CONTINUE_TEXT,
     SYSTEM_NOTE_PREFIX,
@@ -36,8 +34,12 @@ from antiphon.wire.request import (
     ToolDefinition,
 )
 from antiphon.wire.vendors.google import PLACEHOLDER_FIRST_TURN
+from support.wire_formats import GEMINI
 from wire.gemini.bodies import accepted_requests, legal, normalised, request_bodies
 from wire.gemini.sample_requests import FAILED, model, tool, user, write, written
+
+read_request = GEMINI.read_request
+check_request = GEMINI.check_request
 
 # The corpus
 

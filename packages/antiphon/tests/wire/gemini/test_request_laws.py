@@ -21,11 +21,13 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.format import WriteOptions
-from antiphon.wire.gemini.request import read_request
-from antiphon.wire.gemini.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from support.wire_formats import GEMINI
 from wire.gemini.sample_requests import write
+
+read_request = GEMINI.read_request
+check_request = GEMINI.check_request
 
 # L4: whatever is in a legal sequence, what goes out is legal
 

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 
 from antiphon.errors import WireError
 from antiphon.parts import Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest, ToolCallResult
-from antiphon.wire.gemini.errors import read_error, write_error
-from antiphon.wire.gemini.request import read_request
-from antiphon.wire.gemini.response import read_response, write_response
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from antiphon.wire.request import ToolDefinition
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from support.wire_formats import GEMINI
 from wire.gemini.bodies import answers, decoded, normalised_response, refusals, response_bodies, values
 from wire.gemini.official_sdk import Server
+
+read_error = GEMINI.read_error
+write_error = GEMINI.write_error
+read_request = GEMINI.read_request
+read_response = GEMINI.read_response
+write_response = GEMINI.write_response
 
 
 def write(output: ModelOutput) -> tuple[dict[str, Any], list[Loss]]:

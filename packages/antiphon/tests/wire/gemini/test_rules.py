@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from antiphon.wire.format import WriteOptions
-from antiphon.wire.gemini.rules import check_request
 from support.corpus import client_captures, recorded
 from support.rule_cases import Case, label
+from support.wire_formats import GEMINI
 from wire.gemini.rule_cases import (
     ASK,
     CASES,
@@ -26,6 +26,8 @@ from wire.gemini.rule_cases import (
     text,
     user,
 )
+
+check_request = GEMINI.check_request
 
 
 @pytest.mark.parametrize("name", ["", "gemini-2.5-flash", "gemini-3.5-flash", "a-model-we-do-not-know"])

@@ -22,10 +22,12 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.gemini.partial_call import PartialCall
-from antiphon.wire.gemini.response import read_response
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
+from support.wire_formats import GEMINI
 from wire.gemini.bodies import as_array, as_events, camel, streams, values
 from wire.gemini.stream_helpers import assembled, check_grammar, failure, read, rewritten
+
+read_response = GEMINI.read_response
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:

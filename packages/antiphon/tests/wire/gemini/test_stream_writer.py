@@ -22,11 +22,13 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.gemini.stream_writer import StreamWriter
 from antiphon.wire.output import ProviderError
+from support.wire_formats import GEMINI
 from wire.gemini.bodies import streams
 from wire.gemini.official_sdk import Server
 from wire.gemini.stream_helpers import assembled, check_grammar, failure, read, rewritten
+
+StreamWriter = GEMINI.stream_writer
 
 
 def test_every_stream_is_written_so_that_it_is_read_the_same(capsys: pytest.CaptureFixture[str]) -> None:

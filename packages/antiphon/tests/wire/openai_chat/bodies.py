@@ -25,9 +25,11 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.delta import Assembler, ModelOutputDelta
-from antiphon.wire.openai_chat.stream_reader import StreamReader
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from support.corpus import CORPUS, client_requests, recorded
+from support.wire_formats import CHAT
+
+StreamReader = CHAT.stream_reader
 
 FORMAT = "openai-chat"
 FILES = ("openai_chat", "openai_compatible")

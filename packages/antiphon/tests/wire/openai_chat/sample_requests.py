@@ -13,9 +13,11 @@ from antiphon.parts import (
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.request import write_request
 from antiphon.wire.request import Message, ModelRequest
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import encoded
+
+write_request = CHAT.write_request
 
 FAILED = ToolExecutionStatus.FAILED
 

@@ -11,6 +11,7 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
 )
+from antiphon.wire import format as wire_format
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -21,9 +22,11 @@ from antiphon.wire.delta import (
     PartStarted,
     Started,
 )
-from antiphon.wire.openai_chat.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, chunk, event
+
+StreamWriter = CHAT.stream_writer
 
 DONE = event(b"[DONE]")
 
@@ -71,7 +74,7 @@ def without_marks(output: ModelOutput) -> ModelOutput:
     return msgspec.structs.replace(output, parts=tuple(parts), others=others)
 
 
-def rewritten(deltas: list[ModelOutputDelta]) -> tuple[bytes, StreamWriter]:
+def rewritten(deltas: list[ModelOutputDelta]) -> tuple[bytes, wire_format.StreamWriter]:
     writer = StreamWriter()
     return b"".join(map(writer.write, deltas)) + writer.close(), writer
 

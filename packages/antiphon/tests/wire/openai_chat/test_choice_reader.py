@@ -21,7 +21,7 @@ from antiphon.parts import (
 from antiphon.wire.delta import (
     Failed,
 )
-from antiphon.wire.openai_chat.response import read_response
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, assembled, chunk, read_all
 from wire.openai_chat.stream_helpers import (
     PNG,
@@ -35,6 +35,8 @@ from wire.openai_chat.stream_helpers import (
     stream,
     without_marks,
 )
+
+read_response = CHAT.read_response
 
 
 def thinks(text: str, field: str = "reasoning_content", **more: Any) -> Thinking:

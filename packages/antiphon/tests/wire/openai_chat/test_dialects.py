@@ -13,11 +13,14 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire.format import WriteOptions
-from antiphon.wire.openai_chat.request import read_request, write_request
-from antiphon.wire.openai_chat.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, Reasoning, ToolChoice, ToolDefinition
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT
 from wire.openai_chat.sample_requests import CALLED, USER, written
+
+read_request = CHAT.read_request
+write_request = CHAT.write_request
+check_request = CHAT.check_request
 
 # What hosts want differently: the dialect, a request, and a look at the body.
 THOUGHT = Message(

@@ -23,12 +23,15 @@ from antiphon.parts import (
     ToolCallResult,
 )
 from antiphon.wire import formats
-from antiphon.wire.openai_chat.request import read_request
-from antiphon.wire.openai_chat.rules import check_request, judge_order
+from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import safe_name
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, OPENAI_HOSTS, normalised, request_bodies
 from wire.openai_chat.sample_requests import CALLED, FAILED, PNG, USER, messages_of, written
+
+read_request = CHAT.read_request
+check_request = CHAT.check_request
 
 
 def test_what_was_accepted_comes_back_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,14 +24,17 @@ from antiphon.wire.format import WriteOptions
 from antiphon.wire.openai_chat.content import canonical_json, read_part
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.openai_chat.layouts import write_messages
-from antiphon.wire.openai_chat.request import read_request
-from antiphon.wire.openai_chat.rules import check_request, judge_order
+from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import Layout, Message, ModelRequest
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import safe_name
 from antiphon.wire.vendors import openai
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import encoded, histories, normalised, requests
 from wire.openai_chat.sample_requests import PNG, USER, written
+
+read_request = CHAT.read_request
+check_request = CHAT.check_request
 
 # Words and objects that bodies are made of, so that odd ones come near to real ones.
 _KEYS = st.sampled_from(

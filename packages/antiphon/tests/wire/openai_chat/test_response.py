@@ -15,12 +15,17 @@ from hypothesis import strategies as st
 from antiphon.errors import WireError
 from antiphon.parts import Audio, Document, Image, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.errors import read_error, write_error
-from antiphon.wire.openai_chat.response import read_response, read_usage, write_response, write_usage
+from antiphon.wire.openai_chat.response import read_usage, write_usage
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from support.corpus import recorded
 from support.history_strategies import json_values
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FILES, FORMAT, encoded, normalised_answer, response_bodies, served
+
+read_error = CHAT.read_error
+write_error = CHAT.write_error
+read_response = CHAT.read_response
+write_response = CHAT.write_response
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}

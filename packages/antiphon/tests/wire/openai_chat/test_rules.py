@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from typing import Any
 
-from antiphon.wire.openai_chat.rules import check_request
 from support.corpus import client_requests, recorded_requests
+from support.wire_formats import CHAT
 from wire.openai_chat.rule_cases import SAYS, USER, asks, call, chat, result, tool, tools
+
+check_request = CHAT.check_request
 
 
 def test_every_kind_of_broken_order_has_its_rule() -> None:

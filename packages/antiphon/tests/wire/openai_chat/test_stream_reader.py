@@ -19,8 +19,8 @@ from antiphon.wire.delta import (
     Failed,
     Finished,
 )
-from antiphon.wire.openai_chat.stream_reader import StreamReader
 from antiphon.wire.rules import name_set
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import FORMAT, all_streams, assembled, chunk, encoded, event, read_all
 from wire.openai_chat.stream_helpers import (
     DONE,
@@ -30,6 +30,8 @@ from wire.openai_chat.stream_helpers import (
     rewritten,
     stream,
 )
+
+StreamReader = CHAT.stream_reader
 
 
 def test_recorded_streams_do_not_depend_on_chunking(capsys: pytest.CaptureFixture[str]) -> None:

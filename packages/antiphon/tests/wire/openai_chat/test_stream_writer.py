@@ -32,11 +32,13 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.openai_chat.response import read_response
-from antiphon.wire.openai_chat.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
+from support.wire_formats import CHAT
 from wire.openai_chat.bodies import all_streams, assembled, read_all, served
 from wire.openai_chat.stream_helpers import DONE, check_grammar, is_of, rewritten, without_marks
+
+read_response = CHAT.read_response
+StreamWriter = CHAT.stream_writer
 
 
 def test_recorded_streams_are_written_and_read_again(capsys: pytest.CaptureFixture[str]) -> None:

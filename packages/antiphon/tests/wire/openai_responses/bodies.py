@@ -17,11 +17,13 @@ from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.limits import ITEM_TYPES
 from antiphon.wire.openai_responses.messages import CALL_IDS
-from antiphon.wire.openai_responses.request import write_request
-from antiphon.wire.openai_responses.stream_reader import StreamReader
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import safe_name
 from support.corpus import CORPUS, accepted_requests, client_requests, recorded
+from support.wire_formats import RESPONSES
+
+write_request = RESPONSES.write_request
+StreamReader = RESPONSES.stream_reader
 
 FORMAT = "openai-responses"
 _is_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch

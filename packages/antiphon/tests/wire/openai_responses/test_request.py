@@ -23,9 +23,8 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_responses.request import read_request, write_request
-from antiphon.wire.openai_responses.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from support.wire_formats import RESPONSES
 from wire.openai_responses.bodies import (
     FORMAT,
     OBJECT,
@@ -34,6 +33,10 @@ from wire.openai_responses.bodies import (
     request_bodies,
     written,
 )
+
+read_request = RESPONSES.read_request
+write_request = RESPONSES.write_request
+check_request = RESPONSES.check_request
 
 USER = Message("user", (Text("hi"),))
 

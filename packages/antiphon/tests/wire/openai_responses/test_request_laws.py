@@ -17,11 +17,10 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.openai_responses.request import read_request
-from antiphon.wire.openai_responses.rules import check_request
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from support.history_strategies import any_text, media_parts, native_parts
 from support.history_strategies import extras as foreign_extras
+from support.wire_formats import RESPONSES
 from wire.openai_responses.bodies import (
     OBJECT,
     Body,
@@ -36,6 +35,9 @@ from wire.openai_responses.bodies import (
     texts,
     written,
 )
+
+read_request = RESPONSES.read_request
+check_request = RESPONSES.check_request
 
 _FUNCTIONS = objects(
     type=st.sampled_from(["function", "custom", "web_search"]),

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from antiphon.errors import WireError
 from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_responses.errors import read_error, write_error
-from antiphon.wire.openai_responses.response import read_response, write_response
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from support.corpus import recorded
 from support.history_strategies import output_parts
+from support.wire_formats import RESPONSES
 from wire.openai_responses.bodies import (
     FORMAT,
     items,
@@ -30,6 +29,11 @@ from wire.openai_responses.bodies import (
     texts,
     without_nulls,
 )
+
+read_error = RESPONSES.read_error
+write_error = RESPONSES.write_error
+read_response = RESPONSES.read_response
+write_response = RESPONSES.write_response
 
 Body = dict[str, Any]
 

@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from typing import Any
 
-from antiphon.wire.openai_responses.rules import check_request
 from support.corpus import client_requests, recorded_requests
+from support.wire_formats import RESPONSES
 from wire.openai_responses.rule_cases import CLOSED, USER, ask, call, result, wanted
+
+check_request = RESPONSES.check_request
 
 
 def test_every_kind_of_broken_pair_has_its_rule() -> None:

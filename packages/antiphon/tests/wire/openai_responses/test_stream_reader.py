@@ -21,9 +21,8 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.openai_responses.response import read_response
-from antiphon.wire.openai_responses.stream_reader import StreamReader
 from antiphon.wire.output import ModelOutput
+from support.wire_formats import RESPONSES
 from wire.openai_responses.bodies import (
     FORMAT,
     Events,
@@ -34,6 +33,9 @@ from wire.openai_responses.bodies import (
     read_all,
     written_out,
 )
+
+read_response = RESPONSES.read_response
+StreamReader = RESPONSES.stream_reader
 
 TERMINALS = (Finished, Failed)
 SHORTENED = {"e055f86df97aabba"}  # the recorder cut the pieces of the text, but not the text

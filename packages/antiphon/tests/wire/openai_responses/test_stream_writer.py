@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from antiphon.parts import Image, Native, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.wire import format as wire_format
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -22,10 +23,9 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.openai_responses.response import read_response
-from antiphon.wire.openai_responses.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
 from support.history_strategies import output_parts, texts
+from support.wire_formats import RESPONSES
 from wire.openai_responses.bodies import (
     FORMAT,
     Events,
@@ -36,10 +36,13 @@ from wire.openai_responses.bodies import (
     serving,
 )
 
+read_response = RESPONSES.read_response
+StreamWriter = RESPONSES.stream_writer
+
 CHANGING_IDS = {"3cff7ef22532f6de"}  # a host that gives an item another id with every event
 
 
-def written(deltas: list[ModelOutputDelta], model: str = "") -> tuple[bytes, StreamWriter]:
+def written(deltas: list[ModelOutputDelta], model: str = "") -> tuple[bytes, wire_format.StreamWriter]:
     writer = StreamWriter(model)
     data = b"".join(map(writer.write, deltas)) + writer.close()
     return data, writer

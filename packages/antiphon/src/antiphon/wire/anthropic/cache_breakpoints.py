@@ -16,12 +16,87 @@ from typing import Any
 from msgspec import Struct, structs
 
 from antiphon.wire.anthropic.limits import MARKED_MESSAGES, UNMARKED_BLOCKS
+from antiphon.wire.anthropic.shapes import TextShape, block_type, field_of
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import ModelRequest, PromptCaching, count_leading_system
-from antiphon.wire.vendors.anthropic import CacheBreakpoints
+from antiphon.wire.shapes import extend
 
 _FIVE_MINUTES = {"type": "ephemeral"}
 _ONE_HOUR = {"type": "ephemeral", "ttl": "1h"}
+
+
+class Breakpoints:
+    """The written blocks that have a breakpoint, each with the path of its part; blocks are known by their identity."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, tuple[Any, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __contains__(self, block: object) -> bool:
+        return id(block) in self._paths
+
+    def add(self, block: Any, path: str) -> Any:
+        """Note a block with a breakpoint; returns it."""
+        self._paths[id(block)] = (block, path)
+        return block
+
+    def move(self, block: Any, copy: Any) -> None:
+        """Another block took the place of one."""
+        if id(block) in self._paths:
+            self._paths[id(copy)] = (copy, self._paths.pop(id(block))[1])
+
+    def limit(self, body: dict[str, Any], limit: int, losses: list[Loss]) -> None:
+        """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
+        if len(self) <= limit and not any(_is_one_hour(block) for block, _ in self._paths.values()):
+            return
+        marked = [block for block in _cached_blocks(body) if block in self]
+        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
+        if not limit:
+            reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
+        surplus = max(0, len(marked) - limit)
+        for block in marked[:surplus]:
+            _set(block, None)
+            losses.append(Loss(f"{self._paths[id(block)][1]}.cache_control", "cache_control", reason))
+        has_five_minutes = False
+        for block in marked[surplus:]:
+            if not _is_one_hour(block):
+                has_five_minutes = True
+            elif has_five_minutes:
+                _set(block, {**field_of(block, "cache_control"), "ttl": "5m"})
+                reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
+                losses.append(Loss(f"{self._paths[id(block)][1]}.cache_control.ttl", "ttl", reason))
+
+
+def _set(block: Any, mark: dict[str, Any] | None) -> None:
+    if type(block) is not dict:
+        block.cache_control = mark
+    elif mark is None:
+        del block["cache_control"]
+    else:
+        block["cache_control"] = mark
+
+
+def _is_one_hour(block: Any) -> bool:
+    mark = field_of(block, "cache_control")
+    return isinstance(mark, dict) and mark.get("ttl") == "1h"
+
+
+def _cached_blocks(body: dict[str, Any]) -> Iterator[Any]:
+    yield from _cached_in(body.get("tools"))
+    yield from _cached_in(body.get("system"))
+    for message in body["messages"]:
+        if isinstance(message, dict):
+            yield from _cached_in(message.get("content"))
+
+
+def _cached_in(blocks: Any) -> Iterator[Any]:
+    for block in blocks if isinstance(blocks, list) else ():
+        if field_of(block, "cache_control") is not None or (type(block) is dict and "cache_control" in block):
+            yield block
+        if block_type(block) == "tool_result":
+            yield from _cached_in(field_of(block, "content"))
 
 
 def mark_body(request: ModelRequest, body: dict[str, Any], messages: list[Any], limit: int | None) -> None:
@@ -71,76 +146,24 @@ def _mark_user_messages(messages: list[Any], volatile: int, mark: dict[str, str]
 
 def _mark_last(content: Any, mark: dict[str, str], volatile: int = 0) -> list[Any] | None:
     """The blocks with a breakpoint at the last one that may have it; None if none may."""
-    blocks = [{"type": "text", "text": content}] if type(content) is str else content
+    blocks = [TextShape(content)] if type(content) is str else content
     if type(blocks) is not list:
         return None
     for index in range(len(blocks) - 1 - volatile, -1, -1):
         block = blocks[index]
         if can_be_marked(block):
+            copy = structs.replace(block) if isinstance(block, Struct) else block
             marked = blocks.copy()
-            marked[index] = with_breakpoint(block, mark)
+            marked[index] = extend(copy, {"cache_control": mark})
             return marked
     return None
 
 
 def can_be_marked(block: Any) -> bool:
     """Whether a block or a tool may have a breakpoint: not thinking, empty text, nor a tool that is loaded later (AN-18)."""
-    if type(block) is not dict:
-        return isinstance(block, Struct)
-    kind = block.get("type")
+    if type(block) is not dict and not isinstance(block, Struct):
+        return False
+    kind = block_type(block)
     if kind == "text":
-        return bool(block.get("text"))
-    return kind not in UNMARKED_BLOCKS and block.get("defer_loading") is not True
-
-
-def with_breakpoint(block: Any, mark: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a block with a breakpoint."""
-    if type(block) is dict:
-        return {**block, "cache_control": mark}
-    return {"type": block.__struct_config__.tag, **structs.asdict(block), "cache_control": mark}
-
-
-def limit_cache_breakpoints(
-    body: dict[str, Any], cache_breakpoints: CacheBreakpoints, limit: int, losses: list[Loss]
-) -> None:
-    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
-    if len(cache_breakpoints) <= limit and not any(_is_one_hour(block) for block, _ in cache_breakpoints):
-        return
-    paths = {id(block): path for block, path in cache_breakpoints}
-    breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
-    reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
-    if not limit:
-        reason = "the model or its host accepts no cache breakpoints; dropped (AN-18)"
-    for block in breakpoints[: max(0, len(breakpoints) - limit)]:
-        del block["cache_control"]
-        losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
-    has_five_minutes = False
-    for block in breakpoints[max(0, len(breakpoints) - limit) :]:
-        if not _is_one_hour(block):
-            has_five_minutes = True
-        elif has_five_minutes:
-            block["cache_control"] = {**block["cache_control"], "ttl": "5m"}
-            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
-            losses.append(Loss(f"{paths[id(block)]}.cache_control.ttl", "ttl", reason))
-
-
-def _is_one_hour(block: dict[str, Any]) -> bool:
-    cache_control = block["cache_control"]
-    return isinstance(cache_control, dict) and cache_control.get("ttl") == "1h"
-
-
-def _cached_blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from _cached_in(body.get("tools"))
-    yield from _cached_in(body.get("system"))
-    for message in body["messages"]:
-        if isinstance(message, dict):
-            yield from _cached_in(message.get("content"))
-
-
-def _cached_in(blocks: Any) -> Iterator[dict[str, Any]]:
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict):
-            if "cache_control" in block:
-                yield block
-            if block.get("type") == "tool_result":
-                yield from _cached_in(block.get("content"))
+        return bool(field_of(block, "text"))
+    return kind not in UNMARKED_BLOCKS and field_of(block, "defer_loading") is not True

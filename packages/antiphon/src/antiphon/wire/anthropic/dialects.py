@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from antiphon.errors import WireError
 from antiphon.wire.anthropic.limits import THINKING_BLOCKS
+from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.loss import Loss
-from antiphon.wire.vendors.anthropic import block_type
 
 
 class Dialect(Struct, frozen=True, kw_only=True):

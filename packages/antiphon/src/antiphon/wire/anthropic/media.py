@@ -12,65 +12,52 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.parts import Document, Image
+from antiphon.parts import Document, Image, NativeExtras
+from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.limits import PDF, PLAIN_TEXT
+from antiphon.wire.anthropic.shapes import DocumentShape, ImageShape, is_same_format, origin_marker
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Losses
 from antiphon.wire.media import decode_text, inline_source, is_text_type, is_web_url, sniff_base64
-from antiphon.wire.vendors.anthropic import is_same_format, origin_marker, unread_fields
 
 _BASE64_FIELDS = {"type", "media_type", "data"}
 _DOCUMENT_TYPES = ("", PDF, PLAIN_TEXT)
 
 
-def read_image(block: dict[str, Any]) -> Image | None:
-    """The image in a block; None if its source is unknown."""
-    source = block.get("source")
-    if type(source) is not dict:
-        return None
+def read_image(source: dict[str, Any], extras: NativeExtras | None) -> Image | None:
+    """The image of a source; None if that is unknown."""
     match source:
         case {"type": "base64", "media_type": str(media_type), "data": str(data)} if (
             source.keys() == _BASE64_FIELDS and media_type and data and not data.startswith("data:")
         ):
-            return Image(media_type, data, native=unread_fields(block, _IMAGE_FIELDS))
+            return Image(media_type, data, native=extras)
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
-            return Image(url=url, native=unread_fields(block, _IMAGE_FIELDS))
+            return Image(url=url, native=extras)
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
-            return Image(file_id=file_id, native=unread_fields(block, _IMAGE_FIELDS) or origin_marker())
+            return Image(file_id=file_id, native=extras or origin_marker())
     return None
 
 
-def read_document(block: dict[str, Any]) -> Document | None:
-    """The document in a block; None if its source is unknown."""
-    source, title = block.get("source"), block.get("title")
-    title = "" if title is None else title
-    if type(source) is not dict or type(title) is not str:
-        return None
+def read_document(source: dict[str, Any], title: str, extras: NativeExtras | None) -> Document | None:
+    """The document of a source; None if that is unknown."""
     match source:
         case {"type": "base64", "media_type": "application/pdf", "data": str(data)} if (
             source.keys() == _BASE64_FIELDS and data and not data.startswith("data:")
         ):
-            return Document(PDF, data, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
+            return Document(PDF, data, name=title, native=extras)
         case {"type": "text", "media_type": "text/plain", "data": str(text)} if (
             source.keys() == _BASE64_FIELDS and text
         ):
-            return Document(PLAIN_TEXT, text=text, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
+            return Document(PLAIN_TEXT, text=text, name=title, native=extras)
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
-            return Document(url=url, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
+            return Document(url=url, name=title, native=extras)
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
-            native = unread_fields(block, _DOCUMENT_FIELDS) or origin_marker()
-            return Document(file_id=file_id, name=title, native=native)
+            return Document(file_id=file_id, name=title, native=extras or origin_marker())
         case {"type": "content", "content": content} if document_text(content):
             # Other formats get the text; the blocks are kept as an extra.
-            return Document(
-                PLAIN_TEXT, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS)
-            )
+            own = {"source": source, **(extras[FORMAT] if extras else {})}
+            return Document(PLAIN_TEXT, text=document_text(content), name=title, native={FORMAT: own})
     return None
-
-
-_IMAGE_FIELDS = frozenset({"type", "source"})
-_CONTENT_FIELDS = frozenset({"type", "title"})
-_DOCUMENT_FIELDS = _IMAGE_FIELDS | _CONTENT_FIELDS
 
 
 def document_text(content: Any) -> str:
@@ -85,64 +72,52 @@ def document_text(content: Any) -> str:
     return "\n\n".join(texts)
 
 
-def write_image(
-    image: Image, path: str, losses: list[Loss], model: Capabilities, *, accepts_urls: bool
-) -> dict[str, Any] | None:
+def write_image(image: Image, losses: Losses, model: Capabilities, *, accepts_urls: bool) -> ImageShape | None:
     """The block of an image, or None and a loss."""
     media_type, data = _inline(image)
     if data:
         if model.accepts_image(media_type):
-            return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-        losses.append(
-            Loss(path, "image", f"Anthropic does not support {media_type or 'unknown image types'}; dropped (AN-24)")
-        )
+            return ImageShape({"type": "base64", "media_type": media_type, "data": data})
+        losses.add("image", f"Anthropic does not support {media_type or 'unknown image types'}; dropped (AN-24)")
         return None
     source = _reference_source(image, accepts_urls)
     if source is None:
-        losses.append(Loss(path, "image", _unsupported_reason(image)))
-        return None
-    return {"type": "image", "source": source}
+        losses.add("image", _unsupported_reason(image))
+    return None if source is None else ImageShape(source)
 
 
-def write_document(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+def write_document(document: Document, losses: Losses) -> DocumentShape | None:
     """The block of a document, or None and a loss."""
-    source = _document_source(document, path, losses)
-    if source is None:
-        return None
-    if document.name:
-        return {"type": "document", "source": source, "title": document.name}
-    return {"type": "document", "source": source}
+    source = _document_source(document, losses)
+    return None if source is None else DocumentShape(source, document.name or None)
 
 
-def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+def _document_source(document: Document, losses: Losses) -> dict[str, Any] | None:
     if document.text:
-        if document.media_type not in ("", PLAIN_TEXT):
-            losses.append(Loss(f"{path}.media_type", document.media_type, "sent as text/plain (AN-24)"))
-        return {"type": "text", "media_type": PLAIN_TEXT, "data": document.text}
+        return _text_source(document.media_type, document.text, losses)
     media_type, data = _inline(document)
     if data:
-        return _inline_document(media_type, data, path, losses)
-    if document.media_type not in _DOCUMENT_TYPES:
-        losses.append(Loss(path, "document", f"Anthropic does not support {document.media_type}; dropped (AN-24)"))
-        return None
-    source = _reference_source(document)
-    if source is None:
-        losses.append(Loss(path, "document", _unsupported_reason(document)))
-    return source
-
-
-def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) -> dict[str, Any] | None:
-    if media_type == PDF:
-        return {"type": "base64", "media_type": PDF, "data": data}
-    text = decode_text(data) if is_text_type(media_type) else ""
-    if text:
-        if media_type != PLAIN_TEXT:
-            losses.append(Loss(f"{path}.media_type", media_type, "sent as text/plain (AN-24)"))
-        return {"type": "text", "media_type": PLAIN_TEXT, "data": text}
-    losses.append(
-        Loss(path, "document", f"Anthropic does not support {media_type or 'unknown document types'}; dropped (AN-24)")
-    )
+        if media_type == PDF:
+            return {"type": "base64", "media_type": PDF, "data": data}
+        text = decode_text(data) if is_text_type(media_type) else ""
+        if text:
+            return _text_source(media_type, text, losses)
+        kind = media_type or "unknown document types"
+    elif document.media_type in _DOCUMENT_TYPES:
+        source = _reference_source(document)
+        if source is None:
+            losses.add("document", _unsupported_reason(document))
+        return source
+    else:
+        kind = document.media_type
+    losses.add("document", f"Anthropic does not support {kind}; dropped (AN-24)")
     return None
+
+
+def _text_source(media_type: str, text: str, losses: Losses) -> dict[str, Any]:
+    if media_type not in ("", PLAIN_TEXT):
+        losses.add(media_type, "sent as text/plain (AN-24)", "media_type")
+    return {"type": "text", "media_type": PLAIN_TEXT, "data": text}
 
 
 def _inline(media: Image | Document) -> tuple[str, str]:

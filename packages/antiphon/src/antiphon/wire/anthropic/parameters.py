@@ -26,13 +26,13 @@ from antiphon.wire.anthropic.limits import (
     is_blank,
 )
 from antiphon.wire.anthropic.schema import as_output_schema
+from antiphon.wire.anthropic.shapes import block_type, is_same_format, origin_marker
 from antiphon.wire.capabilities import EFFORT_BUDGETS, Capabilities, CapabilityTable, effort_for_budget, look_up
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal, is_default, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.rules import Checked, Object, Path
 from antiphon.wire.rules.limits import Choice, Length, Limit, Range, Texts
-from antiphon.wire.vendors.anthropic import block_type, is_same_format, origin_marker
 
 VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"

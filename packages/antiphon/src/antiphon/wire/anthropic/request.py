@@ -14,17 +14,11 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, NativeExtras, Part, Text, ToolCallResult
 from antiphon.wire.anthropic import FORMAT
-from antiphon.wire.anthropic.cache_breakpoints import limit_cache_breakpoints, mark_body
-from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
+from antiphon.wire.anthropic.cache_breakpoints import Breakpoints, mark_body
+from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_value
 from antiphon.wire.anthropic.dialects import apply_dialect, get_dialect
 from antiphon.wire.anthropic.limits import HOST_PARAMETERS
-from antiphon.wire.anthropic.messages import (
-    MessageListReader,
-    MessageListWriter,
-    ScannedMessage,
-    TypedMessage,
-    scan_message,
-)
+from antiphon.wire.anthropic.messages import MessageListWriter, read_messages
 from antiphon.wire.anthropic.parameters import (
     DEFAULT_MAX_TOKENS,
     MAX_TOKENS,
@@ -35,28 +29,27 @@ from antiphon.wire.anthropic.parameters import (
     write_parameters,
     write_thinking_and_format,
 )
+from antiphon.wire.anthropic.shapes import MessageShape, fit_message
 from antiphon.wire.anthropic.tools import read_tool, read_tool_choice, write_tool_choice, write_tools
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, Losses, lose_native
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.shapes import RequestReader
 
 _fit_max_tokens = MAX_TOKENS.limit.fit  # type: ignore[union-attr]
 
 
-def read_request(body: dict[str, Any]) -> ModelRequest:
-    """A body of the Messages API in neutral terms."""
-    messages = body.get("messages")
+def _entries_of(messages: Any) -> list[Any]:
     if type(messages) is not list:
         raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    unread = parameters_beside(body, "messages")
-    return _build_request(_entries.read(messages, unread), unread)
+    return messages
 
 
-def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     """The request of messages and the other fields of the body."""
+    messages = read_messages(entries)
     leading: tuple[Message, ...] = ()
     fields: dict[str, Any] = {}
     extras: dict[str, Any] = {}
@@ -73,19 +66,17 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
     return ModelRequest(messages=(*leading, *messages), native=native, **fields)
 
 
-decode_request = TypedReader("messages", TypedMessage, HOST_PARAMETERS, MessageListReader, _build_request).read
-scan_request = RequestScanner("messages", ScannedMessage, scan_message).scan
-_entries = EntryReader(TypedMessage, MessageListReader)
+READER = RequestReader("messages", MessageShape, HOST_PARAMETERS, fit_message, _entries_of, _build_request)
 
 
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
     if isinstance(system, str):
         return (Message("system", (Text(system),)),) if system else ()
-    parts = tuple(part if type(part := read_block(block)) is Text else Native(FORMAT, block) for block in system)
+    parts = tuple(part if type(part := read_value(block)) is Text else Native(FORMAT, block) for block in system)
     return (Message("system", parts),) if parts else ()
 
 
-def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+def write_request(request: ModelRequest, losses: Losses, options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
     extras = request.native.get(FORMAT, {}) if request.native else {}
     host = extras.get("anthropic_version")
@@ -98,18 +89,20 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     if request.stream is not None:
         body["stream"] = request.stream
 
-    blocks = ContentWriter(target, losses)
+    breakpoints = Breakpoints()
+    blocks = ContentWriter(target, losses, breakpoints)
     tools: list[Any] = []
     if request.tools:
-        tools = write_tools(request, target.model, blocks.cache_breakpoints, blocks.argument_writers, losses)
-    messages = MessageListWriter(target, blocks, losses)
-    messages.write(request.messages)
+        tools = write_tools(request, target.model, breakpoints, blocks.argument_writers, losses)
+    messages = MessageListWriter(target, blocks)
+    for index, message in enumerate(request.messages):
+        messages.add(index, message)
     messages.finish(extras.get("fallback_credit_token") is not None)
     if messages.system:
         body["system"] = collapse_text(messages.system)
     if tools:
         body["tools"] = tools
-    body["messages"] = messages.messages
+    body["messages"] = messages.entries
 
     choice = write_tool_choice(request, tools, target.model, bool(tools or extras.get("mcp_servers")), losses)
     if choice is not None:
@@ -117,9 +110,9 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     if request.reasoning is not None or request.output_format is not None:
         write_thinking_and_format(request, body, target, blocks.citations_enabled, losses)
     write_parameters(request, body, target, losses)
-    if blocks.cache_breakpoints:
+    if breakpoints:
         limit = target.model.cache_breakpoints
-        limit_cache_breakpoints(body, blocks.cache_breakpoints, sys.maxsize if limit is None else limit, losses)
+        breakpoints.limit(body, sys.maxsize if limit is None else limit, losses)
     lose_native(losses, "native", request.native, FORMAT)
     for name, value in extras.items():
         if (
@@ -133,7 +126,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         body[name] = {**body[name], **value} if is_shared else value
     if options.dialect:
         apply_dialect(body, get_dialect(options.dialect), losses)
-    if request.cache_prompt is not None and not blocks.cache_breakpoints:
+    if request.cache_prompt is not None and not breakpoints:
         mark_prompt(request, body, body["messages"], options)
     return body
 

@@ -15,23 +15,17 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.ids import new_id
-from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
+from antiphon.parts import Audio, Native, OutputPart, Refusal, Text, Thinking, TokenUsage, ToolCallRequest
 from antiphon.wire.anthropic import FORMAT
-from antiphon.wire.anthropic.content import (
-    build_block,
-    input_from_arguments,
-    read_output_block,
-    repair_input,
-    report_unsupported,
-)
+from antiphon.wire.anthropic.content import build_block, read_output_block, report_unsupported, write_input
 from antiphon.wire.anthropic.errors import read_error
+from antiphon.wire.anthropic.shapes import DIRECT_CALLER, unread_fields
 from antiphon.wire.codec.typed_reader import UsageScanner
-from antiphon.wire.loss import Loss, lose_candidates, own_extras
+from antiphon.wire.loss import Loss, Losses, lose_candidates, own_extras
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.readable import transcribe
 from antiphon.wire.rules import json_type_name
 from antiphon.wire.tool_calls import IdMapper
-from antiphon.wire.vendors.anthropic import DIRECT_CALLER, unread_fields
 
 
 def read_usage(raw: Any) -> TokenUsage | None:
@@ -144,7 +138,7 @@ def read_stop_reason(name: Any, has_calls: bool) -> tuple[StopReason, dict[str, 
     return stop, {} if stop != "other" and STOP_REASON_NAMES[stop] == name else {"stop_reason": name}
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A response body."""
     is_same_format = output.format == FORMAT
     content: list[Any] = []
@@ -152,9 +146,11 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         if isinstance(part, Native) and part.origin == FORMAT:
             content.append(part.data)
             continue
-        block = _write_block(part, is_same_format, f"parts[{position}]", losses)
+        losses.part = position
+        block = _write_block(part, is_same_format, losses)
         if block is not None:
             content.append(block)
+    losses.part = -1
     lose_candidates(losses, len(output.others), "Anthropic returns one candidate")
     report_created(output.created, losses)
     extras = own_extras(output.native, losses, "native", FORMAT)
@@ -196,18 +192,16 @@ def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool,
     return STOP_REASON_NAMES.get(stop, "end_turn")
 
 
-def _write_block(part: OutputPart, is_same_format: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+def _write_block(part: OutputPart, is_same_format: bool, losses: Losses) -> dict[str, Any] | None:
     """The block of a part; None if it is empty or dropped."""
-    part = transcribe(part, losses, path)
+    part = transcribe(part, losses, losses.path()) if type(part) is Audio else part
     if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-        report_unsupported(part, path, losses)
+        report_unsupported(part, losses)
         return None
     if isinstance(part, ToolCallRequest):
-        value = input_from_arguments(part)
-        value = repair_input(part, path, losses) if value is None else value
-        block = complete_block(build_block(part, value), is_same_format)
-        return {**block, **own_extras(part.native, losses, path, FORMAT)}
-    extras = own_extras(part.native, losses, path, FORMAT)
+        block = complete_block(build_block(part, write_input(part, losses)), is_same_format)
+        return {**block, **losses.take_extras(part.native, FORMAT)}
+    extras = losses.take_extras(part.native, FORMAT)
     is_shown = part.text or is_same_format or (extras and isinstance(part, Thinking))
     return {**complete_block(build_block(part, part.text), is_same_format), **extras} if is_shown else None
 

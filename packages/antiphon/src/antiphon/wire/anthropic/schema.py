@@ -21,7 +21,6 @@ from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import format_path, is_object_schema, walk, with_object_root
 from antiphon.wire.loss import Loss
 from antiphon.wire.tool_calls import NameMapper
-from antiphon.wire.vendors.anthropic import quote_value
 
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 
@@ -195,16 +194,15 @@ def _as_grammar(
 
 
 def schema_problems(schema: Any, model: Capabilities) -> Iterator[str]:
-    """What the provider refuses in the schema of an output format or a strict tool, in its own words."""
+    """What the provider refuses in the schema of an output format or a strict tool, ."""
     for _, node in walk(schema):
-        kind = node.get("type")
         for keyword in _unsupported_keywords(node, model):
             if keyword == "minItems":
-                yield "For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+                yield "minItems must be 0 or 1"
             else:
-                yield f"For {quote_value(kind)} type, property '{keyword}' is not supported"
+                yield f"{keyword} is not supported"
         if _is_open(node, model):
-            yield "For 'object' type, 'additionalProperties' must be explicitly set to false"
+            yield "additionalProperties must be false"
 
 
 def _unsupported_keywords(node: dict[str, Any], model: Capabilities) -> list[str]:

@@ -21,6 +21,7 @@ from antiphon.wire.anthropic import FORMAT
 from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
+from antiphon.wire.anthropic.shapes import unread_fields
 from antiphon.wire.codec.stream import CUT, DeltaReader
 from antiphon.wire.delta import (
     Failed,
@@ -33,7 +34,6 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.sse import SseEvent, SseReader
-from antiphon.wire.vendors.anthropic import unread_fields
 
 _decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})

@@ -290,7 +290,9 @@ class StreamWriter(DeltaWriter):
             return self._new_native_block(part.data, path)
         part = transcribe(part, self.losses, path)
         if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-            report_unsupported(part, path, self.losses)
+            self.losses.part = int(path[6:-1])
+            report_unsupported(part, self.losses)
+            self.losses.part = -1
             return None
         extras = own_extras(part.native, self.losses, path, FORMAT)
         if isinstance(part, ToolCallRequest):

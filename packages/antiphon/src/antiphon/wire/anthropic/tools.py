@@ -14,6 +14,7 @@ from typing import Any
 
 from antiphon.parts import Native
 from antiphon.wire.anthropic import FORMAT
+from antiphon.wire.anthropic.cache_breakpoints import Breakpoints
 from antiphon.wire.anthropic.limits import (
     FORCED_CHOICES,
     MAX_OPTIONAL_PARAMETERS,
@@ -21,12 +22,12 @@ from antiphon.wire.anthropic.limits import (
     MAX_UNION_PARAMETERS,
 )
 from antiphon.wire.anthropic.schema import as_object_schema, as_strict_schema
+from antiphon.wire.anthropic.shapes import unread_fields, with_cache_control
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, argument_writer, tool_names
-from antiphon.wire.vendors.anthropic import CacheBreakpoints, unread_fields, with_cache_control
 
 NAMES = tool_names(FORMAT, are_portable=False)
 
@@ -65,7 +66,7 @@ def read_tool_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] |
 def write_tools(
     request: ModelRequest,
     model: Capabilities,
-    cache_breakpoints: CacheBreakpoints,
+    breakpoints: Breakpoints,
     argument_writers: dict[str, Callable[[str], str]],
     losses: list[Loss],
 ) -> list[Any]:
@@ -101,7 +102,7 @@ def write_tools(
                 continue
             used_names.add(name)
         if type(block) is dict and "cache_control" in block:
-            cache_breakpoints.append((block, path))
+            breakpoints.add(block, path)
         written.append(block)
     if written and all(type(tool) is dict and tool.get("defer_loading") is True for tool in written):
         del written[0]["defer_loading"]

@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.parts import TokenUsage
 from antiphon.wire.delta import Failed, ModelOutputDelta
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Losses
 from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
 from antiphon.wire.sse import SseOverflow
 
@@ -105,7 +105,7 @@ class DeltaWriter:
     """
 
     def __init__(self, model: str = "") -> None:
-        self.losses: list[Loss] = []
+        self.losses = Losses()
         self._model = model
         self._usage: TokenUsage | None = None
         self._has_ended = False

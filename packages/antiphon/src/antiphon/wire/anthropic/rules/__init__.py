@@ -37,12 +37,12 @@ from antiphon.wire.anthropic.parameters import (
 )
 from antiphon.wire.anthropic.rules.tables import BODY, ROLES
 from antiphon.wire.anthropic.schema import schema_problems
+from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.anthropic.tools import is_declared
 from antiphon.wire.capabilities.accepted_media import media_problems
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, count_optional_and_unions
 from antiphon.wire.rules.sequence import Order, Problem, SequenceJudge
-from antiphon.wire.vendors.anthropic import block_type
 
 
 def check_request(

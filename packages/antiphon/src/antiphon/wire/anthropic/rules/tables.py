@@ -26,9 +26,9 @@ from antiphon.wire.anthropic.parameters import (
     PARAMETER_TABLE,
 )
 from antiphon.wire.anthropic.schema import COMBINATORS, schema_problems
+from antiphon.wire.anthropic.shapes import block_type
 from antiphon.wire.capabilities import format_capabilities, tool_name_matcher
 from antiphon.wire.json_schema import MAX_SCHEMA_PROBLEMS, find_reference_cycle
-from antiphon.wire.vendors.anthropic import block_type
 
 ROLES = ("user", "assistant", "system")
 _SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})

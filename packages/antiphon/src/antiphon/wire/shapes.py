@@ -1,0 +1,148 @@
+"""Shapes: one struct for each object of a wire format, used by its reader and its writer.
+
+A body whose objects all fit is decoded into structs in one pass. If one does not, the body is decoded to plain values and each
+message is converted alone: it fits, or it is split into the fields its shape names and the rest (`Loose`). Either way the same
+reader gets the same structs. A writer builds the shapes of the reader; `extend` adds fields that the shape does not name.
+
+Field types say exactly what is accepted: an object with a field of another type stays whole, as `Native`. Null is absent. The
+parameters beside the messages are in alphabetical order, so that a body gives the same request from bytes and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from antiphon.wire.request import ModelRequest
+
+INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
+
+
+class Shape(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
+    """An object of a wire format. Fields that may be absent are None then."""
+
+
+class Loose(Struct, gc=False):
+    """An object that does not fit its shape: what fits, and the other fields; no shape at all if a named field does not fit."""
+
+    shape: Any
+    more: dict[str, Any]
+    value: Any
+
+
+class Shapes:
+    """The shapes of objects whose field `tag` names their kind; `lists` are fields with objects of other shapes."""
+
+    def __init__(self, *kinds: type[Shape], lists: Mapping[str, Shapes] | None = None) -> None:
+        self.tag: str = kinds[0].__struct_config__.tag_field or ""
+        self._kinds = {kind.__struct_config__.tag: kind for kind in kinds}
+        self._fields = {kind: frozenset((self.tag, *kind.__struct_encode_fields__)) for kind in kinds}
+        self._lists = dict(lists or {})
+
+    def fit(self, value: Any) -> Any:
+        """The shape of a value, or `Loose`."""
+        tag = value.get(self.tag) if type(value) is dict else None
+        kind = self._kinds.get(tag) if type(tag) is str else None
+        if kind is None:
+            return Loose(None, {}, value)
+        try:
+            return msgspec.convert(value, kind)
+        except INVALID:
+            return self._split(value, kind)
+
+    def _split(self, value: dict[str, Any], kind: type[Shape]) -> Loose:
+        fields, inner = self._fields[kind], self._lists
+        known: dict[str, Any] = {}
+        more: dict[str, Any] = {}
+        lists: dict[str, list[Any]] = {}
+        for name, field in value.items():
+            if name not in fields:
+                if field is not None:
+                    more[name] = field
+            elif name in inner and type(field) is list:
+                known[name], lists[name] = [], [inner[name].fit(entry) for entry in field]
+            else:
+                known[name] = field
+        try:
+            shape = msgspec.convert(known, kind)
+        except INVALID:
+            return Loose(None, {}, value)
+        for name, entries in lists.items():
+            setattr(shape, name, entries)
+        return Loose(shape, more, value)
+
+
+def as_dict(shape: Shape) -> dict[str, Any]:
+    """The object of a shape; values inside it stay as they are."""
+    config = shape.__struct_config__
+    fields = {name: value for name in shape.__struct_fields__ if (value := getattr(shape, name)) is not None}
+    return {config.tag_field: config.tag, **fields} if config.tag_field else fields
+
+
+def extend(shape: Any, more: Mapping[str, Any]) -> Any:
+    """A shape with further fields: itself, if it names them, else an object."""
+    if type(shape) is not dict:
+        if more.keys() <= {*shape.__struct_fields__}:
+            for name, value in more.items():
+                setattr(shape, name, value)
+            return shape
+        shape = as_dict(shape)
+    return {**shape, **more}
+
+
+class RequestReader:
+    """Reads bodies with a list of entries under `key`, and the named parameters beside it.
+
+    `fit` makes the shape of one entry; `entries_of` the list of a value under `key`, or raises `WireError`; `build` the request
+    of the entries and the rest of the body.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        entry: Any,
+        parameters: Iterable[str],
+        fit: Callable[[Any], Any],
+        entries_of: Callable[[Any], list[Any]],
+        build: Callable[[list[Any], dict[str, Any]], ModelRequest],
+    ) -> None:
+        self._key, self._fit, self._entries_of, self._build = key, fit, entries_of, build
+        self._names = tuple(sorted({*parameters} - {key}))
+        fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
+        whole = msgspec.defstruct("Body", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
+        self._decode = msgspec.json.Decoder(whole).decode
+        self._list = msgspec.defstruct("Entries", [("entries", list[entry])], gc=False)  # its decoder is cached
+        self._entry = msgspec.defstruct("Entry", [("entry", entry)], gc=False)
+
+    def decode(self, data: bytes) -> ModelRequest | None:
+        """The request in the bytes of a body; None if it must be decoded to plain values first."""
+        try:
+            body = self._decode(data)
+        except INVALID:
+            return None
+        rest = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
+        return self._build(getattr(body, self._key), rest)
+
+    def read(self, body: dict[str, Any]) -> ModelRequest:
+        """The request in a body of plain values."""
+        entries = self.shapes_of(self._entries_of(body.get(self._key)))
+        return self._build(entries, {name: body[name] for name in sorted(body, key=str) if name != self._key})
+
+    def shapes_of(self, entries: list[Any]) -> list[Any]:
+        """The shapes of entries of plain values."""
+        try:
+            whole: Any = msgspec.convert({"entries": entries}, self._list)
+        except INVALID:
+            return [self._shape_of(entry) for entry in entries]
+        found: list[Any] = whole.entries
+        return found
+
+    def _shape_of(self, entry: Any) -> Any:
+        try:
+            converted: Any = msgspec.convert({"entry": entry}, self._entry)
+        except INVALID:
+            return self._fit(entry)
+        return converted.entry
