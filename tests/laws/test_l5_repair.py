@@ -16,7 +16,6 @@ from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallR
 from antiphon.repair import fix_tool_call_sequence, repair
 from antiphon.repair.sequence import INTERRUPTED, is_legal
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
-from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.rules import judge_order
 from antiphon.wire.request import ToolDefinition
 from support.corpus import FILES, recorded_requests
@@ -276,7 +275,7 @@ def _has_equal_results(sequence: list[dict[str, Any]]) -> bool:
     """Whether two results say the same: then one of them may be a duplicate."""
     said = [
         msgspec.json.encode(part.content)
-        for message in _recognised(read_messages(sequence))
+        for message in _recognised(formats["openai-chat"].read_request({"messages": sequence}).messages)
         for part in message.parts
         if isinstance(part, ToolCallResult)
     ]

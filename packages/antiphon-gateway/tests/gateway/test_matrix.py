@@ -263,7 +263,7 @@ def test_a_passed_through_body_refused_for_its_shape_is_rewritten(gateway: Rig, 
     with gateway.client(STRICT_KEY) as strict:
         refused = strict.ask("anthropic", MODELS["anthropic"], body, streams=False)
     assert refused.status == 400
-    assert "non-empty" in refused.error("anthropic").message
+    assert "messages.0.content.1.text" in refused.error("anthropic").message
 
 
 def text_block(text: str) -> dict[str, str]:

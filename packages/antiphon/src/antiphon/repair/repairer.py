@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from antiphon.errors import WireError
@@ -19,6 +20,7 @@ from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.repair.sequence import has_stored_items, is_legal, is_placeholder, restore_order
 from antiphon.wire import formats
+from antiphon.wire.loss import Losses
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, ToolChoice, ToolDefinition, server_state
 
 if TYPE_CHECKING:
@@ -114,11 +116,12 @@ def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "")
     every field; only the sequence is repaired, so media stay where the caller put them.
     """
     from antiphon.wire.openai_chat.messages import read_messages
+    from antiphon.wire.openai_chat.request import READER
 
     actions: list[Action] = []
     try:
         given = _without_empty_calls(messages, actions)
-        neutral = read_messages(given)
+        neutral = tuple(read_messages(READER.shapes_of(given)))
         fixed, more = _repair_messages(neutral, "openai-chat", is_continued=False)
         result = given if fixed is neutral else _write_plain(fixed, dict(zip(map(id, neutral), given, strict=True)))
     except Exception:
@@ -149,15 +152,16 @@ def _write_plain(messages: Sequence[Message], originals: dict[int, dict[str, Any
     from antiphon.wire.openai_chat.dialects import PLAIN_DIALECT
     from antiphon.wire.openai_chat.messages import MessageListWriter
 
-    writer, count = MessageListWriter([], PLAIN_DIALECT), 0
+    writer, count = MessageListWriter(Losses(), PLAIN_DIALECT), 0
     result: list[dict[str, Any]] = []
     for message in messages:
         original = originals.get(id(message))
         if original is not None:
             result.append(original)
             continue
-        written = writer.write([message])[count:]
-        count += len(written)
+        entries = writer.write([message])[count:]
+        count += len(entries)
+        written = msgspec.json.decode(msgspec.json.encode(entries))
         if written[0]["role"] == "tool" and is_placeholder(message.parts[0]):
             del written[0]["name"]  # the id says which call it answers
         result += written

@@ -40,8 +40,15 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     problems, has_order = judge.problems, rule.results_follow_calls
     for index, message in enumerate(messages):
         parts = message.parts
-        if len(parts) == 1 and type(parts[0]) is Text and not is_continued and not (has_order and judge.pending):
-            continue  # text alone matters only between calls and their results
+        if len(parts) == 1:
+            part = parts[0]
+            if type(part) is Text:
+                if not is_continued and not (has_order and judge.pending):
+                    continue  # text alone matters only between calls and their results
+            elif (
+                type(part) is ToolCallResult and message.role != "assistant" and judge.answer(part.tool_call_id, index)
+            ):
+                continue
         judge.turn(message.role == "assistant")
         for part in parts:
             if type(part) is ToolCallRequest:

@@ -194,10 +194,9 @@ class Format:
         return (self._request.read_request if reader is None else reader.read)(self._decode(body))
 
     def scan_request(self, body: bytes) -> ModelRequest | None:
-        """Only what a proxy needs of a body it forwards unchanged; None if the body must be read whole.
+        """The request in a body that a proxy can forward unchanged; None if it must be prepared: it has more than text.
 
-        The result has the model, `stream`, `service_tier`, the `stream_options` of a chat (in `native`), and the messages with
-        the ids of their calls and results, without text.
+        The extras of the result are only the `stream_options` of a chat, as sent.
         """
         return self._scan_request(body)
 

@@ -91,7 +91,7 @@ def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *know
 class Losses(list[Loss]):
     """The losses of one translation.
 
-    Whoever writes the parts says which one it is at: `message` and `part`, and `inner` for what a result holds. A path is made
+    The writer of the parts says which one it is at: `message` and `part`, and `inner` for what a result holds. A path is made
     only for a loss. In a response there is no message; `prefix` is the candidate.
     """
 

@@ -10,13 +10,14 @@ parameters beside the messages are in alphabetical order, so that a body gives t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.wire.request import ModelRequest
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult
+from antiphon.wire.request import Message, ModelRequest
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
 
@@ -34,19 +35,27 @@ class Loose(Struct, gc=False):
 
 
 class Shapes:
-    """The shapes of objects whose field `tag` names their kind; `lists` are fields with objects of other shapes."""
+    """The shapes of objects whose tag names their kind; of one kind, if it has no tag.
 
-    def __init__(self, *kinds: type[Shape], lists: Mapping[str, Shapes] | None = None) -> None:
-        self.tag: str = kinds[0].__struct_config__.tag_field or ""
+    `inner` has the shapes of what is in lists. A field in `spare` that has another type does not spoil
+    its object: it counts as one that the shape does not name.
+    """
+
+    def __init__(
+        self, *kinds: type[Shape], inner: Mapping[str, Shapes] | None = None, spare: Collection[str] = ()
+    ) -> None:
+        self._tag: str = kinds[0].__struct_config__.tag_field or ""
         self._kinds = {kind.__struct_config__.tag: kind for kind in kinds}
-        self._fields = {kind: frozenset((self.tag, *kind.__struct_encode_fields__)) for kind in kinds}
-        self._lists = dict(lists or {})
+        self._only = None if self._tag else kinds[0]
+        self._fields = {kind: frozenset((self._tag, *kind.__struct_encode_fields__)) for kind in kinds}
+        self._inner = dict(inner or {})
+        self._spare = spare
 
     def fit(self, value: Any) -> Any:
         """The shape of a value, or `Loose`."""
-        tag = value.get(self.tag) if type(value) is dict else None
-        kind = self._kinds.get(tag) if type(tag) is str else None
-        if kind is None:
+        tag = value.get(self._tag) if type(value) is dict else None
+        kind = self._only or (self._kinds.get(tag) if type(tag) is str else None)
+        if kind is None or type(value) is not dict:
             return Loose(None, {}, value)
         try:
             return msgspec.convert(value, kind)
@@ -54,32 +63,48 @@ class Shapes:
             return self._split(value, kind)
 
     def _split(self, value: dict[str, Any], kind: type[Shape]) -> Loose:
-        fields, inner = self._fields[kind], self._lists
+        fields, inner = self._fields[kind], self._inner
         known: dict[str, Any] = {}
         more: dict[str, Any] = {}
-        lists: dict[str, list[Any]] = {}
+        fitted: dict[str, Any] = {}
         for name, field in value.items():
             if name not in fields:
                 if field is not None:
                     more[name] = field
             elif name in inner and type(field) is list:
-                known[name], lists[name] = [], [inner[name].fit(entry) for entry in field]
+                fitted[name] = [inner[name].fit(entry) for entry in field]
             else:
                 known[name] = field
         try:
             shape = msgspec.convert(known, kind)
         except INVALID:
-            return Loose(None, {}, value)
-        for name, entries in lists.items():
-            setattr(shape, name, entries)
+            spare = {name: known.pop(name) for name in self._spare if name in known}
+            if not spare:
+                return Loose(None, {}, value)
+            try:
+                shape = msgspec.convert(known, kind)
+            except INVALID:
+                return Loose(None, {}, value)
+            for name, field in spare.items():
+                try:
+                    setattr(shape, name, getattr(msgspec.convert({**known, name: field}, kind), name))
+                except INVALID:
+                    more[name] = field
+        for name, field in fitted.items():
+            setattr(shape, name, field)
         return Loose(shape, more, value)
 
 
 def as_dict(shape: Shape) -> dict[str, Any]:
     """The object of a shape; values inside it stay as they are."""
-    config = shape.__struct_config__
-    fields = {name: value for name in shape.__struct_fields__ if (value := getattr(shape, name)) is not None}
-    return {config.tag_field: config.tag, **fields} if config.tag_field else fields
+    config, names, defaults = shape.__struct_config__, shape.__struct_fields__, shape.__struct_defaults__
+    fields = {config.tag_field: config.tag} if config.tag_field else {}
+    required = len(names) - len(defaults)
+    for place, name in enumerate(names):
+        value = getattr(shape, name)
+        if place < required or value is not defaults[place - required]:
+            fields[name] = value
+    return fields
 
 
 def extend(shape: Any, more: Mapping[str, Any]) -> Any:
@@ -146,3 +171,50 @@ class RequestReader:
         except INVALID:
             return self._fit(entry)
         return converted.entry
+
+
+class RequestScanner:
+    """Reads the messages of bodies that a proxy may forward unchanged, and only that beside them which it needs.
+
+    `origin`: the format whose `stream_options` are kept in `native`, as they are sent.
+    """
+
+    def __init__(
+        self, key: str, entry: Any, read_messages: Callable[[list[Any]], Iterable[Message]], *, origin: str = ""
+    ) -> None:
+        fields: list[Any] = [
+            (key, list[entry]),
+            ("model", str, ""),
+            ("stream", bool | None, None),
+            ("service_tier", str | None, None),
+            ("stream_options", Any, UNSET),
+        ]
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", fields, gc=False)).decode
+        self._key, self._read_messages, self._origin = key, read_messages, origin
+
+    def scan(self, data: bytes) -> ModelRequest | None:
+        """The messages, the model, `stream`, its options and the tier; None if there is more than text, calls and results."""
+        try:
+            body: Any = self._decode(data)
+            messages = tuple(self._read_messages(getattr(body, self._key)))
+        except INVALID:
+            return None
+        if not _has_only_text(messages):
+            return None
+        options = body.stream_options
+        native = {self._origin: {"stream_options": options}} if self._origin and options is not UNSET else None
+        return ModelRequest(
+            messages=messages, model=body.model, stream=body.stream, service_tier=body.service_tier, native=native
+        )
+
+
+def _has_only_text(messages: Iterable[Message]) -> bool:
+    """Whether messages have only text, calls, and results with text."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallResult):
+                if any(type(inner) is not Text for inner in part.content):
+                    return False
+            elif type(part) is not Text and type(part) is not ToolCallRequest:
+                return False
+    return True

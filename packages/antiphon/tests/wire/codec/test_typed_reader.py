@@ -133,6 +133,10 @@ ODD = [None, "", "call_gm_0", "odd", 0, 1.5, True, [], {}, ["odd"], {"type": "od
 odd_values = st.sampled_from(ODD).map(lambda value: msgspec.json.decode(msgspec.json.encode(value)))
 
 
+SHAPED = ("openai-chat", "anthropic")
+"""The formats with one reader, of shapes."""
+
+
 def read(name: str, body: Any) -> ModelRequest | str:
     try:
         return formats[name].read_request(body)
@@ -150,11 +154,12 @@ def assert_same_from_bytes(name: str, body: Any) -> None:
         entries = unread.pop(formats[name].module.messages_key, None)
         if not isinstance(entries, list):
             return
-        reader = import_module(f"antiphon.wire.{name.replace('-', '_')}.messages").MessageListReader(unread)
-        for entry in entries:
-            reader.add_generic(entry)
-        generic = reader.finish()
-        assert request.messages[len(request.messages) - len(generic) :] == generic
+        if name not in SHAPED:
+            reader = import_module(f"antiphon.wire.{name.replace('-', '_')}.messages").MessageListReader(unread)
+            for entry in entries:
+                reader.add_generic(entry)
+            generic = reader.finish()
+            assert request.messages[len(request.messages) - len(generic) :] == generic
         assert formats[name].encode_request(request) == formats[name].encode_request(
             formats[name].read_request(msgspec.json.decode(data))
         )
@@ -202,7 +207,7 @@ UNUSUAL: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
+@pytest.mark.parametrize("name", [name for name in UNUSUAL if name not in SHAPED])
 def test_one_unusual_message_keeps_the_typed_parse_of_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = import_module(f"antiphon.wire.{name.replace('-', '_')}.messages")
     generic: list[Any] = []
@@ -263,7 +268,7 @@ def test_an_unusual_body_is_read_the_same_from_its_bytes(name: str, data: st.Dat
     assert_same_from_bytes(name, body)
 
 
-SCANNED = ("openai-chat", "anthropic")
+SCANNED = SHAPED
 
 
 def order(request: ModelRequest) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -80,7 +80,7 @@ BLOCKS = Shapes(
     ResultShape,
     ImageShape,
     DocumentShape,
-    lists={"content": _RESULT_BLOCKS},
+    inner={"content": _RESULT_BLOCKS},
 )
 
 

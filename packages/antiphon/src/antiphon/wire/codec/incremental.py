@@ -124,7 +124,7 @@ def _first_open_entry(written: Sequence[Any], count: int) -> int:
     """The index from which on `count` messages are the user's: those may be marked."""
     for index in range(len(written) - 1, 0, -1):
         entry = written[index]
-        if type(entry) is dict and entry.get("role") == "user":
+        if _field(entry, "role") == "user":
             count -= 1
             if not count:
                 return index
@@ -154,13 +154,17 @@ def _sentinel_index(written: list[Any], places: range) -> int:
     """Where the sentinel message is; it is nearly always at the first of the `places`."""
     for index in places:
         entry = written[index]
-        content = (entry.get("content") or entry.get("parts")) if isinstance(entry, dict) else None
+        content = _field(entry, "content") or _field(entry, "parts")
         if content == _SENTINEL_TEXT:
             return index
-        for block in content if isinstance(content, list) else ():
-            if isinstance(block, dict) and block.get("text") == _SENTINEL_TEXT:
-                return index
+        if type(content) is list and any(_field(block, "text") == _SENTINEL_TEXT for block in content):
+            return index
     raise AssertionError("the writer dropped a sentinel message")
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of an object or of its shape; None if it has none."""
+    return value.get(name) if type(value) is dict else getattr(value, name, None)
 
 
 def _place_losses(losses: list[Loss], repeated: int, offset: int, *, is_last: bool) -> list[Loss]:

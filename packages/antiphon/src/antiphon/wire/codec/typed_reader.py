@@ -2,8 +2,7 @@
 
 `TypedReader` decodes a body whose messages are all typed in one pass. Other bodies are decoded to plain JSON values, and
 `EntryReader` reads their messages: each one typed if possible, generic otherwise, so that one odd message does not cost the
-typed parse of the others. The result is the same as that of the generic reader alone. `RequestScanner` reads only the ids of
-calls and results, for bodies that are forwarded unchanged.
+typed parse of the others. The result is the same as that of the generic reader alone.
 
 The parameters beside the messages are in alphabetical order, so that a body gives the same request from bytes and values.
 """
@@ -11,22 +10,18 @@ The parameters beside the messages are in alphabetical order, so that a body giv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
-from antiphon.parts import Text, TokenUsage, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import TokenUsage
 from antiphon.wire.request import Message, ModelRequest
 
 Entry = TypeVar("Entry")
 EntryIn = TypeVar("EntryIn", contravariant=True)
 
 _INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
-_SUCCESS = ToolExecutionStatus.SUCCESS
-
-ANY_TEXT: Final = (Text(""),)
-"""The parts of a scanned message that has only text."""
 
 
 class MessageListReader(Protocol[EntryIn]):
@@ -146,65 +141,6 @@ def parameters_beside(body: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: body[name] for name in sorted(body, key=str) if name != key}
 
 
-class RequestScanner(Generic[Entry]):
-    """Scans bodies with a list of `entry` under `key`. `scan_entry` makes a message with only ids; None: read it whole.
-
-    `origin`: the format whose `stream_options` are kept in `native`, as they are sent.
-    """
-
-    def __init__(
-        self, key: str, entry: Any, scan_entry: Callable[[Entry], Message | None], *, origin: str = ""
-    ) -> None:
-        fields: list[Any] = [
-            (key, list[entry]),
-            ("model", str, ""),
-            ("stream", bool | None, None),
-            ("service_tier", str | None, None),
-            ("stream_options", Any, UNSET),
-        ]
-        self._origin = origin
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", fields, gc=False)).decode
-        self._key = key
-        self._scan_entry = scan_entry
-
-    def scan(self, data: bytes) -> ModelRequest | None:
-        """The model, `stream`, its options, the tier and the order of calls and results; None if the body must be read whole."""
-        try:
-            body: Any = self._decode(data)
-        except _INVALID:
-            return None
-        messages: list[Message] = []
-        for entry in getattr(body, self._key):
-            message = self._scan_entry(entry)
-            if message is None:
-                return None
-            messages.append(message)
-        options = body.stream_options
-        return ModelRequest(
-            messages=tuple(messages),
-            model=body.model,
-            stream=body.stream,
-            service_tier=body.service_tier,
-            native={self._origin: {"stream_options": options}} if self._origin and options is not UNSET else None,
-        )
-
-
-class TextBlock(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
-    """A block of text among blocks of other types."""
-
-    text: str
-    cache_control: Any = None
-    citations: None = None
-
-
-class OnlyTextBlock(Struct, forbid_unknown_fields=True, gc=False):
-    """A block of text in a list of only text: outside of a union msgspec does not require the tag."""
-
-    type: Literal["text"]
-    text: str
-    cache_control: Any = None
-
-
 class UsageScanner:
     """Decodes only the usage of a response, under `usage`, and checks that there is a list under `content`."""
 
@@ -221,13 +157,3 @@ class UsageScanner:
         except _INVALID:
             return None
         return self._read(raw) if raw is not UNSET else None
-
-
-def call_with_id(call_id: str) -> ToolCallRequest:
-    """A scanned call: only its id is known."""
-    return ToolCallRequest("", call_id, "")
-
-
-def result_with_id(call_id: str) -> ToolCallResult:
-    """A scanned result: only its id is known."""
-    return ToolCallResult("", call_id, _SUCCESS, ANY_TEXT)

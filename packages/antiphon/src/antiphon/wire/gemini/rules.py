@@ -387,7 +387,7 @@ def _find_function_role(body: dict[str, Any], _: rows.Checked) -> Iterator[tuple
     for index, content in enumerate(_contents(body)):
         if isinstance(content, dict):
             if content.get("role") == "function":
-                yield "GM-02", (("contents", index, "role"), "is no longer documented")
+                yield "GM-02", (("contents", index, "role"), "the API documents user and model only")
             if content.get("role") == "model" and "parts" not in content:
                 yield "GM-03", (("contents", index, "parts"), "must not be empty")
 

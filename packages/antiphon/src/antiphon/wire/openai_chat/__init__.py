@@ -10,6 +10,7 @@ FORMAT_MODULE = FormatModule(
     sequence_rule=SequenceRule(),
     options=frozenset({"dialect"}),
     normalizes_streams=True,
+    embeds_raw_json=True,
     signature=FormatSignature(
         body_keys=name_set("max_completion_tokens response_format stream_options"),
         tool_keys=name_set("function"),

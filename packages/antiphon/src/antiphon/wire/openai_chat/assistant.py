@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from antiphon.ids import new_id
 from antiphon.parts import (
@@ -29,31 +29,26 @@ from antiphon.parts import (
     ToolCallResult,
 )
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
+from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.content import (
-    ContentPart,
-    canonical_json,
-    read_content,
-    read_image_url,
-    write_part,
-)
+from antiphon.wire.openai_chat.content import ContentPart, PartWriter, canonical_json, read_content, read_image_url
 from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, REASONING_STATE_FIELDS, RESPONSE_DIALECT, Dialect
+from antiphon.wire.openai_chat.shapes import MESSAGES, AssistantShape, TextPart
 from antiphon.wire.openai_chat.tools import (
+    CallWriter,
     read_calls,
     read_function_call,
     unreadable_calls,
-    write_call,
 )
+from antiphon.wire.shapes import Loose, extend
 from antiphon.wire.tool_calls import is_legacy_function
-from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import OPENAI
+from antiphon.wire.vendors.openai import OPENAI, collapse_text, is_plain_text
 
 GENERATED_IMAGE = "images"
 """The mark of a generated image: OpenRouter's field for them."""
 _ANTIPHON_FIELDS = ("field", "also", "part")
 _AUDIO_OUTPUT_ONLY = ("transcript", "expires_at")  # a history names the audio by its id
-_Media = Image | Audio | Document
+MEDIA = (Image, Audio, Document)
 
 
 class ReadMessage(NamedTuple):
@@ -63,51 +58,56 @@ class ReadMessage(NamedTuple):
     extras: dict[str, Any]
 
 
-def read_assistant(message: dict[str, Any], position: int, *, is_response: bool = False) -> ReadMessage | None:
+def read_assistant(
+    message: AssistantShape, more: dict[str, Any] | None, position: int, *, is_response: bool = False
+) -> ReadMessage | None:
     """An assistant message; None if its content has an unknown shape. `position` is its index among the messages."""
-    content = message.get("content")
-    read = _read_content(content, is_response)
-    if read is None:
-        return None
-    parts: list[Any] = list(read)
-    known = {"role", "content"}
-    thinking = _read_reasoning(message, known)
-    if thinking is not None:
-        parts.insert(0, thinking)
-    refusal = message.get("refusal")
-    if type(refusal) is str:
-        known.add("refusal")
-        if refusal:
-            parts.append(Refusal(refusal))
-    _read_annotations(message, parts, known)
-    _read_media(message, parts, known)
-    calls = message.get("tool_calls")
-    if type(calls) is list:
-        known.add("tool_calls")
-        parts.extend(read_calls(calls))
-    call = read_function_call(message.get("function_call"), position)
-    if call is not None:
-        known.add("function_call")
-        parts.append(call)
-    extras = other_fields(message, known)
-    state = {key: extras.pop(key) for key in REASONING_STATE_FIELDS.intersection(extras)}
-    if state.get("reasoning_details") == []:
-        del state["reasoning_details"]
-    if state:
-        parts.append(Thinking(native={FORMAT: state}))
-    return ReadMessage(parts, extras)
-
-
-def _read_content(content: Any, is_response: bool) -> list[ContentPart] | None:
+    content: Any = message.content
+    parts: list[Any]
     if type(content) is str:
-        return [Text(content)] if content or not is_response else []
-    if content is None:
-        return []
-    if type(content) is list:
-        return read_blocks(content)
-    if is_response:  # Cloudflare returns the object itself where a schema was requested
-        return [Text(canonical_json(content), native={FORMAT: {"content": content}})]
-    return None
+        parts = [Text(content)] if content or not is_response else []
+    elif content is None or content is UNSET:
+        parts = []
+    else:
+        read = read_blocks(content)
+        if read is None:
+            return None
+        parts = [*read]
+    more = dict(more) if more else {}
+    if more:
+        thinking = _read_reasoning(more)
+        if thinking is not None:
+            parts.insert(0, thinking)
+    if message.refusal:
+        parts.append(Refusal(message.refusal))
+    if more:
+        _read_annotations(more, parts)
+        _read_media(more, parts)
+    if message.tool_calls is not None:
+        parts.extend(read_calls(message.tool_calls))
+    if more:
+        call = read_function_call(more.get("function_call"), position)
+        if call is not None:
+            del more["function_call"]
+            parts.append(call)
+        state = {key: more.pop(key) for key in [key for key in more if key in REASONING_STATE_FIELDS]}
+        if state.get("reasoning_details") == []:
+            del state["reasoning_details"]
+        if state:
+            parts.append(Thinking(native={FORMAT: state}))
+    return ReadMessage(parts, more)
+
+
+def fit_answer(message: dict[str, Any]) -> tuple[AssistantShape, dict[str, Any] | None] | None:
+    """The message of a response: it may have any role, and any JSON as content; None if it cannot be read."""
+    fields = {**message, "role": "assistant"}
+    content = message.get("content")
+    if content is not None and type(content) not in (str, list):  # Cloudflare returns the object that a schema asks for
+        fields["content"] = [{"type": "text", "text": canonical_json(content), "content": content}]
+    fitted = MESSAGES.fit(fields)
+    if type(fitted) is not Loose:
+        return fitted, None
+    return None if fitted.shape is None else (fitted.shape, fitted.more)
 
 
 def read_blocks(content: list[Any]) -> list[ContentPart] | None:
@@ -117,16 +117,18 @@ def read_blocks(content: list[Any]) -> list[ContentPart] | None:
     return None if is_ambiguous else parts
 
 
-def _read_reasoning(message: dict[str, Any], known: set[str]) -> Thinking | None:
-    texts = {field: message[field] for field in REASONING_FIELDS if type(message.get(field)) is str}
-    known.update(field for field, text in texts.items() if not text)
+def _read_reasoning(more: dict[str, Any]) -> Thinking | None:
+    texts = {field: more[field] for field in REASONING_FIELDS if type(more.get(field)) is str}
     filled = {field: text for field, text in texts.items() if text}
+    for field in texts.keys() - filled.keys():
+        del more[field]
     if filled:
         field, text = next(iter(filled.items()))
         also = [other for other in filled if other != field and filled[other] == text]
-        known.update((field, *also))
+        for name in (field, *also):
+            del more[name]
         return Thinking(text, native={FORMAT: {"field": field, **({"also": also} if also else {})}})
-    text = reasoning_text(message.get("reasoning_details"))
+    text = reasoning_text(more.get("reasoning_details"))
     return Thinking(text, native={FORMAT: {"field": "reasoning_details"}}) if text else None
 
 
@@ -139,30 +141,28 @@ def reasoning_text(details: Any) -> str:
     return "".join(piece for piece in pieces if type(piece) is str)
 
 
-def _read_annotations(message: dict[str, Any], parts: list[Any], known: set[str]) -> None:
-    annotations = message.get("annotations")
+def _read_annotations(more: dict[str, Any], parts: list[Any]) -> None:
+    annotations = more.get("annotations")
     if type(annotations) is not list:
         return
     index = next((index for index in reversed(range(len(parts))) if type(parts[index]) is Text), None)
-    if not annotations:
-        known.add("annotations")
-    elif index is not None:
-        known.add("annotations")
+    if not annotations or index is not None:
+        del more["annotations"]
+    if annotations and index is not None:
         own = (parts[index].native or {}).get(FORMAT, {})
         native = {**(parts[index].native or {}), FORMAT: {**own, "annotations": annotations}}
         parts[index] = structs.replace(parts[index], native=native)
 
 
-def _read_media(message: dict[str, Any], parts: list[Any], known: set[str]) -> None:
-    audio = message.get("audio")
+def _read_media(more: dict[str, Any], parts: list[Any]) -> None:
+    audio = more.get("audio")
     if type(audio) is dict and type(audio.get("id")) is str and audio["id"]:
-        known.add("audio")
-        parts.append(read_audio_output(audio))
-    images = message.get(GENERATED_IMAGE)
+        parts.append(read_audio_output(more.pop("audio")))
+    images = more.get(GENERATED_IMAGE)
     if type(images) is list and images:
         generated = [read_generated_image(entry) for entry in images]
         if all(generated):
-            known.add(GENERATED_IMAGE)
+            del more[GENERATED_IMAGE]
             parts.extend(generated)
 
 
@@ -196,61 +196,7 @@ def without_image_marker(part: Image) -> Image:
     return structs.replace(part, native={**native, FORMAT: own})
 
 
-def write_thinking(
-    part: Thinking, message: dict[str, Any], losses: list[Loss], path: str, dialect: Dialect
-) -> dict[str, Any] | None:
-    """Put reasoning into the message's fields; Mistral's is returned, because it belongs to the content."""
-    native = part.native or {}
-    own = native.get(FORMAT)
-    is_state = own is not None and "field" not in own and not part.text
-    if own is not None and dialect.echoes_reasoning:
-        field = None if is_state else own.get("field", REASONING_FIELDS[0])
-        message.update((key, value) for key, value in own.items() if key not in _ANTIPHON_FIELDS)
-    else:
-        field = _reasoning_field_for_host(own or {}, message, losses, path, dialect)
-        if is_state:
-            field = None
-        elif field is None:
-            losses.append(
-                Loss(path, "thinking", "reasoning can only be returned to the host that produced it; dropped")
-            )
-            return None
-    lose_native(losses, path, native, FORMAT, OPENAI)
-    if field == "thinking":
-        more = own.get("part", {}) if own else {}
-        return {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **more}
-    if (
-        field is not None
-        and field != "reasoning_details"
-        and (part.text or own is not None or dialect is not RESPONSE_DIALECT)
-    ):
-        for name in (field, *own.get("also", ())) if own and dialect.echoes_reasoning else (field,):
-            message[name] = message.get(name, "") + part.text
-    return None
-
-
-def _reasoning_field_for_host(
-    own: dict[str, Any], message: dict[str, Any], losses: list[Loss], path: str, dialect: Dialect
-) -> str | None:
-    """The field in which a host accepts reasoning; the state it accepts is put into the message."""
-    for key, value in own.items():
-        if key in dialect.reasoning_state_fields:
-            message[key] = value
-        elif key not in _ANTIPHON_FIELDS:
-            losses.append(Loss(f"{path}.{key}", key, "host does not accept this reasoning field; dropped"))
-    if own.get("field") in dialect.reasoning_state_fields:
-        return "reasoning_details"  # its text is in the state, which follows
-    return dialect.reasoning_field
-
-
-class WrittenAssistant(NamedTuple):
-    """An assistant message, and the results that were among its parts."""
-
-    message: dict[str, Any]
-    results: list[tuple[str, ToolCallResult]]
-
-
-class AssistantWriter:
+class AssistantWriter(PartWriter):
     """Writes assistant messages: for responses as the model produced them, for requests as the host accepts them back.
 
     A request has a list of `deferred` media, which go to the next user message; a response has none.
@@ -258,123 +204,187 @@ class AssistantWriter:
 
     def __init__(
         self,
-        losses: list[Loss],
+        losses: Losses,
         dialect: Dialect = RESPONSE_DIALECT,
         deferred: list[Any] | None = None,
         model: Capabilities | None = None,
     ) -> None:
+        super().__init__(losses, dialect, model)
+        self.results: list[tuple[int, ToolCallResult]] = []
+        """The results that were among the parts of the last message, each with its position."""
+        self.write_call = CallWriter(losses, dialect).write
         self.converted_legacy_calls: set[str] = set()
         """The ids of function calls that were written as tool calls."""
-        self._losses = losses
-        self._dialect = dialect
         self._deferred = deferred
-        self._model = model
 
-    def write(self, parts: tuple[Part, ...] | tuple[OutputPart, ...], path: str, start: int = 0) -> WrittenAssistant:
-        """The message of these parts; they are at `path` + `parts[start]` and following."""
-        losses, dialect, is_request = self._losses, self._dialect, self._deferred is not None
-        message: dict[str, Any] = {"role": "assistant", "content": dialect.empty_content}
-        if not is_request:
-            message["refusal"] = None
-            message["annotations"] = []
+    def request_message(self, parts: tuple[Part, ...]) -> Any:
+        """The message of earlier parts, as the host accepts it."""
+        text: Any = self.dialect.empty_content
+        reported = len(self.losses)
+        plain: Any = None
+        calls: list[Any] = []
+        for position, part in enumerate(parts):
+            if type(part) is ToolCallRequest and part.native is None:
+                self.losses.part = position
+                calls.append(self.write_call(part))
+            elif type(part) is Text and part.native is None and position == 0:
+                plain = part.text
+            else:
+                break
+        else:  # one text, and calls after it, as nearly all are
+            self.losses.part = -1
+            return AssistantShape(plain if plain is not None else text if calls else "", calls or None)
+        del self.losses[reported:]
+        fields, content, calls = self._write_parts(parts, 0)
+        if content:
+            text = collapse_text(content, "text")
+        elif not calls and not any(map(fields.get, ("function_call", "refusal", "audio"))):
+            text = ""
+        message: Any = AssistantShape(text, calls or None)
+        return extend(message, fields) if fields else message
+
+    def response_message(self, parts: tuple[OutputPart, ...], start: int = 0) -> dict[str, Any]:
+        """The message of an answer; its parts are counted from `start`."""
+        fields, content, calls = self._write_parts(parts, start)
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
+        message["content"] = fields.pop("content") if "content" in fields else _join_text(content)
+        return {**message, **fields, **({"tool_calls": calls} if calls else {})}
+
+    def _write_parts(self, parts: tuple[Any, ...], start: int) -> tuple[dict[str, Any], list[Any], list[Any]]:
+        """Fields of the message, its content and calls."""
+        losses, is_request = self.losses, self._deferred is not None
+        fields: dict[str, Any] = {}
         content: list[Any] = []
         calls: list[Any] = []
-        results: list[tuple[str, ToolCallResult]] = []
-        made = [part for part in parts if type(part) is ToolCallRequest]
-        is_function_call = len(made) == 1 and is_legacy_function(made[0].native)
-        refusals = [part for part in parts if type(part) is Refusal]
-        is_refusal_field = not is_request or (len(refusals) == 1 and refusals[0].native is None)
-        raw_content: Any = None
         text_after_call = False
-        for index, part in enumerate(parts, start):
-            where = f"{path}parts[{index}]"
-            if isinstance(part, ToolCallRequest):
-                if is_function_call:
-                    name = dialect.name_rule.to_wire(part.tool_name)
-                    message["function_call"] = {"name": name, "arguments": part.arguments}
+        for position, part in enumerate(parts, start):
+            losses.part = position
+            kind = type(part)
+            if kind is Text:
+                text_after_call = text_after_call or bool(calls)
+                if part.native is None:
+                    content.append(TextPart(part.text))
                 else:
-                    if is_legacy_function(part.native):
-                        self.converted_legacy_calls.add(part.tool_call_id)
-                    calls.append(write_call(part, losses, where, dialect))
-            elif isinstance(part, Thinking):
-                thinking = write_thinking(part, message, losses, where, dialect)
+                    self._text_with_extras(part, fields, content)
+            elif kind is ToolCallRequest:
+                if part.native is not None and is_legacy_function(part.native):
+                    if self._is_only_call(parts):
+                        name = self.dialect.name_rule.to_wire(part.tool_name)
+                        fields["function_call"] = {"name": name, "arguments": part.arguments}
+                        continue
+                    self.converted_legacy_calls.add(part.tool_call_id)
+                calls.append(self.write_call(part))
+            elif kind is Thinking:
+                thinking = self.write_thinking(part, fields)
                 if thinking is not None:
                     content.append(thinking)
-            elif isinstance(part, Refusal) and is_refusal_field:
-                own_extras(part.native, losses, where, OPENAI, FORMAT)
-                message["refusal"] = (message.get("refusal") or "") + part.text
-            elif isinstance(part, ToolCallResult):
-                results.append((where, part))
-            elif isinstance(part, _Media):
-                self._write_media(where, part, message, content)
-            elif isinstance(part, Native) and (unreadable := unreadable_calls(part)) is not None:
+            elif kind is Refusal and (not is_request or self._is_only_refusal(parts, part)):
+                losses.take_extras(part.native, OPENAI, FORMAT)
+                fields["refusal"] = (fields.get("refusal") or "") + part.text
+            elif kind is ToolCallResult:
+                self.results.append((position, part))
+            elif kind in MEDIA:
+                self._write_media(part, fields, content)
+            elif kind is Native and (unreadable := unreadable_calls(part)) is not None:
                 calls.extend(unreadable)
             else:
                 text_after_call = text_after_call or bool(calls)
-                written = write_part(part, losses, where, dialect)
-                if type(part) is Text and part.native is not None:
-                    raw_content = written[0].pop("content", None)
-                    if annotations := written[0].pop("annotations", None):
-                        message["annotations"] = message.get("annotations", []) + annotations
-                content += written
-        if is_request:
-            if text_after_call:
-                losses.append(
-                    Loss(path.removesuffix("."), "order", "text after a tool call was moved before the calls")
-                )
-            if content:
-                message["content"] = openai.collapse_text(content, "text")
-            elif not calls and not any(map(message.get, ("function_call", "refusal", "audio"))):
-                message["content"] = ""
-        else:
-            message["content"] = _join_text(content) if raw_content is None else raw_content
-        if calls:
-            message["tool_calls"] = calls
-        return WrittenAssistant(message, results)
+                content += self.write(part, is_fitted=True)
+        losses.part = -1
+        if text_after_call and is_request:
+            losses.add("order", "text after a tool call was moved before the calls")
+        return fields, content, calls
 
-    def _write_media(self, path: str, part: _Media, message: dict[str, Any], content: list[Any]) -> None:
+    @staticmethod
+    def _is_only_call(parts: tuple[Any, ...]) -> bool:
+        return sum(type(part) is ToolCallRequest for part in parts) == 1
+
+    @staticmethod
+    def _is_only_refusal(parts: tuple[Any, ...], refusal: Refusal) -> bool:
+        return refusal.native is None and sum(type(part) is Refusal for part in parts) == 1
+
+    def _text_with_extras(self, part: Text, fields: dict[str, Any], content: list[Any]) -> None:
+        """Text whose annotations are a field of the message, or that is the object of an answer (`content`)."""
+        (written,) = self.write(part)
+        raw = written.pop("content", None)
+        if raw is not None and self._deferred is None:
+            fields["content"] = raw
+        if annotations := written.pop("annotations", None):
+            fields["annotations"] = fields.get("annotations", []) + annotations
+        content.append(written)
+
+    def write_thinking(self, part: Thinking, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Put reasoning into the message's fields; Mistral's is returned, because it belongs to the content."""
+        native, dialect = part.native or {}, self.dialect
+        own = native.get(FORMAT)
+        is_state = own is not None and "field" not in own and not part.text
+        if own is not None and dialect.echoes_reasoning:
+            field = None if is_state else own.get("field", REASONING_FIELDS[0])
+            message.update((key, value) for key, value in own.items() if key not in _ANTIPHON_FIELDS)
+        else:
+            field = self._reasoning_field(own or {}, message)
+            if is_state:
+                field = None
+            elif field is None:
+                reason = "reasoning can only be returned to the host that produced it; dropped"
+                self.losses.add("thinking", reason)
+                return None
+        self.losses.report_extras(native, FORMAT, OPENAI)
+        if field == "thinking":
+            more = own.get("part", {}) if own else {}
+            return {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **more}
+        is_shown = part.text or own is not None or dialect is not RESPONSE_DIALECT
+        if field is not None and field != "reasoning_details" and is_shown:
+            for name in (field, *own.get("also", ())) if own and dialect.echoes_reasoning else (field,):
+                message[name] = message.get(name, "") + part.text
+        return None
+
+    def _reasoning_field(self, own: dict[str, Any], message: dict[str, Any]) -> str | None:
+        """The field in which a host accepts reasoning; the state it accepts is put into the message."""
+        for key, value in own.items():
+            if key in self.dialect.reasoning_state_fields:
+                message[key] = value
+            elif key not in _ANTIPHON_FIELDS:
+                self.losses.add(key, "host does not accept this reasoning field; dropped", key)
+        if own.get("field") in self.dialect.reasoning_state_fields:
+            return "reasoning_details"  # its text is in the state, which follows
+        return self.dialect.reasoning_field
+
+    def _write_media(self, part: Any, fields: dict[str, Any], content: list[Any]) -> None:
         """Audio and generated images have fields of their own; a host may accept the rest only from a user."""
-        losses, dialect, is_request = self._losses, self._dialect, self._deferred is not None
+        is_request = self._deferred is not None
         if isinstance(part, Audio) and (part.file_id or not is_request):
-            extras = own_extras(part.native, losses, path, OPENAI, FORMAT)
+            extras = self.losses.take_extras(part.native, OPENAI, FORMAT)
             if is_request:
                 extras = {key: value for key, value in extras.items() if key not in _AUDIO_OUTPUT_ONLY}
             data = {"data": part.data} if part.data and not is_request else {}
-            message["audio"] = {"id": part.file_id or f"audio_{new_id()}", **data, **extras}
+            fields["audio"] = {"id": part.file_id or f"audio_{new_id()}", **data, **extras}
         elif isinstance(part, Image) and (is_generated_image(part) or not is_request):
             image = without_image_marker(part) if is_generated_image(part) else part
-            for written in write_part(image, losses, path, dialect):
-                message.setdefault("images", []).append(written)
+            for written in self.write(image):
+                fields.setdefault("images", []).append(written)
         elif self._deferred is None:
-            losses.append(Loss(path, "document", "a response cannot hold files; dropped"))
-        elif dialect.allows_media_in_any_role:
-            content += write_part(part, losses, path, dialect, self._model)
+            self.losses.add("document", "a response cannot hold files; dropped")
+        elif self.dialect.allows_media_in_any_role:
+            content += self.write(part)
         else:
-            content += defer_media(self._deferred, part, "the assistant's answer", losses, path, dialect, self._model)
+            content += self.defer_media(part, "the assistant's answer")
 
-
-def defer_media(
-    deferred: list[Any],
-    part: _Media,
-    origin: str,
-    losses: list[Loss],
-    path: str,
-    dialect: Dialect,
-    model: Capabilities | None,
-) -> list[Any]:
-    """Keep an image, audio or file for the next user message; a marker stays in its position."""
-    written = write_part(part, losses, path, dialect, model)
-    if not written or written[0]["type"] == "text":  # a text document stays where it is
-        return [{"type": "text", "text": block["text"]} for block in written]
-    kind = type(part).__name__.lower()
-    deferred += [{"type": "text", "text": f"[{kind} from {origin}]"}, *written]
-    return [{"type": "text", "text": f"[{kind}: shown in the next user message]"}]
+    def defer_media(self, part: Any, origin: str) -> list[Any]:
+        """Keep an image, audio or file for the next user message; a marker stays in its position."""
+        written = self.write(part)
+        if not written or written[0]["type"] == "text":  # a text document stays where it is
+            return [{"type": "text", "text": block["text"]} for block in written]
+        kind = type(part).__name__.lower()
+        assert self._deferred is not None
+        self._deferred += [{"type": "text", "text": f"[{kind} from {origin}]"}, *written]
+        return [{"type": "text", "text": f"[{kind}: shown in the next user message]"}]
 
 
 def _join_text(content: list[Any]) -> Any:
     """The content of a response: one string, unless it has blocks other than plain text."""
     if not content:
         return None
-    if all(openai.is_plain_text(block, "text") for block in content):
-        return "".join(block["text"] for block in content)
+    if all(type(block) is TextPart or is_plain_text(block, "text") for block in content):
+        return "".join(block.text if type(block) is TextPart else block["text"] for block in content)
     return content

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
-from antiphon.wire.loss import Loss, foreign_block, other_fields, own_extras
+from antiphon.wire.loss import Losses, foreign_block, other_fields
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -156,97 +156,102 @@ _READERS: dict[str, Callable[[dict[str, Any]], ContentPart | None]] = {
 }
 
 
-def write_part(
-    part: Any, losses: list[Loss], path: str, dialect: Dialect, model: Capabilities | None = None
-) -> list[Any]:
-    """The blocks of a part: one, or none if the host does not accept it and the loss is reported."""
-    if type(part) is not Text:
-        part = fit_medium(part, model, losses, path, dialect.kinds_of_any_type)
-    kind = type(part)
-    if kind is Native:
-        if part.origin == FORMAT:
-            return [part.data]
-        if dialect is RESPONSE_DIALECT:  # the reader of an answer needs only its own text
-            losses.append(foreign_block(path, "native", part.origin))
+class PartWriter:
+    """Writes content blocks for a host and a model; without a model (in a response) all media are accepted."""
+
+    def __init__(self, losses: Losses, dialect: Dialect, model: Capabilities | None = None) -> None:
+        self.losses = losses
+        self.dialect = dialect
+        self._model = model
+
+    def write(self, part: Any, *, is_fitted: bool = False) -> list[Any]:
+        """The blocks of a part: one, or none if the host does not accept it and the loss is reported."""
+        losses = self.losses
+        if type(part) is not Text and self._model is not None and not is_fitted:
+            part = fit_medium(part, self._model, losses, losses.path(), self.dialect.kinds_of_any_type)
+        kind = type(part)
+        if kind is Native:
+            if part.origin == FORMAT:
+                return [part.data]
+            if self.dialect is RESPONSE_DIALECT:  # the reader of an answer needs only its own text
+                losses.append(foreign_block(losses.path(), "native", part.origin))
+                return []
+            carried = readable_parts(part, losses, losses.path(), "Chat Completions")
+            return [block for readable in carried for block in self.write(readable, is_fitted=is_fitted)]
+        if kind not in _WRITERS:
+            losses.add(kind.__name__, "not allowed in a message of this role; dropped")
             return []
-        carried = readable_parts(part, losses, path, "Chat Completions")
-        return [block for readable in carried for block in write_part(readable, losses, path, dialect, model)]
-    written: dict[str, Any] | None = None
-    if kind is Text:
-        native = translate_citations(part.native, FORMAT)
-        written = {"type": "text", "text": part.text, **own_extras(native, losses, path, OPENAI, FORMAT)}
-    elif kind is Refusal:
-        written = {"type": "refusal", "refusal": part.text, **own_extras(part.native, losses, path, OPENAI, FORMAT)}
-    elif kind is Image:
-        written = _write_image(part, losses, path, dialect)
-    elif kind is Document:
-        written = _write_document(part, losses, path, dialect)
-    elif kind is Audio:
-        written = _write_audio(part, losses, path)
-    else:
-        losses.append(Loss(path, kind.__name__, "not allowed in a message of this role; dropped"))
-    return [] if written is None else [written]
+        native = translate_citations(part.native, FORMAT) if kind is Text else part.native
+        written = _WRITERS[kind](self, part, losses.take_extras(native, OPENAI, FORMAT))
+        return [] if written is None else [written]
+
+    def _text(self, part: Text, more: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "text", "text": part.text, **more}
+
+    def _refusal(self, part: Refusal, more: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "refusal", "refusal": part.text, **more}
+
+    def _image(self, part: Image, more: dict[str, Any]) -> dict[str, Any] | None:
+        url, reason = "", "no URL and no data; dropped"
+        kind, data = inline_source(part.media_type, part.data, part.url)
+        if data:  # OC-13
+            kind = kind or sniff_base64(data)
+            is_accepted = kind != "" and format_capabilities(FORMAT).accepts_image(kind.lower())
+            if (is_accepted and looks_like_base64(data)) or (kind and self.dialect.accepts_any_image):
+                url = data_url(kind, data)
+            media_type = kind or "an unknown image type"
+            reason = f"OpenAI does not support {media_type} (PNG, JPEG, GIF and WebP only); dropped (OC-13)"
+        elif is_web_url(part.url):
+            url = part.url
+        elif part.file_id:
+            reason = "Chat Completions does not accept an image by file id; dropped"
+        if not url:
+            self.losses.add("image", reason)
+            return None
+        image = {"url": url, **more.pop("image_url", {})}
+        if "detail" in more:
+            image["detail"] = more.pop("detail")
+        return {"type": "image_url", "image_url": image, **more}
+
+    def _audio(self, part: Audio, more: dict[str, Any]) -> dict[str, Any] | None:
+        media_type, data = inline_source(part.media_type, part.data, part.url)
+        if not data:
+            self.losses.add("audio", "Chat Completions accepts audio only as inline data; dropped")
+            return None
+        name = audio_format(media_type) or "wav"
+        return {"type": "input_audio", "input_audio": {"data": data, "format": name}, **more}
+
+    def _document(self, part: Document, more: dict[str, Any]) -> dict[str, Any] | None:
+        if part.text:
+            text = f"{part.name}\n\n{part.text}" if part.name else part.text
+            return {"type": "text", "text": text, **more}
+        if part.media_type.startswith(("video/", "audio/")):
+            reason = f"{part.media_type} is not supported"
+            self.losses.add("document", f"{reason} in Chat Completions; replaced by a note")
+            return {"type": "text", "text": omission_note(part, reason)}
+        if part.url and (self.dialect.accepts_document_urls or more.get("type") == "document_url"):
+            named = {"document_name": part.name} if part.name else {}
+            return {**more, "type": "document_url", "document_url": part.url, **named}
+        kind, data = inline_source(part.media_type, part.data, part.url)
+        if data:
+            kind = kind or "application/pdf"
+            file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, data)}
+        elif part.file_id:
+            file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
+        else:
+            by_url = "Chat Completions accepts a file only as data or by id; dropped"
+            self.losses.add("document", by_url if part.url else "empty document; dropped")
+            return None
+        return {"type": "file", "file": file, **more}
 
 
-def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path, OPENAI, FORMAT)
-    url, reason = "", "no URL and no data; dropped"
-    kind, data = inline_source(part.media_type, part.data, part.url)
-    if data:  # OC-13
-        kind = kind or sniff_base64(data)
-        is_accepted = kind != "" and format_capabilities(FORMAT).accepts_image(kind.lower())
-        if (is_accepted and looks_like_base64(data)) or (kind and dialect.accepts_any_image):
-            url = data_url(kind, data)
-        media_type = kind or "an unknown image type"
-        reason = f"OpenAI does not support {media_type} (PNG, JPEG, GIF and WebP only); dropped (OC-13)"
-    elif is_web_url(part.url):
-        url = part.url
-    elif part.file_id:
-        reason = "Chat Completions does not accept an image by file id; dropped"
-    if not url:
-        losses.append(Loss(path, "image", reason))
-        return None
-    image = {"url": url, **more.pop("image_url", {})}
-    if "detail" in more:
-        image["detail"] = more.pop("detail")
-    return {"type": "image_url", "image_url": image, **more}
-
-
-def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path, OPENAI, FORMAT)
-    media_type, data = inline_source(part.media_type, part.data, part.url)
-    if not data:
-        losses.append(Loss(path, "audio", "Chat Completions accepts audio only as inline data; dropped"))
-        return None
-    name = audio_format(media_type) or "wav"
-    return {"type": "input_audio", "input_audio": {"data": data, "format": name}, **more}
-
-
-def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path, OPENAI, FORMAT)
-    if part.text:
-        text = f"{part.name}\n\n{part.text}" if part.name else part.text
-        return {"type": "text", "text": text, **more}
-    if part.media_type.startswith(("video/", "audio/")):
-        reason = f"{part.media_type} is not supported"
-        losses.append(Loss(path, "document", f"{reason} in Chat Completions; replaced by a note"))
-        return {"type": "text", "text": omission_note(part, reason)}
-    if part.url and (dialect.accepts_document_urls or more.get("type") == "document_url"):
-        named = {"document_name": part.name} if part.name else {}
-        return {**more, "type": "document_url", "document_url": part.url, **named}
-    kind, data = inline_source(part.media_type, part.data, part.url)
-    if data:
-        kind = kind or "application/pdf"
-        file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, data)}
-    elif part.file_id:
-        file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
-    else:
-        reason = (
-            "Chat Completions accepts a file only as data or by id; dropped" if part.url else "empty document; dropped"
-        )
-        losses.append(Loss(path, "document", reason))
-        return None
-    return {"type": "file", "file": file, **more}
+_WRITERS: dict[type, Callable[[PartWriter, Any, dict[str, Any]], dict[str, Any] | None]] = {
+    Text: PartWriter._text,
+    Refusal: PartWriter._refusal,
+    Image: PartWriter._image,
+    Audio: PartWriter._audio,
+    Document: PartWriter._document,
+}
 
 
 def canonical_json(value: Any) -> str:

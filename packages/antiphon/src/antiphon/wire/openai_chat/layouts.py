@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.openai_chat.dialects import Dialect, get_dialect
 from antiphon.wire.openai_chat.messages import MessageListWriter
 from antiphon.wire.request import Layout, Message
@@ -31,7 +32,11 @@ def write_messages(
     """A history as OpenAI messages, in one of three layouts."""
     arranged = arrange(messages, layout)
     host = structs.replace(get_dialect(dialect), writes_result_name=layout == "iterations")
-    return MessageListWriter(losses, host).write(arranged)
+    recorded = Losses()
+    written = MessageListWriter(recorded, host).write(arranged)
+    losses += recorded
+    plain: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(written))
+    return plain
 
 
 def arrange(messages: Sequence[Message], layout: Layout) -> list[Message]:

@@ -1,7 +1,7 @@
 """The messages of a request, read and written.
 
-Reading: text, calls and text results without other fields are typed entries; every other message is read field by field and
-keeps what no part holds as native extras. A message of unknown shape stays whole: `Message("unknown", (Native(FORMAT, it),))`.
+Reading: what no part holds is kept as native extras. A message of unknown shape stays whole:
+`Message("unknown", (Native(FORMAT, it),))`.
 
 Writing: a message with results becomes one tool message per result, then a message with the other parts. Media that only a user
 message may hold (OC-30) is deferred: a marker stays in its position, and a user message after the tool messages has it. No other
@@ -13,197 +13,153 @@ Normalisations: a single text is a string; null, absent and empty content are th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+import msgspec
+from msgspec import UNSET
 
-from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
-    Native,
-    Part,
-    Refusal,
-    Text,
-    Thinking,
-    ToolCallRequest,
-    ToolCallResult,
-    ToolExecutionStatus,
-)
+from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire import FORMATS
 from antiphon.wire.capabilities import Capabilities
-from antiphon.wire.codec.typed_reader import ANY_TEXT, EntryReader, OnlyTextBlock, call_with_id, result_with_id
-from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
+from antiphon.wire.loss import Losses
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
-from antiphon.wire.openai_chat.content import canonical_json, read_content, read_part, write_part
+from antiphon.wire.openai_chat.assistant import MEDIA, AssistantWriter, read_assistant
+from antiphon.wire.openai_chat.content import canonical_json, read_content, read_part
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.limits import MAX_PARTICIPANT_NAME, PARTICIPANT_NAMES, legal_participant_name
-from antiphon.wire.openai_chat.tools import is_object
+from antiphon.wire.openai_chat.shapes import (
+    ROLE_SHAPES,
+    AssistantShape,
+    CallShape,
+    DeveloperShape,
+    FunctionShape,
+    SystemShape,
+    TextPart,
+    ToolShape,
+    UserShape,
+)
 from antiphon.wire.request import Message
+from antiphon.wire.shapes import Loose, extend
 from antiphon.wire.tool_calls import LEGACY_FUNCTION, LEGACY_FUNCTION_EXTRAS, is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, collapse_text, mark_failed
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
-_MEDIA = (Image, Audio, Document)
 _WIRE_ORIGINS = (*FORMATS, OPENAI)
+_NAME_TYPES = (str, type(None))
 _BETWEEN_TOOL_AND_USER = {"role": "assistant", "content": "OK."}
+_More = dict[str, Any] | None
+_Functions = dict[str, str]  # the ids of legacy function calls by name
 
 
-class _Function(Struct, forbid_unknown_fields=True, gc=False):
-    name: str
-    arguments: str
-
-
-class _Call(Struct, forbid_unknown_fields=True, gc=False):
-    id: str
-    type: Literal["function"]
-    function: _Function
-
-
-class _Assistant(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="assistant"):
-    content: str | list[Any] | None = None
-    tool_calls: list[_Call] | UnsetType = UNSET
-    refusal: None = None
-
-
-class _Result(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="tool"):
-    tool_call_id: str
-    content: str | list[Any]
-    name: str | UnsetType = UNSET
-
-
-class _User(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="user"):
-    content: str | list[Any]
-
-
-class _System(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="system"):
-    content: str | list[Any]
-
-
-class _Developer(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="developer"):
-    content: str | list[Any]
-
-
-TypedMessage = _Assistant | _Result | _User | _System | _Developer
-_ROLES: dict[type, str] = {_User: "user", _System: "system", _Developer: "developer"}
-
-
-class MessageListReader:
-    """Reads the messages of one request."""
-
-    def __init__(self, _unread: dict[str, Any]) -> None:
-        self._messages: list[Message] = []
-        self._functions: dict[str, str] = {}  # the ids of legacy function calls by name
-
-    def add_typed(self, entries: Sequence[TypedMessage]) -> bool:
-        """Add typed messages; False at the first that must be read generically."""
-        add = self._messages.append
-        for entry in entries:
-            content: Any = entry.content
-            if type(entry) is _Result:
-                name = entry.name or ""  # UNSET is false
-                result = (Text(content),) if type(content) is str else _result_parts(content)
-                add(Message("tool", (ToolCallResult(name, entry.tool_call_id, _SUCCESS, result),)))
-            elif type(entry) is _Assistant:
-                if type(content) is str:
-                    if entry.tool_calls is UNSET:
-                        add(Message("assistant", (Text(content),)))
-                        continue
-                    parts: list[Any] = [Text(content)]
+def read_messages(entries: list[Any]) -> list[Message]:
+    """The messages of a request."""
+    messages: list[Message] = []
+    functions: _Functions = {}
+    add = messages.append
+    for index, entry in enumerate(entries):
+        kind = type(entry)
+        if kind is AssistantShape:
+            content, calls = entry.content, entry.tool_calls
+            if type(content) is str and entry.refusal is None:
+                if calls is None:
+                    add(Message("assistant", (Text(content),)))
+                    continue
+                parts: list[Any] = [Text(content)]
+                for call in calls:
+                    if type(call) is not CallShape:
+                        break
+                    function = call.function
+                    parts.append(ToolCallRequest(function.name, call.id, function.arguments))
                 else:
-                    blocks = [] if content is None else read_blocks(content)
-                    if blocks is None:
-                        return False
-                    parts = [*blocks]
-                if entry.tool_calls is not UNSET:
-                    for call in entry.tool_calls:
-                        function = call.function
-                        parts.append(ToolCallRequest(function.name, call.id, function.arguments))
-                add(Message("assistant", tuple(parts)))
-            elif type(content) is str:
-                add(Message(_ROLES[type(entry)], (Text(content),)))
-            else:
-                add(Message(_ROLES[type(entry)], tuple(read_content(content))))
-        return True
-
-    def add_generic(self, message: Any) -> None:
-        """Add a message of any shape."""
-        self._messages.append(self._read(message, len(self._messages)))
-
-    def finish(self) -> tuple[Message, ...]:
-        """The messages in their order and grouping."""
-        return tuple(self._messages)
-
-    def _read(self, message: Any, index: int) -> Message:
-        read = None
-        role = message.get("role") if type(message) is dict else None
-        if role in ("tool", "function"):
-            return _read_result(message, index, self._functions)
-        if role is not None and type(message.get("name")) in (str, type(None)):
-            if role == "assistant":
-                read = self._read_assistant(message, index)
-            elif role in ("user", "system", "developer"):
-                parts = _content_parts(message.get("content"))
-                if parts is not None:
-                    native = _extras(message, "role", "content", "name")
-                    read = Message(role, tuple(parts), message.get("name"), native)
-        return read or Message("unknown", (Native(FORMAT, message),))
-
-    def _read_assistant(self, message: dict[str, Any], index: int) -> Message | None:
-        read = read_assistant(message, index)
+                    add(Message("assistant", tuple(parts)))
+                    continue
+        elif kind is ToolShape:
+            content, call_id = entry.content, entry.tool_call_id
+            if type(content) is str and type(call_id) is str and type(entry.name) in _NAME_TYPES:
+                add(Message("tool", (ToolCallResult(entry.name or "", call_id, _SUCCESS, (Text(content),)),)))
+                continue
+        elif kind is UserShape:
+            content = entry.content
+            if type(content) is str and entry.name is None:
+                add(Message("user", (Text(content),)))
+                continue
+        shape, more = (entry.shape, entry.more) if kind is Loose else (entry, None)
+        read = _READERS[type(shape)](shape, more, index, functions) if shape is not None else None
         if read is None:
-            return None
-        name = read.extras.pop("name", None)
-        for part in read.parts:
-            if type(part) is ToolCallRequest and is_legacy_function(part.native):
-                self._functions[part.tool_name] = part.tool_call_id
-        return Message("assistant", tuple(read.parts), name, {FORMAT: read.extras} if read.extras else None)
+            value = entry.value if kind is Loose else msgspec.to_builtins(entry)
+            read = Message("unknown", (Native(FORMAT, value),))
+        add(read)
+    return messages
 
 
-_entries = EntryReader(TypedMessage, MessageListReader)
+def _read_assistant(shape: AssistantShape, more: _More, index: int, functions: _Functions) -> Message | None:
+    name = more.pop("name", None) if more else None
+    if name is not None and type(name) is not str:
+        return None
+    read = read_assistant(shape, more, index)
+    if read is None:
+        return None
+    for part in read.parts:
+        if type(part) is ToolCallRequest and part.native is not None and is_legacy_function(part.native):
+            functions[part.tool_name] = part.tool_call_id
+    return Message("assistant", tuple(read.parts), name, {FORMAT: read.extras} if read.extras else None)
 
 
-def read_messages(messages: list[Any]) -> tuple[Message, ...]:
-    """The messages of a list of decoded JSON."""
-    return _entries.read(messages, {})
+def _read_tool(shape: ToolShape, more: _More, _index: int, _functions: _Functions) -> Message:
+    content, name, call_id = shape.content, shape.name, shape.tool_call_id
+    parts = (Text(content),) if type(content) is str else _result_parts(content)
+    if type(call_id) is not str:
+        call_id = "" if call_id is None else canonical_json(call_id)
+    result = ToolCallResult(name if type(name) is str else "", call_id, _SUCCESS, parts)
+    return Message("tool", (result,), None, {FORMAT: more}) if more else Message("tool", (result,))
 
 
-def _extras(message: dict[str, Any], *known: str) -> dict[str, dict[str, Any]] | None:
-    extras = other_fields(message, known)
-    return {FORMAT: extras} if extras else None
+def _read_function(shape: FunctionShape, more: _More, index: int, functions: _Functions) -> Message:
+    """A result of the legacy API, which has the name of its function instead of an id."""
+    name, call_id = shape.name, shape.tool_call_id
+    if type(name) is not str or not name:
+        tool = ToolShape(call_id or f"call_function_{index}", name, shape.content)
+        return _read_tool(tool, more, index, functions)
+    if call_id is not None:
+        more = {**(more or {}), "tool_call_id": call_id}
+    result = ToolCallResult(
+        name,
+        functions.get(name, f"call_function_{index}"),
+        _SUCCESS,
+        _result_parts(shape.content),
+        native=LEGACY_FUNCTION_EXTRAS,
+    )
+    return Message("tool", (result,), None, {FORMAT: more} if more else None)
 
 
-def _content_parts(content: Any) -> list[Any] | None:
-    if type(content) is str:
-        return [Text(content)]
-    if content is None:
-        return []
-    return read_content(content) if type(content) is list else None
+def _reader(role: str) -> Callable[[Any, _More, int, _Functions], Message]:
+    def read(shape: UserShape, more: _More, _index: int, _functions: _Functions) -> Message:
+        content = shape.content
+        if type(content) is str:
+            parts: Any = (Text(content),)
+        else:
+            parts = tuple(read_content(content)) if type(content) is list else ()
+        return Message(role, parts, shape.name, {FORMAT: more} if more else None)
+
+    return read
 
 
-def _read_result(message: dict[str, Any], index: int, functions: dict[str, str]) -> Message:
-    """A result, whatever the shape of the message: it must reach the model."""
-    parts, call_id = _result_parts(message.get("content")), message.get("tool_call_id")
-    name = message["name"] if type(message.get("name")) is str else ""
-    if message["role"] == "function":
-        if name:
-            call_id = functions.get(name, f"call_function_{index}")
-            result = ToolCallResult(name, call_id, _SUCCESS, parts, native=LEGACY_FUNCTION_EXTRAS)
-            return Message("tool", (result,), None, _extras(message, "role", "content", "name"))
-        call_id = call_id or f"call_function_{index}"
-    if call_id is not None and type(call_id) is not str:
-        call_id = canonical_json(call_id)
-    extras = _extras(message, "role", "content", "name", "tool_call_id")
-    return Message("tool", (ToolCallResult(name, call_id or "", _SUCCESS, parts),), None, extras)
+_READERS: dict[type, Callable[[Any, _More, int, _Functions], Message | None]] = {
+    AssistantShape: _read_assistant,
+    ToolShape: _read_tool,
+    FunctionShape: _read_function,
+    UserShape: _reader("user"),
+    SystemShape: _reader("system"),
+    DeveloperShape: _reader("developer"),
+}
 
 
 def _result_parts(content: Any) -> tuple[Any, ...]:
     """The content of a tool message; anything that is not content becomes its JSON text."""
     if type(content) is str:
         return (Text(content),)
-    if content is None:
+    if content is None or content is UNSET:
         return ()
     if type(content) is not list:
         return (Text(canonical_json(content)),)
@@ -219,35 +175,6 @@ def _result_part(part: Any) -> Any:
     return read
 
 
-class ScannedMessage(Struct, forbid_unknown_fields=True, gc=False):
-    """A message whose texts are not needed: only text, calls and text results."""
-
-    role: Literal["user", "assistant", "tool", "system", "developer"]
-    content: str | list[OnlyTextBlock] | None = None
-    tool_calls: list[_Call] | UnsetType = UNSET
-    tool_call_id: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-
-
-_TEXT_MESSAGES = {role: Message(role, ANY_TEXT) for role in ("user", "assistant", "system", "developer")}
-
-
-def scan_message(entry: ScannedMessage) -> Message | None:
-    """The message with only the ids of its calls and results; None if the request must be read whole."""
-    calls, call_id, role = entry.tool_calls, entry.tool_call_id, entry.role
-    if role == "tool":
-        if call_id is UNSET or calls is not UNSET or entry.content is None:
-            return None
-        return Message("tool", (result_with_id(call_id),))
-    if call_id is not UNSET or entry.name is not UNSET:
-        return None
-    if calls is UNSET:
-        return None if entry.content is None else _TEXT_MESSAGES[role]
-    if role != "assistant" or not calls:
-        return None
-    return Message("assistant", tuple([call_with_id(call.id) for call in calls]))
-
-
 class MessageListWriter:
     """Writes the messages of one request.
 
@@ -257,214 +184,207 @@ class MessageListWriter:
 
     def __init__(
         self,
-        losses: list[Loss],
+        losses: Losses,
         dialect: Dialect,
         model: Capabilities | None = None,
         *,
         accepts_system: bool = True,
         thinking_enabled: bool = False,
     ) -> None:
-        self._model = model
+        self.entries: list[Any] = []
         self._losses = losses
         self._dialect = dialect
-        self._legal_id, self._legal_name = dialect.id_rule.to_wire, dialect.name_rule.to_wire
         self._roles = {
             "user": "user",
             "system": "system" if accepts_system else "user",
             "developer": ("developer" if dialect.has_developer_role else "system") if accepts_system else "user",
         }
-        self._written: list[Any] = []
-        self._deferred_media: list[Any] = []
+        self._text_shapes: dict[str, Any] = {"assistant": AssistantShape}
+        """What a message of one plain text is, by its role."""
+        if dialect.accepts_user_after_tool:
+            self._text_shapes |= {role: ROLE_SHAPES[role] for role, sent in self._roles.items() if role == sent}
+        self._deferred: list[Any] = []
         self._reasoning_placeholder = (
             dialect.reasoning_field if dialect.requires_reasoning and thinking_enabled else None
         )
-        self._assistant = AssistantWriter(losses, dialect, self._deferred_media, model)
+        self._assistant = AssistantWriter(losses, dialect, self._deferred, model)
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
-        add, legal_id, safe_name = self._written.append, self._legal_id, self._legal_name
-        roles, repairs = self._roles, self._dialect.parses_arguments
-        splits_users, no_content = not self._dialect.accepts_user_after_tool, self._dialect.empty_content
+        """All messages of a request."""
         for index, message in enumerate(messages):
-            role, parts = message.role, message.parts
-            if message.native is None and message.name is None and not self._deferred_media and parts:
-                part: Any = parts[0]
-                if type(part) is Text and len(parts) == 1:
-                    if part.native is None and (role == "assistant" or (roles.get(role) == role and not splits_users)):
-                        add({"role": role, "content": part.text})
-                        continue
-                elif role == "assistant":
-                    text, calls = no_content, []
-                    for part in parts:
-                        if type(part) is ToolCallRequest:
-                            arguments = part.arguments
-                            if part.native is not None or part.freeform or (repairs and not is_object(arguments)):
-                                break
-                            called = {"name": safe_name(part.tool_name), "arguments": arguments}
-                            calls.append({"id": legal_id(part.tool_call_id), "type": "function", "function": called})
-                        elif type(part) is Text and text is no_content and not calls and part.native is None:
-                            text = part.text
-                        else:
-                            break
-                    else:
-                        if calls and self._reasoning_placeholder is None:
-                            add({"role": "assistant", "content": text, "tool_calls": calls})
-                            continue
-                elif (
-                    type(part) is ToolCallResult
-                    and (role == "tool" or role == "user")
-                    and self._write_text_results(parts)
-                ):
-                    continue
-            self._write(index, message)
-        self._write_deferred_media()
-        return self._written
+            self.add(index, message)
+        self.finish()
+        return self.entries
 
-    def _write_text_results(self, parts: tuple[Part, ...]) -> bool:
-        """Write a message of text results only; False, and nothing written, if it has other parts."""
-        legal_id, writes_name, results = self._legal_id, self._dialect.writes_result_name, []
-        for part in parts:
-            if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
-                return False
-            content = part.content
-            if len(content) != 1:
-                return False
-            (text,) = content
-            if type(text) is not Text or text.native is not None:
-                return False
-            name, result = part.tool_name, {"role": "tool", "tool_call_id": legal_id(part.tool_call_id)}
-            if name and writes_name:
-                result["name"] = PARTICIPANT_NAMES.to_wire(name)
-            result["content"] = text.text
-            results.append(result)
-        self._written += results
-        return True
-
-    def _write(self, index: int, message: Message) -> None:
-        path = f"messages[{index}]"
-        role, native = message.role, message.native
-        lose_native(self._losses, path, native, FORMAT, OPENAI)
-        if not any(type(part) is ToolCallResult for part in message.parts):
-            self._write_deferred_media()
+    def add(self, index: int, message: Message) -> None:
+        """Write one message."""
+        losses, role, parts = self._losses, message.role, message.parts
+        losses.message = index
+        if len(parts) == 1 and message.native is None and message.name is None and not self._deferred:
+            only: Any = parts[0]
+            if type(only) is Text:
+                if only.native is None and role in self._text_shapes:
+                    self.entries.append(self._text_shapes[role](only.text))
+                    return
+            elif type(only) is ToolCallResult and role == "tool":
+                losses.part = 0
+                self._add_result(only, {})
+                losses.part = -1
+                return
+        if message.native is not None:
+            losses.report_extras(message.native, FORMAT, OPENAI)
+        if self._deferred and not any(type(part) is ToolCallResult for part in message.parts):
+            self.finish()
         if role == "assistant":
-            self._write_assistant(path, message)
+            self._add_assistant(message)
         elif role == "tool" or role in self._roles:
-            self._write_other(path, message)
+            self._add_other(message)
         else:
-            self._write_unknown(path, message)
+            self._add_unknown(message)
 
-    def _write_unknown(self, path: str, message: Message) -> None:
+    def finish(self) -> None:
+        """Write the media that were deferred."""
+        if self._deferred:
+            self._append(UserShape(self._deferred[:]))
+            self._deferred.clear()  # the assistant writer has the same list
+
+    def _add_unknown(self, message: Message) -> None:
         part = message.parts[0] if len(message.parts) == 1 else None
         if isinstance(part, Native) and part.origin == FORMAT:
-            self._written.append(part.data)
+            self.entries.append(part.data)
             return
         if isinstance(part, Native):  # a message of another format: what can be read of it
-            content = write_part(part, self._losses, f"{path}.parts[0]", self._dialect, self._model)
+            self._losses.part = 0
+            content = self._assistant.write(part)
+            self._losses.part = -1
             if content:
-                self._add({"role": "user", "content": collapse_text(content, "text")})
+                self._append(UserShape(collapse_text(content, "text")))
             return
-        self._losses.append(Loss(f"{path}.role", "role", f'unknown role "{message.role}"; sent as user'))
-        self._write_other(path, Message("user", message.parts, message.name, message.native))
+        self._losses.add("role", f'unknown role "{message.role}"; sent as user', "role")
+        self._add_other(Message("user", message.parts, message.name, message.native))
 
-    def _write_name(self, path: str, message: Message, written: dict[str, Any]) -> None:
+    def _name(self, message: Message) -> str | None:
+        """The name of a participant, as the API accepts it."""
         name = message.name
-        if name is None:
-            return
-        if PARTICIPANT_NAMES.to_wire(name) != name:
+        if name is not None and PARTICIPANT_NAMES.to_wire(name) != name:
             name = legal_participant_name(name)
             limit = f"name contains characters OpenAI rejects or exceeds {MAX_PARTICIPANT_NAME}"
-            reason = f'{limit}; sent as "{name}" (OC-25)'
-            self._losses.append(Loss(f"{path}.name", "name", reason))
-        if name:
-            written["name"] = name
+            self._losses.add("name", f'{limit}; sent as "{name}" (OC-25)', "name")
+        return name or None
 
-    def _add(self, written: dict[str, Any]) -> None:
-        if written["role"] == "user" and not self._dialect.accepts_user_after_tool and self._written:
-            last = self._written[-1]
-            if type(last) is dict and last.get("role") == "tool":
-                self._written.append(dict(_BETWEEN_TOOL_AND_USER))
-        self._written.append(written)
+    def _append(self, written: Any) -> None:
+        if not self._dialect.accepts_user_after_tool and self.entries:
+            last: Any = self.entries[-1]
+            is_user = type(written) is UserShape or (type(written) is dict and written.get("role") == "user")
+            if is_user and (type(last) is ToolShape or (type(last) is dict and last.get("role") == "tool")):
+                self.entries.append(dict(_BETWEEN_TOOL_AND_USER))
+        self.entries.append(written)
 
-    def _write_deferred_media(self) -> None:
-        if self._deferred_media:
-            self._add({"role": "user", "content": self._deferred_media[:]})
-            self._deferred_media.clear()
-
-    def _write_other(self, path: str, message: Message) -> None:
+    def _add_other(self, message: Message) -> None:
         """A message of a user, system or tool: results first, then the other parts."""
-        extras = own_extras(message.native, [], path, OPENAI, FORMAT)  # already reported
+        losses, writer = self._losses, self._assistant
         content: list[Any] = []
         role = self._roles.get(message.role, "user")
+        extras = {} if message.native is None else _own_extras(message)
         if role != message.role and message.role == "system":
-            self._losses.append(Loss(f"{path}.role", "role", "model has no system role; sent as user (OC-02)"))
+            losses.add("role", "model has no system role; sent as user (OC-02)", "role")
         has_results = False
-        for index, part in enumerate(message.parts):
-            where = f"{path}.parts[{index}]"
-            if isinstance(part, ToolCallResult):
-                self._write_result(where, part, extras if not has_results else {})
+        for position, part in enumerate(message.parts):
+            losses.part = position
+            kind = type(part)
+            if kind is Text and part.native is None:  # type: ignore[union-attr]
+                content.append(TextPart(part.text))  # type: ignore[union-attr]
+            elif kind is ToolCallResult:
+                self._add_result(part, {} if has_results else extras)  # type: ignore[arg-type]
                 has_results = True
             elif isinstance(part, Refusal):
-                self._losses.append(
-                    Loss(where, "refusal", "refusals are allowed only in assistant messages; sent as text")
-                )
-                inner_extras = own_extras(part.native, self._losses, where, OPENAI, FORMAT)
-                content.append({"type": "text", "text": part.text, **inner_extras})
-            elif isinstance(part, _MEDIA) and role != "user" and not self._dialect.allows_media_in_any_role:
-                content += defer_media(
-                    self._deferred_media, part, f"a {role} message", self._losses, where, self._dialect, self._model
-                )
+                losses.add("refusal", "refusals are allowed only in assistant messages; sent as text")
+                more = losses.take_extras(part.native, OPENAI, FORMAT)
+                content.append({"type": "text", "text": part.text, **more})
+            elif kind in MEDIA and role != "user" and not self._dialect.allows_media_in_any_role:
+                content += writer.defer_media(part, f"a {role} message")
             else:
-                content += write_part(part, self._losses, where, self._dialect, self._model)
+                content += writer.write(part)
+        losses.part = -1
         if has_results or message.role == "tool":
             if not content:
                 if message.name is not None:
-                    self._losses.append(Loss(f"{path}.name", "name", "a tool message has no participant name; dropped"))
+                    losses.add("name", "a tool message has no participant name; dropped", "name")
                 return
             extras = {}
-        if self._deferred_media and role == "user":
-            content = [*self._deferred_media, *content]
-            self._deferred_media.clear()  # the assistant writer has the same list
-        written = {"role": role, "content": collapse_text(content, "text") if content else "", **extras}
-        self._write_name(path, message, written)
-        self._add(written)
+        if self._deferred and role == "user":
+            content = [*self._deferred, *content]
+            self._deferred.clear()
+        name = None if message.name is None else self._name(message)
+        written = ROLE_SHAPES[role](collapse_text(content, "text") if content else "", name)
+        self._append(extend(written, extras) if extras else written)
 
-    def _write_result(self, path: str, part: ToolCallResult, extras: dict[str, Any]) -> None:
-        content: list[Any] = []
+    def _add_result(self, part: ToolCallResult, extras: dict[str, Any]) -> None:
+        text: Any = part.content[0] if len(part.content) == 1 else None
+        content: Any
+        if type(text) is Text and text.native is None and part.status is _SUCCESS:
+            content = text.text
+        else:
+            content = self._result_content(part)
+        name = part.tool_name
+        if (
+            part.native is not None
+            and is_legacy_function(part.native)
+            and part.tool_call_id not in self._assistant.converted_legacy_calls
+        ):
+            result: Any = FunctionShape(self._dialect.name_rule.to_wire(name), None, content or None)
+        else:
+            sent = PARTICIPANT_NAMES.to_wire(name) if name and self._dialect.writes_result_name else None
+            result = ToolShape(self._dialect.id_rule.to_wire(part.tool_call_id), sent, content)
+        if part.native is not None:
+            more = self._losses.take_extras(part.native, OPENAI, FORMAT)
+            extras = {**{key: value for key, value in more.items() if key != LEGACY_FUNCTION}, **extras}
+        self.entries.append(extend(result, extras) if extras else result)
+
+    def _result_content(self, part: ToolCallResult) -> Any:
+        losses, content = self._losses, []
         for index, block in enumerate(part.content):
-            where = f"{path}.content[{index}]"
-            if isinstance(block, _MEDIA) and not self._dialect.allows_media_in_any_role:
+            losses.inner = index
+            if type(block) in MEDIA and not self._dialect.allows_media_in_any_role:
                 origin = f"the result of {part.tool_name or part.tool_call_id or 'a call'}"
-                content += defer_media(
-                    self._deferred_media, block, origin, self._losses, where, self._dialect, self._model
-                )
+                content += self._assistant.defer_media(block, origin)
             elif isinstance(block, Native) and block.origin not in _WIRE_ORIGINS:
                 content.append({"type": "text", "text": canonical_json(block.data)})
             else:
-                content += write_part(block, self._losses, where, self._dialect, self._model)
+                content += self._assistant.write(block)
+        losses.inner = -1
         if part.status is not _SUCCESS:
-            self._losses.append(
-                Loss(f"{path}.status", "status", 'no error flag in this format; "Error:" added to the text')
-            )
+            losses.add("status", 'no error flag in this format; "Error:" added to the text', "status")
             content = mark_failed(content, "text")
-        if is_legacy_function(part.native) and part.tool_call_id not in self._assistant.converted_legacy_calls:
-            name = self._legal_name(part.tool_name)
-            result = {"role": "function", "name": name, "content": collapse_text(content, "text") if content else None}
-        else:
-            result = {"role": "tool", "tool_call_id": self._legal_id(part.tool_call_id)}
-            if part.tool_name and self._dialect.writes_result_name:
-                result["name"] = PARTICIPANT_NAMES.to_wire(part.tool_name)
-            result["content"] = collapse_text(content, "text") if content else ""
-        if part.native is not None and part.native is not LEGACY_FUNCTION_EXTRAS:
-            inner_extras = own_extras(part.native, self._losses, path, OPENAI, FORMAT)
-            result.update((key, value) for key, value in inner_extras.items() if key != LEGACY_FUNCTION)
-        result.update(extras)
-        self._written.append(result)
+        return collapse_text(content, "text") if content else ""
 
-    def _write_assistant(self, path: str, message: Message) -> None:
-        written, results = self._assistant.write(message.parts, f"{path}.")
-        if "tool_calls" in written and self._reasoning_placeholder is not None:
-            written.setdefault(self._reasoning_placeholder, "")
-        self._write_name(path, message, written)
-        written.update(own_extras(message.native, [], path, OPENAI, FORMAT))
-        self._written.append(written)
-        for where, result in results:
-            self._write_result(where, result, {})
+    def _add_assistant(self, message: Message) -> None:
+        written = self._assistant.request_message(message.parts)
+        extras: dict[str, Any] = {}
+        if self._reasoning_placeholder is not None and _has_calls(written):
+            extras = {} if _has_field(written, self._reasoning_placeholder) else {self._reasoning_placeholder: ""}
+        if message.name is not None and (name := self._name(message)):
+            extras["name"] = name
+        if message.native is not None:
+            extras |= _own_extras(message)
+        self.entries.append(extend(written, extras) if extras else written)
+        if self._assistant.results:
+            results, self._assistant.results = self._assistant.results, []
+            for position, result in results:
+                self._losses.part = position
+                self._add_result(result, {})
+            self._losses.part = -1
+
+
+def _own_extras(message: Message) -> dict[str, Any]:
+    """The extras of a message that this format has; the others are already reported."""
+    native = message.native or {}
+    return {**native.get(OPENAI, {}), **native.get(FORMAT, {})}
+
+
+def _has_calls(written: Any) -> bool:
+    return bool(written.get("tool_calls") if type(written) is dict else written.tool_calls)
+
+
+def _has_field(written: Any, name: str) -> bool:
+    return type(written) is dict and name in written

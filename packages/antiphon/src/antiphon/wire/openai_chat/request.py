@@ -12,20 +12,12 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, Losses
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import get_dialect
 from antiphon.wire.openai_chat.limits import PARAMETERS
-from antiphon.wire.openai_chat.messages import (
-    MessageListReader,
-    MessageListWriter,
-    ScannedMessage,
-    TypedMessage,
-    read_messages,
-    scan_message,
-)
+from antiphon.wire.openai_chat.messages import MessageListWriter, read_messages
 from antiphon.wire.openai_chat.parameters import (
     HOST_PARAMETERS,
     read_parameters,
@@ -33,6 +25,7 @@ from antiphon.wire.openai_chat.parameters import (
     write_extras,
     write_parameters,
 )
+from antiphon.wire.openai_chat.shapes import MESSAGES, MessageShape
 from antiphon.wire.openai_chat.tools import (
     read_function_choice,
     read_functions,
@@ -42,6 +35,7 @@ from antiphon.wire.openai_chat.tools import (
 )
 from antiphon.wire.request import Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.shapes import RequestReader, RequestScanner, Shape, as_dict
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
@@ -50,17 +44,15 @@ from antiphon.wire.vendors.openai_parameters import drop_refused_switch
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
 
-def read_request(body: dict[str, Any]) -> ModelRequest:
-    """A Chat Completions body in neutral terms."""
-    messages = body.get("messages")
+def _entries_of(messages: Any) -> list[Any]:
     if type(messages) is not list:
         raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    return build_model_request(read_messages(messages), parameters_beside(body, "messages"))
+    return messages
 
 
-def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
     """The request of messages and the rest of their body."""
-    fields: dict[str, Any] = {"messages": messages}
+    fields: dict[str, Any] = {"messages": tuple(read_messages(entries))}
     native = read_parameters(unread, fields)
     _read_tools(fields, native)
     shared = {key: native.pop(key) for key in SHARED_PARAMETERS if key in native}
@@ -93,7 +85,7 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             del native["function_call"]
 
 
-def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+def write_request(request: ModelRequest, losses: Losses, options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that the host accepts; what it cannot express is appended to `losses`."""
     host = get_dialect(options.dialect or "openai")
     body: dict[str, Any] = {}
@@ -121,15 +113,19 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
 
 def _mentions_json_early(messages: list[Any]) -> bool:
     """Whether a message up to the first user's mentions JSON: later messages may not change the beginning (L9)."""
-    roles = [message.get("role") if type(message) is dict else None for message in messages]
-    first = roles.index("user") + 1 if "user" in roles else len(messages)
-    return any(map(openai.mentions_json, openai.texts_of(messages[:first])))
+    for message in messages:
+        plain = as_dict(message) if isinstance(message, Shape) else message
+        if any(map(openai.mentions_json, openai.texts_of([plain]))):
+            return True
+        if type(plain) is dict and plain.get("role") == "user":
+            return False
+    return False
 
 
-decode_request = TypedReader(
-    "messages", TypedMessage, {*PARAMETERS, *HOST_PARAMETERS}, MessageListReader, build_model_request
-).read
-scan_request = RequestScanner("messages", ScannedMessage, scan_message, origin="openai-chat").scan
+READER = RequestReader(
+    "messages", MessageShape, {*PARAMETERS, *HOST_PARAMETERS}, MESSAGES.fit, _entries_of, _build_request
+)
+scan_request = RequestScanner("messages", MessageShape, read_messages, origin=FORMAT).scan
 
 
 def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:

@@ -22,9 +22,9 @@ from antiphon.errors import WireError
 from antiphon.ids import new_id
 from antiphon.parts import NativeExtras, OutputPart, Refusal, TokenUsage, ToolCallRequest
 from antiphon.wire.codec.typed_reader import UsageScanner
-from antiphon.wire.loss import Loss, lose_native, other_fields
+from antiphon.wire.loss import Loss, Losses, lose_native, other_fields
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
+from antiphon.wire.openai_chat.assistant import AssistantWriter, fit_answer, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.output import ModelOutput, StopReason, token_count
 from antiphon.wire.rules import json_type_name
@@ -92,7 +92,8 @@ def _read_head(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _read_choice(choice: Any, index: int, fields: dict[str, Any]) -> ModelOutput:
     message = choice.get("message") if type(choice) is dict else None
     is_known = type(choice) is dict and type(message) in (dict, type(None))
-    read = read_assistant(message or {}, index, is_response=True) if is_known else None
+    fitted = fit_answer(message or {}) if is_known else None
+    read = read_assistant(*fitted, index, is_response=True) if fitted is not None else None
     if read is None:
         return ModelOutput(native={FORMAT: {"whole": choice}}, **fields)
     extras = other_fields(choice, ("message", "finish_reason"))
@@ -176,7 +177,7 @@ def write_stop_reason(
     return "stop"
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+def write_response(output: ModelOutput, losses: Losses) -> dict[str, Any]:
     """A body as Chat Completions clients expect it."""
     native = output.native or {}
     own = dict(native.get(FORMAT, {}))
@@ -207,7 +208,7 @@ def completion_id(answer_id: str) -> str:
     return answer_id if answer_id.startswith("chatcmpl-") else f"chatcmpl-{_NOT_ID.sub('_', answer_id)}"
 
 
-def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
+def _write_choice(output: ModelOutput, index: int, losses: Losses) -> Any:
     path = "" if index == 0 else f"others[{index - 1}]."
     native = output.native or {}
     lose_native(losses, f"{path}native", native, FORMAT)
@@ -216,7 +217,9 @@ def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
         return own["whole"]
     if output.stop_sequence is not None:
         losses.append(Loss(f"{path}stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
-    message, _ = AssistantWriter(losses).write(output.parts, path)
+    losses.prefix = path
+    message = AssistantWriter(losses).response_message(output.parts)
+    losses.prefix = ""
     message.update(own.get("message", {}))
     if "finish_reason" in own:
         finish_reason = own["finish_reason"]

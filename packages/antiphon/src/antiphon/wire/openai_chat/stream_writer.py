@@ -33,10 +33,10 @@ from antiphon.wire.delta import (
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter
-from antiphon.wire.openai_chat.dialects import REASONING_FIELDS, RESPONSE_DIALECT
+from antiphon.wire.openai_chat.dialects import REASONING_FIELDS
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, write_stop_reason, write_usage
-from antiphon.wire.openai_chat.tools import write_call
+from antiphon.wire.shapes import as_dict
 from antiphon.wire.tool_calls import is_legacy_function
 from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
@@ -186,13 +186,16 @@ class StreamWriter(DeltaWriter):
             return self._chunk(opened.candidate, {"function_call": function})
         kind, text = ("custom", "input") if call.freeform else ("function", "arguments")
         self._wrap(opened, f'{{"tool_calls":[{{"index":{opened.call},"{kind}":{{"{text}":', "}}]}")
-        fragment = {"index": 0, **write_call(call, self.losses, path, RESPONSE_DIALECT)}
+        self.losses.part = int(path[6:-1])
+        written = self._assistant.write_call(call)
+        self.losses.part = -1
+        fragment = {"index": 0, **(written if type(written) is dict else as_dict(written))}
         fragment["index"] = opened.call  # hosts also number calls among all parts of an answer
         return self._chunk(opened.candidate, {"tool_calls": [fragment]})
 
     def _write_complete(self, part: Image | Audio | Document | Native, candidate: int, index: int) -> bytes:
         """A part that has no text to grow: it is written as in a whole response."""
-        message, _ = self._assistant.write((part,), "", index)
+        message = self._assistant.response_message((part,), index)
         delta = {key: value for key, value in message.items() if value not in (None, []) and key != "role"}
         for image in delta.get("images", ()):
             image["index"] = self._counts[candidate, Image] - 1

@@ -16,12 +16,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import Native, ToolCallRequest
+from antiphon.parts import Native, NativeExtras, ToolCallRequest
 from antiphon.wire.json_schema import first_strict_problem, with_object_root
-from antiphon.wire.loss import Loss, lose_native, other_fields, own_extras
+from antiphon.wire.loss import Loss, Losses, lose_native, other_fields, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.openai_chat.shapes import CallShape, FunctionCall
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+from antiphon.wire.shapes import as_dict, extend
 from antiphon.wire.tool_calls import (
     EMPTY_ARGUMENTS,
     FREEFORM_SCHEMA,
@@ -256,10 +258,17 @@ def unreadable_calls(part: Native) -> list[Any] | None:
 
 
 def read_calls(calls: list[Any]) -> list[ToolCallRequest | Native]:
-    return [read_call(call, index) or Native(FORMAT, {"tool_calls": [call]}) for index, call in enumerate(calls)]
+    """The calls of a message, from their shapes."""
+    return [
+        ToolCallRequest(call.function.name, call.id, call.function.arguments)
+        if type(call) is CallShape
+        else read_call(call.value, place) or Native(FORMAT, {"tool_calls": [call.value]})
+        for place, call in enumerate(calls)
+    ]
 
 
 def read_call(call: Any, position: int) -> ToolCallRequest | None:
+    """A call of any shape; None if it cannot be read."""
     if type(call) is not dict:
         return None
     call_id, kind = call.get("id"), call.get("type")
@@ -294,35 +303,51 @@ def read_function_call(value: Any, position: int) -> ToolCallRequest | None:
     return ToolCallRequest(name, f"call_function_{position}", arguments, native=LEGACY_FUNCTION_EXTRAS)
 
 
-def write_call(call: ToolCallRequest, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
-    """A call as an entry of `tool_calls`."""
-    native, signature = call.native, None
-    if native is not None:
-        if dialect.accepts_thought_signatures and "gemini" in native:
-            gemini = dict(native["gemini"])
-            signature = gemini.pop("thoughtSignature", None)
-            native = {**native, "gemini": gemini}
-        if LEGACY_FUNCTION in native.get(FORMAT, ()):
-            native = {**native, FORMAT: {key: value for key, value in native[FORMAT].items() if key != LEGACY_FUNCTION}}
-    more = own_extras(native, losses, path, OPENAI, FORMAT)
+class CallWriter:
+    """Writes calls as entries of `tool_calls`."""
+
+    def __init__(self, losses: Losses, dialect: Dialect) -> None:
+        self._losses = losses
+        self._dialect = dialect
+        self._legal_id, self._legal_name = dialect.id_rule.to_wire, dialect.name_rule.to_wire
+        self._parses_arguments = dialect.parses_arguments
+
+    def write(self, call: ToolCallRequest) -> Any:
+        arguments, call_id, name = call.arguments, self._legal_id(call.tool_call_id), self._legal_name(call.tool_name)
+        written: Any
+        if call.freeform and self._dialect.has_custom_tools:
+            written = {"id": call_id, "type": "custom", "custom": {"name": name, "input": arguments}}
+        else:
+            if call.freeform:
+                arguments = msgspec.json.encode({"input": arguments}).decode()
+            elif self._parses_arguments and not is_object(arguments):
+                arguments = arguments_as_object_text(call, self._losses)
+            written = CallShape(call_id, "function", FunctionCall(name, arguments))
+        return written if call.native is None else _extend_call(written, call.native, self._losses, self._dialect)
+
+
+def _extend_call(written: Any, native: NativeExtras, losses: Losses, dialect: Dialect) -> Any:
+    signature = None
+    if dialect.accepts_thought_signatures and "gemini" in native:
+        gemini = dict(native["gemini"])
+        signature = gemini.pop("thoughtSignature", None)
+        native = {**native, "gemini": gemini}
+    more = losses.take_extras(native, OPENAI, FORMAT)
+    more.pop(LEGACY_FUNCTION, None)
     if signature is not None:
         more.setdefault("extra_content", {"google": {"thought_signature": signature}})
-    kind, text, arguments = "function", "arguments", call.arguments
-    if call.freeform and dialect.has_custom_tools:
-        kind, text = "custom", "input"
-    elif call.freeform:
-        arguments = msgspec.json.encode({"input": arguments}).decode()
-    elif dialect.parses_arguments:
-        arguments = arguments_as_object_text(call, losses, path)
-    called = {"name": dialect.name_rule.to_wire(call.tool_name), text: arguments, **more.pop(kind, {})}
-    return {"id": dialect.id_rule.to_wire(call.tool_call_id), "type": kind, kind: called, **more}
+    if not more:
+        return written
+    fields = written if type(written) is dict else as_dict(written)
+    kind = fields["type"]
+    if kind in more:
+        fields[kind] = extend(fields[kind], more.pop(kind))
+    return {**fields, **more}
 
 
-def arguments_as_object_text(call: ToolCallRequest, losses: list[Loss], path: str) -> str:
-    """Arguments that a host can parse (OC-07)."""
-    if is_object(call.arguments):
-        return call.arguments
+def arguments_as_object_text(call: ToolCallRequest, losses: Losses) -> str:
+    """Arguments that a host can parse, of a call whose arguments are not an object (OC-07)."""
     if call.arguments.strip() not in EMPTY_ARGUMENTS:
-        report_raw_arguments(losses, path, "OC-07")
+        report_raw_arguments(losses, losses.path(), "OC-07")
         return msgspec.json.encode({"_raw": call.arguments}).decode()
     return "{}"

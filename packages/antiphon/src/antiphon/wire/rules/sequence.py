@@ -87,12 +87,15 @@ class SequenceJudge:
             if self.pending:
                 self._close()
             if self._has_calls or self._answered:
-                self._answered, self._late, self._has_calls, self._is_late = {}, set(), False, False
+                self._answered, self._has_calls, self._is_late = {}, False, False
+                if self._late:
+                    self._late = set()
             self._is_before = False
         self._is_model = is_model
 
     def call(self, call_id: str, index: int, position: int = 0) -> None:
         """A call of the model."""
+        pending, seen = self.pending, self._seen
         if not self._is_model:
             self.problems.append(Problem("wrong role", index, position, call_id))
             return
@@ -100,14 +103,15 @@ class SequenceJudge:
             self.opening = Problem("begins with a call", index, position, call_id)
         if not call_id:
             self.problems.append(Problem("no id", index, position))
-        elif call_id in self.pending or (self._seen is not None and call_id in self._seen):
+        elif call_id in pending or (seen is not None and call_id in seen):
             self.problems.append(Problem("repeated call", index, position, call_id))
         elif not self._has_order and call_id in self._answered:
             self.problems.append(Problem("early result", index, position, call_id))
         self._has_calls = True
-        self.pending.setdefault(call_id, (index, position))
-        if self._seen is not None:
-            self._seen.add(call_id)
+        if call_id not in pending:
+            pending[call_id] = (index, position)
+        if seen is not None:
+            seen.add(call_id)
 
     def result(self, call_id: str, index: int, position: int = 0) -> None:
         """A result of the client."""
@@ -122,6 +126,13 @@ class SequenceJudge:
                 self._answered[call_id] = (index, position)
         else:
             self._answered[call_id] = (index, position)
+
+    def answer(self, call_id: str, index: int) -> bool:
+        """Whether a message of the client that is one result answers a call directly; if not, it is given in steps."""
+        if self._is_late or call_id in self._answered or self.pending.pop(call_id, None) is None:
+            return False
+        self._is_model, self._has_begun, self._answered[call_id] = False, True, (index, 0)
+        return True
 
     def other(self) -> None:
         """Content of the client that is not a result."""

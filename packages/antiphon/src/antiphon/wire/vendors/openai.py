@@ -9,6 +9,7 @@ from typing import Any
 from antiphon.parts import NativeExtras
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras
 from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.shapes import Shape, as_dict
 
 OPENAI = "openai"
 """The origin of native extras that both formats have."""
@@ -124,12 +125,16 @@ def is_plain_text(part: Any, kind: str) -> bool:
 
 def collapse_text(content: list[Any], kind: str) -> Any:
     """The string of content that is a single plain text of this kind; else the list."""
-    return content[0]["text"] if len(content) == 1 and is_plain_text(content[0], kind) else content
+    only: Any = content[0] if len(content) == 1 else None
+    if isinstance(only, Shape):
+        return only.text  # type: ignore[attr-defined]
+    return only["text"] if is_plain_text(only, kind) else content
 
 
 def mark_failed(content: list[Any], kind: str) -> list[Any]:
     """The content of a failed result: its first text begins with "Error:", because both formats have no flag for it."""
     for index, block in enumerate(content):
+        block = as_dict(block) if isinstance(block, Shape) else block
         if type(block) is dict and block.get("type") == kind and type(block.get("text")) is str:
             text = block["text"]
             marked = block if text.startswith("Error:") else {**block, "text": f"Error: {text}"}

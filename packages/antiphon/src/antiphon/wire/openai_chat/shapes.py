@@ -1,0 +1,87 @@
+"""The objects of Chat Completions as structs: messages and tool calls. Content parts are read from plain values.
+
+A message has the fields that OpenAI's own messages have; those of other hosts are what its `Loose` has more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from antiphon.wire.shapes import Shape, Shapes
+
+
+class TextPart(Shape, tag_field="type", tag="text"):
+    """A content part of text alone, as it is written."""
+
+    text: str
+
+
+class FunctionCall(Shape):
+    name: str
+    arguments: str
+
+
+class CallShape(Shape):
+    """A call of a function; every other call is read from its plain values."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class _Message(Shape, tag_field="role"):
+    pass
+
+
+class AssistantShape(_Message, tag="assistant"):
+    content: str | list[Any] | UnsetType | None = UNSET
+    tool_calls: list[CallShape] | None = None
+    refusal: str | None = None
+
+
+class ToolShape(_Message, tag="tool"):
+    """A result, whatever its fields are: it must reach the model."""
+
+    tool_call_id: Any = None
+    name: Any = None
+    content: Any = UNSET
+
+
+class FunctionShape(_Message, tag="function"):
+    """A result of the legacy function API."""
+
+    name: Any = None
+    tool_call_id: Any = None
+    content: Any = UNSET
+
+
+class UserShape(_Message, tag="user"):
+    content: str | list[Any] | UnsetType | None = UNSET
+    name: str | None = None
+
+
+class SystemShape(_Message, tag="system"):
+    content: str | list[Any] | UnsetType | None = UNSET
+    name: str | None = None
+
+
+class DeveloperShape(_Message, tag="developer"):
+    content: str | list[Any] | UnsetType | None = UNSET
+    name: str | None = None
+
+
+MessageShape = AssistantShape | ToolShape | FunctionShape | UserShape | SystemShape | DeveloperShape
+ROLE_SHAPES = {"user": UserShape, "system": SystemShape, "developer": DeveloperShape}
+CALLS = Shapes(CallShape)
+MESSAGES = Shapes(
+    AssistantShape,
+    ToolShape,
+    FunctionShape,
+    UserShape,
+    SystemShape,
+    DeveloperShape,
+    inner={"tool_calls": CALLS},
+    spare=("tool_calls", "refusal"),
+)
