@@ -20,6 +20,7 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.request import Message, ModelRequest
 
 INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
+_CHUNK = 16
 
 
 class Shape(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,10 +58,12 @@ class Shapes:
         kind = self._only or (self._kinds.get(tag) if type(tag) is str else None)
         if kind is None or type(value) is not dict:
             return Loose(None, {}, value)
-        try:
-            return msgspec.convert(value, kind)
-        except INVALID:
-            return self._split(value, kind)
+        if value.keys() <= self._fields[kind]:
+            try:
+                return msgspec.convert(value, kind)
+            except INVALID:
+                pass
+        return self._split(value, kind)
 
     def _split(self, value: dict[str, Any], kind: type[Shape]) -> Loose:
         fields, inner = self._fields[kind], self._inner
@@ -140,7 +143,6 @@ class RequestReader:
         whole = msgspec.defstruct("Body", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(whole).decode
         self._list = msgspec.defstruct("Entries", [("entries", list[entry])], gc=False)  # its decoder is cached
-        self._entry = msgspec.defstruct("Entry", [("entry", entry)], gc=False)
 
     def decode(self, data: bytes) -> ModelRequest | None:
         """The request in the bytes of a body; None if it must be decoded to plain values first."""
@@ -157,20 +159,16 @@ class RequestReader:
         return self._build(entries, {name: body[name] for name in sorted(body, key=str) if name != self._key})
 
     def shapes_of(self, entries: list[Any]) -> list[Any]:
-        """The shapes of entries of plain values."""
+        """The shapes of entries of plain values. One that does not fit costs its neighbours a second conversion, not all."""
         try:
             whole: Any = msgspec.convert({"entries": entries}, self._list)
         except INVALID:
-            return [self._shape_of(entry) for entry in entries]
+            if len(entries) <= _CHUNK:
+                return [self._fit(entry) for entry in entries]
+            chunks = [entries[start : start + _CHUNK] for start in range(0, len(entries), _CHUNK)]
+            return [shape for chunk in chunks for shape in self.shapes_of(chunk)]
         found: list[Any] = whole.entries
         return found
-
-    def _shape_of(self, entry: Any) -> Any:
-        try:
-            converted: Any = msgspec.convert({"entry": entry}, self._entry)
-        except INVALID:
-            return self._fit(entry)
-        return converted.entry
 
 
 class RequestScanner:

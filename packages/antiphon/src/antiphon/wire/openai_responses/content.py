@@ -15,13 +15,14 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from antiphon.parts import (
     Audio,
     Document,
     Image,
     InputPart,
     Native,
-    NativeExtras,
     OutputPart,
     Part,
     Refusal,
@@ -31,7 +32,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.capabilities import Capabilities, format_capabilities
 from antiphon.wire.capabilities.accepted_media import fit_medium, omission_note
-from antiphon.wire.loss import Loss, foreign_block, lose_native, other_fields, own_extras
+from antiphon.wire.loss import Loss, foreign_block, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -47,12 +48,11 @@ from antiphon.wire.media import (
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.limits import MAX_MEDIA_TYPE, REFUSED_FILES
+from antiphon.wire.openai_responses.shapes import ITEMS, Item, fields_of, other_field, shape_of, value_of
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.vendors.openai import OPENAI, translate_citations, unread_fields
 
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
-_CALL = frozenset({"type", "call_id", "name", "arguments"})
-_FREEFORM_CALL = frozenset({"type", "call_id", "name", "input"})
 _AUDIO_FORMATS = ("mp3", "wav")
 _OUTPUT_TEXT = ("type", "text")
 _OFTEN_EMPTY = ("annotations", "logprobs")
@@ -253,43 +253,52 @@ def write_output_part(part: Text | Refusal, losses: list[Loss], path: str, *, co
 
 
 def read_model_item(turn: list[Any], item: Any) -> None:
-    """Append the parts of an item of the model to its turn."""
-    if type(item) is dict:
-        kind = item.get("type")
+    """Append the parts of an item of the model to its turn; the item is of plain values."""
+    add_model_item(turn, ITEMS.fit(item))
+
+
+def add_model_item(turn: list[Any], item: Any) -> None:
+    """The same for the shape of an item."""
+    shape = shape_of(item)
+    kind = None if shape is None else shape.type
+    is_read = False
+    if shape is not None:
         if kind == "function_call":
-            if _read_call(turn, item, "arguments"):
-                return
+            is_read = add_call(turn, item, shape, shape.arguments, _CALL_FIELDS)
+        elif kind == "custom_tool_call":
+            is_read = add_call(turn, item, shape, other_field(item, "input"), _CUSTOM_CALL_FIELDS)
         elif kind == "reasoning":
-            if type(item.get("summary")) is list:
-                own = {field: value for field, value in item.items() if field != "type"}
-                turn.append(Thinking(reasoning_text(item), native={FORMAT: own}))
-                return
-        elif kind == "message":
-            if item.get("role") in ("assistant", None) and read_assistant_item(turn, item, item.get("content")):
-                return
-        elif kind == "custom_tool_call" and _read_call(turn, item, "input"):
-            return
-    turn.append(Native(FORMAT, item))
+            is_read = type(shape.summary) is list
+            if is_read:
+                own = fields_of(item, ("type",))
+                turn.append(Thinking(reasoning_text(own), native={FORMAT: own}))
+        elif kind == "message" and shape.role in ("assistant", None, UNSET):
+            is_read = add_assistant_item(turn, item, shape)
+    if not is_read:
+        turn.append(Native(FORMAT, value_of(item)))
 
 
-def _read_call(turn: list[Any], item: dict[str, Any], text_field: str) -> bool:
-    call_id, name, text = item.get("call_id"), item.get("name"), item.get(text_field)
+_CALL_FIELDS = frozenset({"type", "call_id", "name", "arguments"})
+_CUSTOM_CALL_FIELDS = frozenset({"type", "call_id", "name", "input"})
+
+
+def add_call(turn: list[Any], item: Any, shape: Item, text: Any, known: frozenset[str]) -> bool:
+    """Add a call to its turn; False if it cannot be read. `known` are the fields that the part has."""
+    call_id, name, freeform = shape.call_id, shape.name, known is _CUSTOM_CALL_FIELDS
     if type(call_id) is not str or type(name) is not str or type(text) is not str:
         return False
-    freeform = text_field == "input"
-    native: NativeExtras | None = None
-    if len(item) != 4:
-        known = _FREEFORM_CALL if freeform else _CALL
-        native = {FORMAT: {field: value for field, value in item.items() if field not in known}}
-    if "id" not in item and turn and type(turn[-1]) is Thinking and _must_keep_missing_id(turn):
-        native = {FORMAT: {**(native[FORMAT] if native else {}), "id": None}}
+    own = fields_of(item, known)
+    if "id" not in own and turn and type(turn[-1]) is Thinking and _must_keep_missing_id(turn):
+        own["id"] = None
     # No arguments at all mean an empty object.
-    turn.append(ToolCallRequest(name, call_id, text if freeform else text or "{}", freeform, native=native))
+    arguments = text if freeform else text or "{}"
+    turn.append(ToolCallRequest(name, call_id, arguments, freeform, native={FORMAT: own} if own else None))
     return True
 
 
-def read_assistant_item(turn: list[Any], item: dict[str, Any], content: Any) -> bool:
+def add_assistant_item(turn: list[Any], item: Any, shape: Item) -> bool:
     """Read a message item of the model into its turn; False if its content is empty or unknown."""
+    content = shape.content
     if type(content) is str:
         parts: list[Text | Refusal | None] = [Text(content)]
     elif type(content) is list and content:
@@ -299,9 +308,7 @@ def read_assistant_item(turn: list[Any], item: dict[str, Any], content: Any) -> 
     else:
         return False
     last = turn[-1] if turn else None
-    fields: dict[str, Any] = {}
-    if len(item) > (3 if "type" in item else 2):
-        fields = other_fields(item, MESSAGE_FIELDS)
+    fields = {name: value for name, value in fields_of(item, MESSAGE_FIELDS).items() if value is not None}
     if last is not None and type(last) is Thinking and "id" not in fields and _must_keep_missing_id(turn):
         fields["id"] = None
     if fields or type(last) is Text or type(last) is Refusal:

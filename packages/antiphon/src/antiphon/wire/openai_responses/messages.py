@@ -10,9 +10,9 @@ message that was an item and not `instructions`, and a single `Native` part that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from antiphon.parts import (
     Audio,
@@ -31,15 +31,16 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
     MESSAGE_FIELDS,
+    add_assistant_item,
+    add_model_item,
     block_type,
-    read_assistant_item,
     read_input_part,
-    read_model_item,
     write_input_part,
     write_output_part,
 )
 from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
 from antiphon.wire.openai_responses.limits import ITEM_TYPE_SET
+from antiphon.wire.openai_responses.shapes import Item, fields_of, other_field, shape_of, value_of
 from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
@@ -52,7 +53,6 @@ CALL_IDS = IdMapper(lambda: f"(?s:.{{1,{format_capabilities(FORMAT).tool_id_leng
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _CLIENT_ROLES = frozenset({"user", "system", "developer"})
-_RESULT = frozenset({"type", "call_id", "output"})
 _CLIENT_ITEM_TYPES = name_set(
     "apply_patch_call_output compaction_trigger computer_call_output configuration_update local_shell_call_output"
     " mcp_approval_response shell_call_output"
@@ -60,128 +60,113 @@ _CLIENT_ITEM_TYPES = name_set(
 """The items of hosted tools that the client makes, not the model."""
 
 
-class TypedItem(Struct, forbid_unknown_fields=True, gc=False):
-    """A message, function call or output without other fields. Items may omit their type, so there is one struct for all."""
-
-    type: Literal["message", "function_call", "function_call_output"] | UnsetType = UNSET
-    role: Literal["user", "assistant", "system", "developer"] | UnsetType = UNSET
-    content: str | list[Any] | UnsetType = UNSET
-    call_id: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    arguments: str | UnsetType = UNSET
-    output: str | list[Any] | UnsetType = UNSET
-
-
-class MessageListReader:
+class ItemReader:
     """Reads the items of one request, after its instructions."""
 
-    def __init__(self, unread: dict[str, Any]) -> None:
-        instructions = unread.get("instructions")
-        self._messages = [Message("system", (Text(instructions),))] if type(instructions) is str else []
+    def __init__(self, instructions: Any) -> None:
+        self.messages = [Message("system", (Text(instructions),))] if type(instructions) is str else []
+        self.has_tools = False  # whether an item has some
         self._turn: list[Any] = []  # the parts of the open assistant turn
         self._freeform: set[str] = set()  # the ids of freeform calls
-        self.has_tools = False  # whether an item has some
 
-    def add_typed(self, items: Sequence[TypedItem]) -> bool:
-        """Add typed items, to an empty list; False at the first that must be read generically."""
-        turn, messages = self._turn, self._messages
+    def read(self, items: list[Any]) -> tuple[Message, ...]:
+        """The messages of the items."""
+        turn, messages, freeform = self._turn, self.messages, self._freeform
         for item in items:
-            call_id, content, output = item.call_id, item.content, item.output
-            if item.type == "function_call":
-                name, text = item.name, item.arguments
-                if call_id is UNSET or name is UNSET or text is UNSET:
-                    return False
-                if item.role is not UNSET or content is not UNSET or output is not UNSET:
-                    return False
-                turn.append(ToolCallRequest(name, call_id, text or "{}"))
-                continue
-            if item.name is not UNSET or item.arguments is not UNSET:
-                return False
-            if item.type == "function_call_output":
-                if call_id is UNSET or output is UNSET or item.role is not UNSET or content is not UNSET:
-                    return False
+            message: Message | None = None
+            if type(item) is Item and item.id is item.status is item.summary is item.encrypted_content is UNSET:
+                # only what a part has a field for
+                kind = item.type
+                if kind is UNSET or kind == "message":
+                    if item.call_id is item.name is item.arguments is item.output is UNSET:
+                        role, content = item.role, item.content
+                        if role == "assistant":
+                            if not turn and type(content) is str:
+                                turn.append(Text(content))
+                                continue
+                        elif role == "user" and (parts := _read_parts(content)) is not None:
+                            message = Message("user", parts)
+                elif item.role is item.content is UNSET and type(call_id := item.call_id) is str:
+                    if kind == "function_call_output":
+                        output = item.output
+                        if type(output) is str and item.name is item.arguments is UNSET and call_id not in freeform:
+                            message = Message("tool", (ToolCallResult("", call_id, _SUCCESS, (Text(output),)),))
+                    elif kind == "function_call" and not (turn and type(turn[-1]) is Thinking):
+                        name, text = item.name, item.arguments
+                        if type(name) is str and type(text) is str and item.output is UNSET:
+                            turn.append(ToolCallRequest(name, call_id, text or "{}"))
+                            continue
+            if message is not None:
                 if turn:
-                    messages.append(Message("assistant", tuple(turn)))
-                    turn.clear()
-                parts = (Text(output),) if type(output) is str else tuple(map(read_input_part, output))
-                messages.append(Message("tool", (ToolCallResult("", call_id, _SUCCESS, parts),)))
+                    self._end_turn()
+                messages.append(message)
                 continue
-            role = item.role
-            if role is UNSET or content is UNSET or call_id is not UNSET or output is not UNSET:
-                return False
-            if role == "assistant":
-                if not turn and type(content) is str:
-                    turn.append(Text(content))
-                elif not read_assistant_item(turn, {"role": role, "content": content}, content):
-                    return False
-                continue
-            parts = (Text(content),) if type(content) is str else tuple(map(read_input_part, content))
-            self._add(Message(role, parts))
-        return True
+            self._add(item)
+        self._end_turn()
+        return tuple(messages)
 
-    def add_generic(self, item: Any) -> None:
+    def _add(self, item: Any) -> None:
         """Add an item of any shape."""
-        message: Message | None = None
-        if type(item) is dict:
-            kind = item.get("type")
-            if kind is None or kind == "message":
-                message = self._read_message(item, kind)
+        shape = shape_of(item)
+        message: Message | None
+        if shape is None:
+            message = Message("unknown", (Native(FORMAT, item.value),))
+        else:
+            kind = shape.type
+            if kind in _MESSAGE_TYPES or kind is None:
+                message = self._read_message(item, shape)
                 if message is None:
                     return
             elif kind == "function_call_output" or kind == "custom_tool_call_output":
-                message = _read_result(item, kind, self._freeform)
-            elif kind == "function_call" or kind == "reasoning" or not _is_client_item(item, kind):
-                read_model_item(self._turn, item)
-                self.has_tools |= "tools" in item
+                message = _read_result(item, shape, self._freeform)
+            elif kind == "function_call" or kind == "reasoning" or not _is_client_item(item, shape):
+                add_model_item(self._turn, item)
+                self.has_tools |= other_field(item, "tools") is not None
                 if kind == "custom_tool_call":
-                    self._freeform.add(str(item.get("call_id")))
+                    self._freeform.add(str(None if shape.call_id is UNSET else shape.call_id))
                 return
+            else:
+                message = None
             if message is None:
-                message = _read_client_item(item)
-                self.has_tools |= "tools" in item
-        else:
-            message = Message("unknown", (Native(FORMAT, item),))
-        self._add(message)
-
-    def finish(self) -> tuple[Message, ...]:
-        """The messages of the items."""
+                message = _read_client_item(item, shape)
+                self.has_tools |= other_field(item, "tools") is not None
         self._end_turn()
-        return tuple(self._messages)
-
-    def _add(self, message: Message) -> None:
-        self._end_turn()
-        if not self._messages and message.role == "system" and (message.native is None or FORMAT not in message.native):
+        if not self.messages and message.role == "system" and (message.native is None or FORMAT not in message.native):
             message = Message("system", message.parts, None, {**(message.native or {}), FORMAT: {}})
-        self._messages.append(message)
+        self.messages.append(message)
 
     def _end_turn(self) -> None:
         if self._turn:
-            self._messages.append(Message("assistant", tuple(self._turn)))
+            self.messages.append(Message("assistant", tuple(self._turn)))
             self._turn.clear()
 
-    def _read_message(self, item: dict[str, Any], kind: str | None) -> Message | None:
+    def _read_message(self, item: Any, shape: Item) -> Message | None:
         """A client's message; None if it is the model's and was added to the turn."""
-        role, content = item.get("role"), item.get("content")
+        role = shape.role
         if role == "assistant":
-            if read_assistant_item(self._turn, item, content):
+            if add_assistant_item(self._turn, item, shape):
                 return None
         elif type(role) is str and role in _CLIENT_ROLES:
-            parts = _read_parts(content)
+            parts = _read_parts(shape.content)
             if parts is not None:
-                return Message(role, parts, None, unread_fields(item, FORMAT, MESSAGE_FIELDS))
-        if kind is None and role is None and "id" in item:
-            self._turn.append(Native(FORMAT, item))  # an item_reference may omit its type
+                return Message(role, parts, None, unread_fields(fields_of(item), FORMAT, MESSAGE_FIELDS))
+        if shape.type in (None, UNSET) and role in (None, UNSET) and shape.id is not UNSET:
+            self._turn.append(Native(FORMAT, value_of(item)))  # an item_reference may omit its type
             return None
-        return Message("unknown", (Native(FORMAT, item),))
+        return Message("unknown", (Native(FORMAT, value_of(item)),))
 
 
-def _read_result(item: dict[str, Any], kind: str, freeform: set[str]) -> Message | None:
-    call_id, content = item.get("call_id"), _read_parts(item.get("output"))
+_MESSAGE_TYPES = (UNSET, "message")
+_RESULT_FIELDS = frozenset({"type", "call_id", "output"})
+
+
+def _read_result(item: Any, shape: Item, freeform: set[str]) -> Message | None:
+    call_id, content = shape.call_id, _read_parts(shape.output)
     if type(call_id) is not str or content is None:
         return None
-    own = {field: value for field, value in item.items() if field not in _RESULT}
-    if (call_id in freeform) is not (kind == "custom_tool_call_output"):
-        own["type"] = kind  # the call is missing or of the other kind
+    own = fields_of(item, _RESULT_FIELDS)
+    if (call_id in freeform) is not (shape.type == "custom_tool_call_output"):
+        own["type"] = shape.type  # the call is missing or of the other kind
     return Message("tool", (ToolCallResult("", call_id, content=content, native={FORMAT: own} if own else None),))
 
 
@@ -191,21 +176,20 @@ def _read_parts(content: Any) -> tuple[InputPart, ...] | None:
     return tuple([read_input_part(part) for part in content]) if type(content) is list else None
 
 
-def _is_client_item(item: dict[str, Any], kind: Any) -> bool:
-    if type(kind) is not str:
+def _is_client_item(item: Any, shape: Item) -> bool:
+    if type(shape.type) is not str:
         return True
-    if kind == "tool_search_output":
-        return item.get("execution") == "client"
-    return kind in _CLIENT_ITEM_TYPES or item.get("role") in ("user", "system", "developer")
+    if shape.type == "tool_search_output":
+        return other_field(item, "execution") == "client"  # type: ignore[no-any-return]
+    return shape.type in _CLIENT_ITEM_TYPES or shape.role in ("user", "system", "developer")
 
 
-def _read_client_item(item: dict[str, Any]) -> Message:
+def _read_client_item(item: Any, shape: Item) -> Message:
     """A client's item that is not a message: the output of its own tool, more tools, an approval."""
-    if type(item.get("type")) is not str:
-        return Message("unknown", (Native(FORMAT, item),))
-    role = item.get("role")
-    known_role = role if type(role) is str and role in _CLIENT_ROLES else "user"
-    return Message(known_role, (Native(FORMAT, item),), None, {FORMAT: {}})
+    part, role = Native(FORMAT, value_of(item)), shape.role
+    if type(shape.type) is not str:
+        return Message("unknown", (part,))
+    return Message(role if type(role) is str and role in _CLIENT_ROLES else "user", (part,), None, {FORMAT: {}})
 
 
 class MessageListWriter:
@@ -229,7 +213,8 @@ class MessageListWriter:
                     if part.native is None and (role == "assistant" or role in _CLIENT_ROLES):
                         append({"role": role, "content": part.text})
                         continue
-                elif type(part) is ToolCallResult and self._write_text_results(parts):
+                elif role == "tool" and type(part) is ToolCallResult and len(parts) == 1:
+                    self._write_result(part, index, 0)
                     continue
                 if role == "assistant":
                     if type(part) is Thinking and self._drops_orphans(messages, index):
@@ -253,22 +238,6 @@ class MessageListWriter:
         self._losses.append(Loss(f"messages[{index}]", "thinking", why))
         return True
 
-    def _write_text_results(self, parts: Sequence[Part]) -> bool:
-        """Write a message of text results only; False, and nothing written, if it has other parts."""
-        legal, freeform, results = CALL_IDS.to_wire, self._freeform, []
-        for part in parts:
-            if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
-                return False
-            content, call_id = part.content, part.tool_call_id
-            if len(content) != 1 or call_id in freeform:
-                return False
-            (text,) = content
-            if type(text) is not Text or text.native is not None:
-                return False
-            results.append({"type": "function_call_output", "call_id": legal(call_id), "output": text.text})
-        self.items += results
-        return True
-
     def _write_turn(self, parts: Sequence[Any], index: int, offset: int = 0) -> None:
         """The items of one assistant turn."""
         ids = IdPolicy.EACH
@@ -286,7 +255,7 @@ class MessageListWriter:
                 message = self._write_text(part, message, index, position, ids)
             else:
                 message = None
-                self._write_other(part, f"messages[{index}].parts[{position}]", ids)
+                self._write_other(part, index, position, ids)
 
     def _write_call(self, call: ToolCallRequest, index: int, position: int, ids: IdPolicy) -> None:
         name, call_id = NAMES.to_wire(call.tool_name), CALL_IDS.to_wire(call.tool_call_id)
@@ -327,8 +296,9 @@ class MessageListWriter:
             message["content"].append(write_output_part(part, self._losses, path, complete=len(message) > 3))
         return message
 
-    def _write_other(self, part: Part, path: str, ids: IdPolicy) -> None:
+    def _write_other(self, part: Part, index: int, position: int, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
+        path = f"messages[{index}].parts[{position}]"
         transcript = transcribe(part, self._losses, path)
         if transcript is not part and isinstance(transcript, Text):
             self.items.append({"role": "assistant", "content": transcript.text})
@@ -338,7 +308,7 @@ class MessageListWriter:
         elif isinstance(part, Native):
             self._write_native(part, path, ids)
         elif isinstance(part, ToolCallResult):
-            self._write_result(part, path)
+            self._write_result(part, index, position)
         else:
             kind = type(part).__name__.lower()
             self._losses.append(Loss(path, kind, "assistant messages hold only text and refusals; dropped (OR-03)"))
@@ -404,15 +374,15 @@ class MessageListWriter:
         """Parts of a client's message: content goes into `item`, or into copies of it around parts that are items."""
         role = item["role"]
         for position, part in enumerate(parts):
-            path = f"messages[{index}].parts[{position}]"
             if not _is_item(part, is_raw):
+                path = f"messages[{index}].parts[{position}]"
                 item["content"] += write_input_part(part, self._losses, path, self._model)
                 continue
             if item["content"]:
                 self._close(item)
                 item = {"role": role, "content": []}
             if isinstance(part, ToolCallResult):
-                self._write_result(part, path)
+                self._write_result(part, index, position)
             else:
                 self._write_turn((part,), index, position)
         if item["content"]:
@@ -422,11 +392,30 @@ class MessageListWriter:
         item["content"] = collapse_text(item["content"], "input_text")
         self.items.append(item)
 
-    def _write_result(self, result: ToolCallResult, path: str) -> None:
-        is_freeform = result.tool_call_id in self._freeform
+    def _write_result(self, result: ToolCallResult, index: int, position: int) -> None:
+        content, native = result.content, result.native
+        text = content[0] if len(content) == 1 else None
+        path, output = "", None
+        if type(text) is Text and text.native is None and native is None and result.status is _SUCCESS:
+            output = text.text
+        else:
+            path = f"messages[{index}].parts[{position}]"
+            output = self._write_output(result, path)
+        item: dict[str, Any] = {
+            "type": "custom_tool_call_output" if result.tool_call_id in self._freeform else "function_call_output",
+            "call_id": CALL_IDS.to_wire(result.tool_call_id),
+            "output": output,
+        }
+        if native is not None:
+            lose_native(self._losses, path, native, FORMAT, OPENAI)
+            self._ids.add_fields(item, native.get(FORMAT), path, IdPolicy.EACH)
+        self.items.append(item)
+
+    def _write_output(self, result: ToolCallResult, path: str) -> Any:
+        """The content of a result: a string if it is one text."""
         content: list[Any] = []
-        for position, part in enumerate(result.content):
-            where = f"{path}.content[{position}]"
+        for place, part in enumerate(result.content):
+            where = f"{path}.content[{place}]"
             if isinstance(part, Audio):
                 self._losses.append(
                     Loss(where, "audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
@@ -437,15 +426,7 @@ class MessageListWriter:
             content = mark_failed(content, "input_text")
             reason = 'no error flag in this format; "Error:" added to the text'
             self._losses.append(Loss(f"{path}.status", str(result.status), reason))
-        item: dict[str, Any] = {
-            "type": "custom_tool_call_output" if is_freeform else "function_call_output",
-            "call_id": CALL_IDS.to_wire(result.tool_call_id),
-            "output": collapse_text(content, "input_text") if content else "",
-        }
-        if result.native is not None:
-            lose_native(self._losses, path, result.native, FORMAT, OPENAI)
-            self._ids.add_fields(item, result.native.get(FORMAT), path, IdPolicy.EACH)
-        self.items.append(item)
+        return collapse_text(content, "input_text") if content else ""
 
 
 def _is_item(part: Part, is_raw: bool) -> bool:

@@ -16,17 +16,18 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.limits import PARAMETERS
-from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
+from antiphon.wire.openai_responses.messages import ItemReader, MessageListWriter
 from antiphon.wire.openai_responses.namespaces import has_own_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
+from antiphon.wire.openai_responses.shapes import ITEMS, Item
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import SERVER_STATE, TOOL_NAMESPACES, Message, ModelRequest, asks_for_json_object
 from antiphon.wire.rules import json_type_name
+from antiphon.wire.shapes import RequestReader
 from antiphon.wire.tool_calls import wrap_earlier_calls
 from antiphon.wire.vendors.openai import (
     OPENAI,
@@ -39,22 +40,16 @@ from antiphon.wire.vendors.openai import (
 JSON_INSTRUCTION = "Answer with a JSON object."
 
 
-def read_request(body: dict[str, Any]) -> ModelRequest:
-    """A Responses body in neutral terms."""
-    items = body.get("input")
+def _entries_of(items: Any) -> list[Any]:
     if items is not None and not isinstance(items, str | list):
         raise WireError(f"input: expected a string or an array, got {json_type_name(items)}")
-    unread = parameters_beside(body, "input")
-    reader = MessageListReader(unread)  # not an `EntryReader`: most items of the model have ids, and are not typed
-    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items or ():
-        reader.add_generic(item)
-    return build_model_request(reader.finish(), unread, has_namespaces=reader.has_tools)
+    return [{"role": "user", "content": items}] if isinstance(items, str) else items or []
 
 
-def build_model_request(
-    messages: tuple[Message, ...], unread: dict[str, Any], *, has_namespaces: bool = False
-) -> ModelRequest:
-    """The request of messages, including the instructions, and the rest of their body."""
+def _build_request(entries: list[Any], unread: dict[str, Any]) -> ModelRequest:
+    """The request of items and the rest of their body."""
+    reader = ItemReader(unread.get("instructions"))
+    messages = reader.read(entries)
     fields: dict[str, Any] = {}
     extras = PARAMETER_TABLE.read(unread, fields)
     shared = {name: extras.pop(name) for name in list(extras) if name in SHARED_PARAMETERS}
@@ -66,12 +61,12 @@ def build_model_request(
     if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in unread:
         extras["user"] = unread["user"]  # set twice: the field holds the other
     native = native_extras(FORMAT, extras, shared)
-    if has_namespaces or any(type(tool) is Native and has_own_tools(tool.data) for tool in fields.get("tools", ())):
+    if reader.has_tools or any(type(tool) is Native and has_own_tools(tool.data) for tool in fields.get("tools", ())):
         native = {**(native or {}), TOOL_NAMESPACES: {}}
     return ModelRequest(messages=messages, native=native, **fields)
 
 
-decode_request = TypedReader("input", TypedItem, PARAMETERS, MessageListReader, build_model_request).read
+READER = RequestReader("input", Item, PARAMETERS, ITEMS.fit, _entries_of, _build_request)
 
 
 def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
